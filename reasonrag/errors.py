@@ -11,6 +11,7 @@
         ├── DegenerateRun     the trees yield no training signal; exit status 1
         ├── EndpointLost      no endpoint answers, or the account is refused; exit status 1
         ├── StorageError      answers cannot be stored; exit status 1
+        ├── UnexpectedError   a paid answer could not be accounted for: a bug; exit status 1
         └── UploadStopped     not everything is on the Hub; exit status 1
 
 Every message says what is wrong, where, and what to do next.
@@ -21,6 +22,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+MOST_SHOWN = 300
+"""Characters of an unexpected error's text that are shown."""
 
 
 class ReasonragError(Exception):
@@ -106,6 +110,20 @@ class StorageError(RunStopped):
     """An answer could not be stored, so no more may be requested."""
 
     cause = "journal"
+
+
+class UnexpectedError(RunStopped):
+    """A bug after an answer was paid. No more is requested, since what is spent may be counted wrong."""
+
+    cause = "internal"
+
+    def __init__(self, error: Exception, *, kept: bool) -> None:
+        fate = "The answer and all others are kept" if kept else "All earlier answers are kept"
+        super().__init__(
+            f"an answer arrived that could not be accounted for ({type(error).__name__}: {str(error)[:MOST_SHOWN]}). "
+            f"{fate}; nothing more is requested. This is a bug in reasonrag: please report it. The same command "
+            "continues the run"
+        )
 
 
 class UploadStopped(RunStopped):

@@ -1,4 +1,4 @@
-"""Shared by servers and clients: starting and stopping a service, HTTP sessions, and reading Retry-After."""
+"""Shared by servers and clients: starting and stopping a service, HTTP sessions, bounded bodies, and Retry-After."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reasonrag.errors import InputError
 from reasonrag.redaction import API_VERSION
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession, web
+    from aiohttp import ClientResponse, ClientSession, web
 
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 15.0
@@ -28,6 +28,8 @@ CONNECT_S = 15.0
 KEEP_ALIVE_S = 15.0
 """aiohttp's own default."""
 LONGEST_RETRY_AFTER_S = 3600.0
+MOST_ERROR_BYTES = 64 * 1024
+"""Of the body of an error, which is a sentence or a page: the rest is not read."""
 SHUTDOWN_S = 0.1
 """Time for open requests to finish at shutdown; hanging ones are cut off."""
 
@@ -137,14 +139,31 @@ class HttpClient(ABC):
         self._opened = None
 
 
+async def read_body(response: ClientResponse, most: int) -> bytes:
+    """The body, unpacked; of one longer than `most` bytes only the beginning, which is longer than `most`: the
+    connection is then closed and the rest neither read nor unpacked.
+
+    aiohttp unpacks at most 256 KiB ahead of its reader (since 3.14), so a small body that unpacks to gigabytes costs no
+    more memory than its beginning. A body that never grows is ended by the session's timeout.
+    """
+    parts, size = list[bytes](), 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            response.close()
+            break
+    return b"".join(parts)
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by the Retry-After header, a number or a date; None without one."""
+    """Seconds to wait by the Retry-After header, a number or a date; None without one, or if it says no time."""
     asked, in_ms = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
     try:
         seconds = float(in_ms) / 1000 if in_ms else float(asked)
     except ValueError:
         try:
             seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):  # OverflowError: a year of 20 digits
             return None
     return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None

@@ -19,7 +19,16 @@ from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.web import CONNECT_S, HttpClient, http_address, open_session, retry_after, shown_url
+from reasonrag.web import (
+    CONNECT_S,
+    MOST_ERROR_BYTES,
+    HttpClient,
+    http_address,
+    open_session,
+    read_body,
+    retry_after,
+    shown_url,
+)
 
 MAX_BATCH = 64
 """Most searches per request; larger ones save the server nothing, and all wait for the slowest."""
@@ -212,14 +221,13 @@ class SearchServer(HttpClient):
 
 
 async def _content(response: ClientResponse) -> bytes:
-    """The body, up to MAX_ANSWER_BYTES. Raises SearchFailed for a longer one."""
-    content = bytearray()
-    async for chunk in response.content.iter_any():
-        content += chunk
-        if len(content) > MAX_ANSWER_BYTES:
-            response.close()
-            raise SearchFailed("too_much", f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
-    return bytes(content)
+    """The body, up to MAX_ANSWER_BYTES, and the beginning of an error's. Raises SearchFailed for a longer answer."""
+    if response.status != HTTPStatus.OK:
+        return await read_body(response, MOST_ERROR_BYTES)
+    content = await read_body(response, MAX_ANSWER_BYTES)
+    if len(content) > MAX_ANSWER_BYTES:
+        raise SearchFailed("too_much", f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
+    return content
 
 
 def checked_address(url: str) -> str:

@@ -12,7 +12,8 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ from urllib.parse import urlsplit
 
 from preference import Message
 from preference.export.sanitize import plain_text
-from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped
+from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.http_client import (
+    MOST_SAID,
     BadAnswerError,
     Connection,
     completions_of,
@@ -37,7 +39,7 @@ from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
-from reasonrag.redaction import redact, secrets
+from reasonrag.redaction import excerpt, secrets
 from reasonrag.web import http_address, retry_after, shown_url
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ MAX_ATTEMPTS = 8
 """Attempts per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. seconds, that is
 minutes."""
 SAME_ERROR_TIMES = 3
-"""A request that gets the same 5xx or garbled body this often will always fail."""
+"""A request that gets the same 5xx or garbled body this often will always fail, unless that may be chance."""
+CHANCE = 1e-6
+"""A request is given up early only where that many equal failures would be rarer by chance, at the share of requests
+that failed at its address. At 5 % that takes five, at 20 % MAX_ATTEMPTS."""
 MAX_WAIT_S = 60.0
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long; paid answers are kept."""
@@ -108,8 +113,17 @@ class _Endpoint:
     """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
     refused: set[str] = field(default_factory=set)
     """Parameters that it refuses, and is not sent any more."""
+    answered: int = 0
+    """Requests answered."""
+    failed: int = 0
+    """Requests of which an attempt failed, answered or not."""
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
+
+    @property
+    def failing_share(self) -> float:
+        """Of its requests, those of which an attempt failed."""
+        return self.failed / max(1, self.failed + self.answered)
 
     @property
     def gives_one_choice(self) -> bool:
@@ -139,6 +153,15 @@ class _Endpoint:
         return body
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The answer to a request. without: the parameters of the request that the endpoint refused."""
+
+    completions: list[Completion]
+    headers: Mapping[str, str]
+    without: Sequence[str]
+
+
 @dataclass(slots=True)
 class _Attempts:
     """The attempts of one request so far."""
@@ -152,13 +175,16 @@ class _Attempts:
     """Number of requests answered before the last failure."""
     while_down: int = 0
     """Attempts that found their endpoint down."""
+    failing_share: float = 0.0
+    """Share of requests that fail at the endpoint that failed last; 0 while nothing is known of others."""
 
-    def count(self, error: Exception, *, answered: int = 0) -> None:
+    def count(self, error: Exception, *, answered: int = 0, failing_share: float = 0.0) -> None:
         """Count a failure. An overloaded server fails every request: it is this request's fault only if others were
         answered in between."""
         from openai import APIStatusError
 
         self.counted += 1
+        self.failing_share = failing_share
         others_fare_better, self.answered = answered > self.answered, answered
         if isinstance(error, BadAnswerError):
             self.bodies[str(error)] += 1
@@ -167,7 +193,9 @@ class _Attempts:
 
     @property
     def hopeless(self) -> bool:
-        return self.counted >= MAX_ATTEMPTS or max(self.bodies.values(), default=0) >= SAME_ERROR_TIMES
+        times = max(self.bodies.values(), default=0)
+        lasting = times >= SAME_ERROR_TIMES and self.failing_share**times < CHANCE
+        return lasting or self.counted >= MAX_ATTEMPTS
 
 
 class EndpointModel:
@@ -272,10 +300,13 @@ class EndpointModel:
 
         async def attempt() -> None:
             try:
-                [reply] = await self._post(endpoint, trial)
-                self.reasons |= reasons(reply)
-                if without_reasoning(reply).reasoning:
-                    self._go_without_stop(endpoint)
+                answer = await self._post(endpoint, trial)
+                with self._keeping_the_answer():  # an error there ends the run at its first request
+                    self._learn(answer, endpoint, trial)
+                    [reply] = answer.completions
+                    self.reasons |= reasons(reply)
+                    if without_reasoning(reply).reasoning:
+                        self._go_without_stop(endpoint)
             except Exception as error:
                 trials.count(error)
                 raise
@@ -359,28 +390,18 @@ class EndpointModel:
             trials.last_lane = slot.lane
             endpoint = self._endpoints[slot.lane]
             try:
-                completions = await self._post(endpoint, request)
+                answer = await self._post(endpoint, request)
             except Exception as error:
                 self._note(error, slot, trials)
                 raise
-            first = completions[0]
-            spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
-            now = self.scheduler.clock()
-            slot.succeeded(spent or expected, now=now)
-            self._given_up = self._forbidden = 0
-            self._answered += 1
-            self._seconds += now - slot.sent_at
-        if spent:
-            per_draw = first.completion_tokens / len(completions)
-            self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
-        return completions
+            with self._keeping_the_answer():
+                self._account(answer, slot)
+                self._learn(answer, endpoint, request)
+        return answer.completions
 
-    async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> list[Completion]:
-        """Send a request; if parameters of it are refused, send it again at once without them.
-
-        Once it is answered, they are left out of all later requests. Each request goes by its own refusals, as many
-        are in flight when the first one is refused.
-        """
+    async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> _Answer:
+        """Send a request; if parameters of it are refused, send it again at once without them. Each request goes by its
+        own refusals, as many are in flight when the first one is refused."""
         from openai import APIStatusError
 
         asked = request.draws(0, 1) if endpoint.gives_one_choice else request
@@ -392,8 +413,7 @@ class EndpointModel:
                 break
             except APIStatusError as error:
                 if ran_out_of_tokens(error):
-                    answer = None
-                    break
+                    return _Answer([_only_reasoning(asked)], {}, without)
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
                     named = ["n"]  # some refuse several choices without a word about them
@@ -402,21 +422,56 @@ class EndpointModel:
                 if "n" in named:
                     asked = asked.draws(0, 1)
                 without += named
-        for parameter in without:
+        try:
+            completions = completions_of(answer.content, self._secrets, prompt_size=request.size)
+        except BadAnswerError:
+            raise
+        except Exception as error:
+            raise UnexpectedError(error, kept=False) from error
+        return _Answer(completions[: len(request.samples)], answer.headers, without)
+
+    @contextmanager
+    def _keeping_the_answer(self) -> Iterator[None]:
+        """For all that is done with an answer but returning it: whatever fails there ends the run, and the answer is
+        still returned."""
+        try:
+            yield
+        except RunStopped as stopped:
+            self.stop(stopped)
+        except Exception as error:  # noqa: BLE001 - a paid answer must reach the journal
+            self.stop(UnexpectedError(error, kept=True))
+
+    def _account(self, answer: _Answer, slot: RequestSlot) -> None:
+        """Report an answer to the endpoint's pace, and count it."""
+        first, now = answer.completions[0], self.scheduler.clock()
+        spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
+        slot.succeeded(spent or slot.tokens, now=now)
+        self._given_up = self._forbidden = 0
+        self._answered += 1
+        self._endpoints[slot.lane].answered += 1
+        self._seconds += now - slot.sent_at
+        if spent:
+            per_draw = first.completion_tokens / len(answer.completions)
+            self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
+
+    def _learn(self, answer: _Answer, endpoint: _Endpoint, request: ChatRequest) -> None:
+        """Learn from an answer what the endpoint does, refuses and allows; what is refused is left out of all later
+        requests."""
+        for parameter in answer.without:
             if parameter != "n" and parameter not in endpoint.refused:  # n: by the answers, as it may be too high only
                 endpoint.refused.add(parameter)
                 self._say_of(endpoint, f"does not accept {parameter}: {DISPENSABLE[parameter]}")
-        if answer is None:
-            return [_only_reasoning(asked)]
         endpoint.pace.learn(answer.headers)
-        completions = completions_of(answer.content, self._secrets, prompt_size=request.size)[: len(request.samples)]
-        self._learn_of_choices(endpoint, len(request.samples), len(completions))
-        if any(stops_may_cut(request, each) for each in completions):
+        self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
+        if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
-        if completions[0].tokens_bounded and not self._bounded:
+        if answer.completions[0].tokens_bounded and not self._bounded:
             self._bounded = True
-            self._say_of(endpoint, "reports no token counts; bytes are counted instead, about four times as many")
-        return completions
+            self._say_of(
+                endpoint,
+                "reports no token counts, or fewer than its replies have; bytes are counted instead, about four times "
+                "as many",
+            )
 
     def _go_without_stop(self, endpoint: _Endpoint) -> None:
         if not endpoint.stop_cuts_reasoning and "stop" not in endpoint.refused:
@@ -438,7 +493,7 @@ class EndpointModel:
         from openai import APIStatusError
 
         now = self.scheduler.clock()
-        was_down = slot.pace.down_since is not None
+        endpoint, was_down = self._endpoints[slot.lane], slot.pace.down_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
         blamed = is_endpoint_failure(error) or (sick and is_retryable(error))
         wait = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
@@ -453,7 +508,8 @@ class EndpointModel:
         if was_down and blamed:
             trials.while_down += 1
         else:
-            trials.count(error, answered=self._answered)
+            endpoint.failed += trials.counted == 0
+            trials.count(error, answered=self._answered, failing_share=endpoint.failing_share)
         downs = [each.pace.down_since for each in self._endpoints]
         patience = self._limits.patience
         if all(since is not None and now - since > patience for since in downs):
@@ -462,6 +518,11 @@ class EndpointModel:
                 f"{self._shown()} has not answered for {waited}: {_clean(error_message(error))}. "
                 "Run the same command to continue once it does"
             ) from error
+
+    @property
+    def stopped(self) -> RunStopped | None:
+        """Why no more requests are sent."""
+        return self._stopped
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight continue."""
@@ -542,8 +603,8 @@ def _failure(error: Exception, *, attempt: int, final: bool) -> CallFailure:
 
 
 def _clean(text: str) -> str:
-    """A message without keys, which some endpoints echo, and without control characters."""
-    return redact(plain_text(text.encode("utf-8", "replace").decode("utf-8")))
+    """A message without keys, which some endpoints echo, and without control characters, of bounded length."""
+    return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
 
 
 def _check_url(url: str) -> None:

@@ -7,6 +7,7 @@ package's, but the transport is aiohttp: that package's client takes nearly thre
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion
 from reasonrag.redaction import API_VERSION, excerpt, redact
-from reasonrag.web import HttpClient, open_session
+from reasonrag.web import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -32,10 +33,23 @@ _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
 """Headers kept of an error response; others may hold anything."""
-_MOST_SAID = 1000
+MOST_SAID = 1000
 """Characters of an error's message that are kept: it goes to the terminal and into files."""
+_MOST_SHOWN = 200
+"""Characters of a body that is not an answer, in messages about it."""
 _MOST_COUNTED = 10**9
 """Tokens; no request has more, and the sums of a run have to fit into its files."""
+MOST_BYTES_PER_TOKEN = 16
+"""A text has at least a token for so many of its bytes; an endpoint that reports fewer is not believed. Qwen2.5's
+vocabulary makes up to 12 bytes a token of single words, and 10 of sentences, in six data sets; our own estimates count
+four characters, of up to 4 bytes each. Only runs of one character (spaces, dashes) have more: up to 128."""
+MOST_ENVELOPE_BYTES = 4 * 1024 * 1024
+"""Of an answer, beside what `max_tokens` limits: its frame, and reasoning, which some endpoints do not count there
+(256 Ki tokens of 16 bytes)."""
+MOST_TOKEN_BYTES = 6 * MOST_BYTES_PER_TOKEN
+"""Of a token in JSON, where a byte takes up to 6 (`\\u0007`)."""
+MOST_LOGPROB_BYTES = 512
+"""Of a token or an alternative to it in `logprobs`: text, bytes as a list of numbers, and probability."""
 _REASONING = ("reasoning_content", "reasoning")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second."""
@@ -44,6 +58,10 @@ _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, 
 
 class BadAnswerError(Exception):
     """A successful status whose body is not a chat completion."""
+
+
+class AnswerTooLargeError(BadAnswerError):
+    """A body that is longer than any answer to its request. It may have been paid, and is not requested again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +88,17 @@ class Connection(HttpClient):
         return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 
     async def post(self, body: Mapping[str, Any]) -> HttpAnswer:
-        """One chat completion request. Raises openai's APIError."""
+        """One chat completion request. Raises openai's APIError, and AnswerTooLargeError."""
         url = self._url("chat/completions")
         with _as_openai_errors(url):
             async with self._session.post(url, data=orjson.dumps(body), allow_redirects=False) as response:
-                content = await response.read()
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _refusal(response, content)
+                failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
+                most = MOST_ERROR_BYTES if failed else most_bytes_of_answer(body)
+                content = await read_body(response, most)
+        if failed:
+            raise _refusal(response, content[:most])
+        if len(content) > most:
+            raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the most that this request can have")
         return HttpAnswer(content, response.headers)
 
     async def served_models(self) -> list[str]:
@@ -87,13 +109,22 @@ class Connection(HttpClient):
         try:
             with _as_openai_errors(url):
                 async with self._session.get(url, allow_redirects=False) as response:
-                    return sorted(_model_ids(_decoded(await response.read())))
+                    listed = await read_body(response, MOST_ENVELOPE_BYTES)
+                    return sorted(_model_ids(_decoded(listed, ())))
         except (APIError, BadAnswerError):
             return []
 
     def _url(self, path: str) -> str:
         address = urlsplit(self.base_url)
         return urlunsplit(address._replace(path=f"{address.path.rstrip('/')}/{path}", fragment=""))
+
+
+def most_bytes_of_answer(body: Mapping[str, Any]) -> int:
+    """Upper bound of the body that answers a request: what each of its tokens can take, in text and `logprobs`."""
+    tokens = body.get("n", 1) * (body.get("max_completion_tokens") or body.get("max_tokens", 0))
+    alternatives = body.get("top_logprobs") or body.get("logprobs") or 0  # of completions.create: logprobs is a number
+    listed = 1 + alternatives if body.get("logprobs") and isinstance(alternatives, int) else 0
+    return int(MOST_ENVELOPE_BYTES + tokens * (MOST_TOKEN_BYTES + listed * MOST_LOGPROB_BYTES))
 
 
 def _proxy_for(url: str) -> str | None:
@@ -140,7 +171,7 @@ def _refusal(response: ClientResponse, content: bytes) -> APIError:
     said = body.get("error", body) if isinstance(body, dict) else None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
     message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
-    message = excerpt(message, _MOST_SAID)
+    message = excerpt(message, MOST_SAID)
     if moved_to := response.headers.get("location"):
         message = f"moved to {moved_to}; give the address it moved to"
     headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
@@ -148,50 +179,67 @@ def _refusal(response: ClientResponse, content: bytes) -> APIError:
     return APIStatusError(f"status {response.status}: {message}", response=whole, body=said)
 
 
-def _decoded(content: bytes) -> object:
+def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
+    """The JSON of a body, also where it has what Python's own encoder writes and JSON does not know: NaN, Infinity,
+    numbers of any length, halves of surrogate pairs."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
-        raise BadAnswerError(f"the body is not JSON: {content[:200]!r}") from None
+        pass
+    try:
+        return json.loads(content, parse_int=float)
+    except (ValueError, RecursionError):
+        raise BadAnswerError(f"the body is not JSON: {_shown(content, known_secrets)}") from None
+
+
+def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
+    """The beginning of a body, for a message."""
+    return repr(excerpt(content.decode("utf-8", "replace"), _MOST_SHOWN, known_secrets))
 
 
 def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. If the endpoint reports no tokens, bytes are counted: an upper bound. Raises BadAnswerError
-        if there is no valid choice.
+    prompt_size: in bytes. Raises BadAnswerError if there is no valid choice.
     """
-    answer = _decoded(content)
+    answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
-        raise BadAnswerError(f"the body is not a chat completion: {str(answer)[:200]!r}")
+        raise BadAnswerError(f"the body is not a chat completion: {_shown(content, known_secrets)}")
     replies: list[Completion] = []
     for choice in choices:
         try:
             replies.append(_reply(choice, known_secrets))
-        except BadAnswerError:
+        except BadAnswerError as error:
             if not replies:
-                raise
+                raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
             break
-    usage = answer.get("usage")
-    tokens = usage if isinstance(usage, dict) else {}
-    details = tokens.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
-    told = _count(tokens.get("prompt_tokens"))
-    if told:
-        completion_tokens, reasoning_tokens = _completion_tokens(tokens, prompt_tokens=told)
-    else:
-        completion_tokens = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
-        reasoning_tokens = 0
-    bill = {
-        "requests": 1,
-        "prompt_tokens": told or prompt_size,
-        "completion_tokens": completion_tokens,
-        "reasoning_tokens": reasoning_tokens,
-        "cached_tokens": min(cached, told),
-        "tokens_bounded": not told,
-    }
+    reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
+    bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
     return [replies[0].model_copy(update=bill), *replies[1:]]
+
+
+def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]:
+    """What a request cost, by the `usage` of its answer, whatever that holds.
+
+    Where a number of tokens is missing, is not one, or is too small for the bytes, bytes are counted: an upper bound.
+        Prompt and reply are judged apart. prompt_size, reply_size: in bytes.
+    """
+    usage = said if isinstance(said, dict) else {}
+    prompt = _count(usage.get("prompt_tokens"))
+    prompt_told = prompt > 0 and prompt * MOST_BYTES_PER_TOKEN >= prompt_size
+    prompt = prompt if prompt_told else prompt_size
+    completion, reasoning = _completion_tokens(usage, prompt_tokens=prompt)
+    reply_told = _is_count(usage.get("completion_tokens")) and completion * MOST_BYTES_PER_TOKEN >= reply_size
+    cached = _detail(usage, "prompt_tokens_details", "cached_tokens") if prompt_told else 0
+    return {
+        "requests": 1,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion if reply_told else max(completion, reply_size),
+        "reasoning_tokens": reasoning,
+        "cached_tokens": min(cached, prompt),
+        "tokens_bounded": not (prompt_told and reply_told),
+    }
 
 
 def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
@@ -200,8 +248,8 @@ def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple
     xAI and Gemini leave the reasoning out of `completion_tokens`, but not out of `total_tokens`
     (https://github.com/vercel/ai/pull/12425, https://github.com/router-for-me/CLIProxyAPI/issues/5733).
     """
-    completion, details = _count(usage.get("completion_tokens")), usage.get("completion_tokens_details")
-    reasoning = _count(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
+    completion = _count(usage.get("completion_tokens"))
+    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
     said = completion + reasoning if reasoning > completion else completion  # then it is no part of it
     billed = max(said, _count(usage.get("total_tokens")) - prompt_tokens)
     return billed, min(billed, max(reasoning, billed - completion))
@@ -211,14 +259,15 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise BadAnswerError(f"a choice has no message: {str(choice)[:200]!r}")
+        raise BadAnswerError("a choice has no message")
     reason, said = choice.get("finish_reason"), message.get("content")
     if isinstance(reason, str) and reason.lower() in _BROKEN_OFF:
         raise BadAnswerError(f"the endpoint cut a reply short with finish_reason {reason!r}")
     if isinstance(said, list):  # content parts, as newer servers send them
-        said = "".join(str(part.get("text") or "") for part in said if isinstance(part, dict))
+        parts = (part.get("text") for part in said if isinstance(part, dict))
+        said = "".join(part for part in parts if isinstance(part, str))
     if not isinstance(said, str | None):
-        raise BadAnswerError(f"the content of a reply is not text: {str(said)[:200]!r}")
+        raise BadAnswerError("the content of a reply is not text")
     reasoned = (message.get(name) for name in _REASONING)
     return Completion(
         text=redact(said or "", known_secrets),
@@ -228,9 +277,19 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     )
 
 
+def _is_count(said: object) -> bool:
+    """Whether a value can be a number of tokens."""
+    return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= _MOST_COUNTED
+
+
 def _count(said: object) -> int:
-    """A token count; 0 for anything else."""
-    return int(said) if isinstance(said, int | float) and 0 <= said <= _MOST_COUNTED else 0
+    """A number of tokens; 0 for anything else."""
+    return int(said) if isinstance(said, int | float) and _is_count(said) else 0
+
+
+def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
+    told = usage.get(details)
+    return _count(told.get(name)) if isinstance(told, dict) else 0
 
 
 def _model_ids(served: object) -> set[str]:
@@ -252,7 +311,7 @@ def is_retryable(error: BaseException) -> bool:
         if error.code == "insufficient_quota":
             return False
         return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, APIConnectionError | BadAnswerError)
+    return isinstance(error, APIConnectionError | BadAnswerError) and not isinstance(error, AnswerTooLargeError)
 
 
 def is_endpoint_failure(error: Exception) -> bool:
@@ -283,7 +342,7 @@ def ran_out_of_tokens(error: APIStatusError) -> bool:
 
 
 def error_cause(error: Exception) -> str:
-    """One word for counting: connection, timeout, http_429, bad_answer, .."""
+    """One word for counting: connection, timeout, http_429, bad_answer, too_large, .."""
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
     if isinstance(error, APIStatusError):
@@ -292,7 +351,7 @@ def error_cause(error: Exception) -> str:
         return "timeout" if "connect" not in error_message(error).lower() else "connection"
     if isinstance(error, APIConnectionError):
         return "connection"
-    return "bad_answer"
+    return "too_large" if isinstance(error, AnswerTooLargeError) else "bad_answer"
 
 
 def error_message(error: Exception) -> str:

@@ -22,6 +22,8 @@ FAILURES_TO_OPEN = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pause between trials of an endpoint that is down; doubled each time."""
 WINDOW_FULL = "window full"
+MOST_DIGITS = 12
+"""Of a limit in a header; a longer number limits nothing."""
 
 
 @dataclass(slots=True)
@@ -153,5 +155,5 @@ class Pace:
         """Learn limits from x-ratelimit headers, unless they were given."""
         for position, (rate, kind) in enumerate(((self.requests, "requests"), (self.tokens, "tokens"))):
             limit = headers.get(f"x-ratelimit-limit-{kind}", "")
-            if not self._given[position] and limit.isdecimal() and int(limit) > 0:
+            if not self._given[position] and limit.isdecimal() and len(limit) <= MOST_DIGITS and int(limit) > 0:
                 rate.limit = float(limit)

@@ -426,7 +426,7 @@ def test_limits_that_were_given_are_not_learned_over() -> None:
     assert (pace.requests.limit, pace.tokens.limit) == (100.0, 30_000.0)
 
 
-@pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "60, 60;w=60", "inf"])
+@pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "60, 60;w=60", "inf", "9" * 5_000, "9" * 400])
 def test_headers_that_name_no_limit_change_nothing(value: str) -> None:
     """Endpoints send all kinds of things."""
     pace = Pace(8, tokens=Rate(5.0))
