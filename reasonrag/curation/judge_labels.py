@@ -133,7 +133,7 @@ async def label_by_judge(
     place = out / JUDGING
     with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(place / JOURNAL))
+            journal = await opened.enter_async_context(open_journal(place / JOURNAL, say=watcher.say))
             models = Models.journaled(
                 journal, judge.caps, (judge.model, chat_model or judge.model.open(opened, say=watcher.say))
             )

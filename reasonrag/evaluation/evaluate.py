@@ -224,7 +224,7 @@ class _Run:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings = self.setup, self.setup.settings
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL))
+            journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL, say=self.watcher.say))
             failures = opened.enter_context(FailureLog(settings.run / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency

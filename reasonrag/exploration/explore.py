@@ -88,6 +88,7 @@ async def explore(
                     wanted=lambda question_id: not run.is_done(question_id),
                     held=bill.apart if bill else list,
                     writable=not replay,
+                    say=watcher.say,
                 )
             )
             value = (student, value_chat_model) if student else None

@@ -44,17 +44,15 @@ class Tokens:
 
     @staticmethod
     def of(completions: Iterable[Completion]) -> Tokens:
-        total = Tokens()
+        calls = requests = prompt = completion = cached = reasoning = 0
         for each in completions:
-            total += Tokens(
-                calls=1,
-                requests=each.requests,
-                prompt=each.prompt_tokens,
-                completion=each.completion_tokens,
-                cached=each.cached_tokens,
-                reasoning=each.reasoning_tokens,
-            )
-        return total
+            calls += 1
+            requests += each.requests
+            prompt += each.prompt_tokens
+            completion += each.completion_tokens
+            cached += each.cached_tokens
+            reasoning += each.reasoning_tokens
+        return Tokens(calls, requests, prompt, completion, cached, reasoning)
 
     def cost(self, price: Price) -> float:
         """Dollars."""

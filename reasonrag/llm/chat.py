@@ -95,7 +95,8 @@ class Completion(BaseModel):
     request's numbers are on its first reply and 0 on the others, so that sums are right whichever replies share a
     request. So are reasoning_tokens, which are part of completion_tokens.
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
-    tokens_bounded: the endpoint reported no tokens; they are counted as bytes, an upper bound.
+    tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
+        these are counted as bytes, an upper bound.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -103,11 +104,11 @@ class Completion(BaseModel):
     text: str
     finish_reason: FinishReason
     reasoning: str = ""
-    requests: int = 1
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    reasoning_tokens: int = 0
-    cached_tokens: int = 0
+    requests: int = Field(default=1, ge=0)
+    prompt_tokens: int = Field(default=0, ge=0)
+    completion_tokens: int = Field(default=0, ge=0)
+    reasoning_tokens: int = Field(default=0, ge=0)
+    cached_tokens: int = Field(default=0, ge=0)
     tokens_bounded: bool = False
 
     @field_validator("text", "reasoning", mode="before")

@@ -1,7 +1,8 @@
 """The journal: every paid answer is on disk before it is used, and is replayed instead of being requested again.
 
-A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..]}`, with `model` if
-the answer is not the run's teacher's. A key (`ChatRequest.key`) covers everything that determines one draw: a draw
+A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..], "digest"}`, with
+`model` if the answer is not the run's teacher's. The digest is that of the line before it, so that damage is found. A
+key (`ChatRequest.key`) covers everything that determines one draw: a draw
 whose key is in the journal was paid already. A reply that a stop string cut within its reasoning has its draw's key
 with `:cut`, which no draw has: it is paid, and its draw is asked again without stop strings. Lines are written in
 batches and synced; an answer is returned only once its batch is on disk. Failures are never recorded. Knows no endpoint
@@ -11,6 +12,7 @@ and no price.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +24,7 @@ import orjson
 from pydantic import ValidationError
 
 from reasonrag.concurrency import together
-from reasonrag.errors import InputError, ModelError, RunStopped, StorageError
+from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, UnexpectedError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
@@ -32,7 +34,12 @@ Wanted = Callable[[str], bool]
 CUT = ":cut"
 """Ends the key of a reply that is not used: a stop string cut it within its reasoning."""
 Held = Callable[[Iterable[Completion]], list[Completion]]
-_UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, ValueError, ValidationError)
+_FIELDS = frozenset({"question_id", "model", "keys", "completions"})
+_DIGEST = b',"digest":"'
+_DIGEST_BYTES = 8
+_END_SIZE = len(_DIGEST) + 2 * _DIGEST_BYTES + len(b'"}')
+"""Bytes of a line from its digest to its line break."""
+_UNREADABLE = (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, ValidationError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +53,18 @@ class Journal:
     """Answers by key, and their file.
 
     wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
-        one request's answers that is held. writable: False for a read-only journal. Raises InputError for a file that
-        is not a journal.
+        one request's answers that is held. writable: False for a read-only journal. say: called with a message about
+        lines without a digest. Raises InputError for a file that is not a journal, or whose lines were changed.
     """
 
     def __init__(
-        self, path: Path, *, wanted: Wanted = lambda _: True, held: Held = list, writable: bool = True
+        self,
+        path: Path,
+        *,
+        wanted: Wanted = lambda _: True,
+        held: Held = list,
+        writable: bool = True,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.path = path
         self.answers: dict[str, Completion] = {}
@@ -71,19 +84,31 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
-            self._load(wanted, held, writable=writable)
+            undigested = self._load(wanted, held, writable=writable)
         except BaseException:
             self._file.close()
             raise
+        if undigested:
+            say(
+                f"{path}: {undigested:,} lines were written by an earlier version, without a digest: damage in them "
+                "would go unnoticed"
+            )
 
-    def _load(self, wanted: Wanted, held: Held, *, writable: bool) -> None:
-        """Read all lines; complete or drop a last line that a crash left without its line break."""
+    def _load(self, wanted: Wanted, held: Held, *, writable: bool) -> int:
+        """Read all lines; complete or drop a last line that a crash left without its line break. Returns the number of
+        lines without a digest.
+
+        A line that equals another was copied by accident, and counts once. Lines with equal keys and different answers
+        were all paid.
+        """
         self._file.seek(0)
-        self._size = 0
+        self._size = undigested = 0
+        seen = set[bytes]()
         for number, line in enumerate(self._file, start=1):
             whole = line.endswith(b"\n")
             try:
-                entry = _parse(line)
+                digest, told = _digest(line)
+                entry = None if digest in seen else _parse(line, with_digest=told)
             except _UNREADABLE as error:
                 if not whole:
                     break
@@ -92,19 +117,26 @@ class Journal:
                     "its answers requested again"
                 ) from error
             self._size += len(line)
-            delivered = Tokens.of(entry.answers.values())
-            self.delivered += delivered
-            self.delivered_by[entry.model] += delivered
-            if wanted(entry.question_id):
-                self.questions.add(entry.question_id)
-                for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
-                    self.answers.setdefault(key, completion)
+            undigested += not told
+            if entry:
+                seen.add(digest)
+                self._take(entry, wanted, held)
             if not whole and writable:
                 self._file.write(b"\n")
                 self._size += 1
         if writable:
             self._file.flush()
             self._file.truncate(self._size)
+        self.delivered = sum(self.delivered_by.values(), start=Tokens())
+        return undigested
+
+    def _take(self, entry: _JournalEntry, wanted: Wanted, held: Held) -> None:
+        """Count what a line holds, and hold it if it is wanted."""
+        self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
+        if wanted(entry.question_id):
+            self.questions.add(entry.question_id)
+            for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
+                self.answers.setdefault(key, completion)
 
     async def append(
         self, question_id: str, keys: Sequence[str], completions: Sequence[Completion], *, model: str | None = None
@@ -113,16 +145,14 @@ class Journal:
 
         model: the model that answered; None: the run's teacher.
         """
+        await self.append_line(journal_line(question_id, keys, completions, model=model))
+
+    async def append_line(self, line: bytes) -> None:
+        """Record a `journal_line`; returns once it is on disk. Raises StorageError if that fails."""
         if self._broken:
             raise self._broken
-        entry = {
-            "question_id": question_id,
-            **({} if model is None else {"model": model}),
-            "keys": keys,
-            "completions": [each.model_dump(mode="json", exclude_defaults=True) for each in completions],
-        }
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append((orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE), written))
+        self._pending.append((line, written))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         await written
@@ -252,13 +282,27 @@ class JournaledModel:
         async with self.ledger.reserve(request) as reservation:
             if self._stopped:  # stopped while waiting near a cap
                 raise self._stopped
-            completions = list(await inner.complete(request))
-            cut = [stopped_in_reasoning(request, each) for each in completions]
-            completions = _usage_on_a_used_reply(completions, cut)
-            answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
-            await self._journal.append(request.question_id, answered, completions, model=self._recorded_as)
+            said = list(await inner.complete(request))
+            try:
+                completions, line = self._to_record(request, keys, said)
+            except Exception as error:  # noqa: BLE001 - a paid answer must reach the journal
+                self.stop(UnexpectedError(error, kept=True))
+                completions = _at_most(request, said)
+                line = journal_line(request.question_id, keys[: len(said)], completions, model=self._recorded_as)
+            await self._journal.append_line(line)
             reservation.settle(completions)
         return completions
+
+    def _to_record(
+        self, request: ChatRequest, keys: Sequence[str], said: list[Completion]
+    ) -> tuple[list[Completion], bytes]:
+        """The answers to a request, as they count, and their line in the journal."""
+        cut = [stopped_in_reasoning(request, each) for each in said]
+        completions = _usage_on_a_used_reply(said, cut)
+        answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
+        line = journal_line(request.question_id, answered, completions, model=self._recorded_as)
+        _parse(line, with_digest=True)  # what cannot be read again would be lost
+        return completions, line
 
     def holds(self, request: ChatRequest) -> bool:
         """Whether the journal answers it whole, as far as earlier sessions go."""
@@ -269,6 +313,11 @@ class JournaledModel:
     def in_flight(self) -> int:
         """Requests waiting for a slot, their answer or the disk."""
         return len(self._fetching)
+
+    @property
+    def stopped(self) -> RunStopped | None:
+        """Why no more requests are sent."""
+        return self._stopped
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; those in flight continue."""
@@ -308,8 +357,49 @@ def _usage_on_a_used_reply(completions: list[Completion], cut: Sequence[bool]) -
     return found
 
 
-def _parse(line: bytes) -> _JournalEntry:
+def _at_most(request: ChatRequest, said: Sequence[Completion]) -> list[Completion]:
+    """The texts of answers whose usage cannot be recorded, with the most that they can have cost."""
+    bare = [Completion(text=each.text, finish_reason=each.finish_reason, requests=0) for each in said]
+    most = len(request.samples) * request.sampling.max_tokens
+    usage = {"requests": 1, "prompt_tokens": request.size, "completion_tokens": most, "tokens_bounded": True}
+    return [bare[0].model_copy(update=usage), *bare[1:]]
+
+
+def journal_line(
+    question_id: str, keys: Sequence[str], completions: Sequence[Completion], *, model: str | None
+) -> bytes:
+    """The line of one answered request, with its digest and line break. model: None for the run's teacher."""
+    entry = {
+        "question_id": question_id,
+        **({} if model is None else {"model": model}),
+        "keys": keys,
+        "completions": [each.model_dump(mode="json", exclude_defaults=True) for each in completions],
+    }
+    content = orjson.dumps(entry)[:-1]
+    return b"".join((content, _DIGEST, _digest_of(content).hex().encode(), b'"}\n'))
+
+
+def _digest_of(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def _digest(line: bytes) -> tuple[bytes, bool]:
+    """A line's digest, and whether it ends with one. Raises ValueError for a wrong one."""
+    line = line.rstrip(b"\r\n")
+    start = len(line) - _END_SIZE
+    if not line.startswith(_DIGEST, max(0, start)):
+        return _digest_of(line), False
+    digest = _digest_of(line[:start])
+    if line[start + len(_DIGEST) :] != digest.hex().encode() + b'"}':
+        raise ValueError("its digest shows that it was changed after it was written")
+    return digest, True
+
+
+def _parse(line: bytes, *, with_digest: bool) -> _JournalEntry:
+    """The entry of a line. Raises one of _UNREADABLE. with_digest: whether the line ends with its digest."""
     record = orjson.loads(line)
+    if unknown := record.keys() - _FIELDS - ({"digest"} if with_digest else set()):
+        raise ValueError(f"it was changed after it was written, as its field {min(unknown)!r} shows")
     completions = [Completion.model_validate(each) for each in record["completions"]]
     answers = dict(zip(record["keys"], completions, strict=True))
     return _JournalEntry(str(record["question_id"]), answers, record.get("model"))

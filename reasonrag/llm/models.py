@@ -76,6 +76,12 @@ class Models:
     # -- state ----------------------------------------------------------------------
 
     @property
+    def stopped(self) -> RunStopped | None:
+        """Why one of them sends no more requests."""
+        reasons = [each.stopped for each in self.all] + [each.stopped for each in self._endpoints]
+        return next((each for each in reasons if each is not None), None)
+
+    @property
     def refused_parameters(self) -> dict[str, list[str]]:
         """What the endpoints of this session refused, by name of the model; without those that refused nothing."""
         refused = {each.name: each.inner.refused for each in self.all if isinstance(each.inner, EndpointModel)}

@@ -52,8 +52,8 @@ class Session:
     ) -> RunStopped | None:
         """Work on the items in order, `at_once` at a time, and wait until every answer in flight is on disk.
 
-        Returns what stopped the session: a cap, Ctrl-C, a lost endpoint, a full disk. Raises the first other error of
-        an item once the rest is stopped; KeyboardInterrupt at the second Ctrl-C.
+        Returns what stopped the session: a cap, Ctrl-C, a lost endpoint, a full disk, a bug after an answer. Raises the
+        first other error of an item once the rest is stopped; KeyboardInterrupt at the second Ctrl-C.
         """
         telling = asyncio.create_task(self._tell())
         reason = None
@@ -71,6 +71,9 @@ class Session:
                 if len(presses) > 1:
                     raise asyncio.CancelledError  # the second came while the workers ended, where it is lost
                 await self.models.drain()  # abandoned work had sent requests, which are paid too
+                if self.stopped is None and self.models.stopped is not None:  # by the last answer
+                    reason = self.models.stopped
+                    self.stop(reason)
         finally:
             telling.cancel()
             if self.how_far is None:

@@ -206,7 +206,7 @@ async def revalue(
     """
     spec = parts.model
     async with AsyncExitStack() as opened:
-        journal = await opened.enter_async_context(open_journal(folder / JOURNAL))
+        journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
         models = Models.journaled(journal, parts.caps, (spec, None))
         calls_before = models.spent.calls
         agent = parts.agent_of(models.main)

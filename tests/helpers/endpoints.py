@@ -1,12 +1,13 @@
-"""The simulated endpoint in a thread of this process: what happens to a run is decided by the number of a request, not
-by the clock, so that it is the same on a machine of any speed."""
+"""Endpoints in a thread of this process, the simulated one among them: what happens to a run is decided by the number
+of a request, not by the clock, so that it is the same on a machine of any speed."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -16,7 +17,50 @@ from reasonrag.llm.servers.simulator import address_path, make_app
 from reasonrag.web import listening
 
 
-class Stage:
+class Served:
+    """An application in a thread of this process; while it is open, it has an address. path: what follows the host."""
+
+    def __init__(self, app: web.Application, path: str) -> None:
+        self.base_url = ""
+        self._app, self._path = app, path
+        self._loop = asyncio.new_event_loop()
+        self._gate = asyncio.Event()
+
+    @contextmanager
+    def open(self) -> Iterator[Self]:
+        ready, over = threading.Event(), asyncio.Event()
+
+        async def serve() -> None:
+            try:
+                async with listening(self._app, host="127.0.0.1", port=0) as address:
+                    self.base_url = address + self._path
+                    ready.set()
+                    await over.wait()
+                    self._gate.set()
+            finally:
+                ready.set()
+
+        thread = threading.Thread(target=self._loop.run_until_complete, args=(serve(),))
+        thread.start()
+        try:
+            ready.wait()
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(over.set)
+            thread.join()
+            self._loop.close()
+
+
+class Answering(Served):
+    """An endpoint that answers every chat request as `answer` says."""
+
+    def __init__(self, answer: Handler) -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", answer)
+        super().__init__(app, "/v1")
+
+
+class Stage(Served):
     """A running endpoint. arrived: called with the number of every chat request, the first is 1 (the trial question of
     a command), before it is answered; answered: after its answer went out. Both are called in the endpoint's thread.
     trial_reply: what the first request gets, as of a model that reasons about tasks only.
@@ -30,8 +74,7 @@ class Stage:
         answered: Callable[[int], object] = lambda _: None,
         trial_reply: str | None = None,
     ) -> None:
-        self.base_url = ""
-        self._app, self._path = make_app(habits), address_path(habits)
+        super().__init__(make_app(habits), address_path(habits))
         self._app.middlewares.append(self._watching())
         self._arrived, self._answered = arrived, answered
         self._number, self._trial_reply = 0, trial_reply
@@ -42,8 +85,6 @@ class Stage:
         self._held_from: int | None = None
         self.held = threading.Event()
         """Whether a request has come that gets no answer for now."""
-        self._loop = asyncio.new_event_loop()
-        self._gate = asyncio.Event()
 
     def hold_from(self, number: int) -> None:
         """From this request on, none is answered before release()."""
@@ -74,33 +115,3 @@ class Stage:
             return response
 
         return watching
-
-    @contextmanager
-    def open(self) -> Iterator[Stage]:
-        """While it is open it has an address."""
-        ready, over = threading.Event(), asyncio.Event()
-
-        async def serve() -> None:
-            try:
-                async with self._listening():
-                    ready.set()
-                    await over.wait()
-                    self._gate.set()
-            finally:
-                ready.set()
-
-        thread = threading.Thread(target=self._loop.run_until_complete, args=(serve(),))
-        thread.start()
-        try:
-            ready.wait()
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(over.set)
-            thread.join()
-            self._loop.close()
-
-    @asynccontextmanager
-    async def _listening(self) -> AsyncIterator[None]:
-        async with listening(self._app, host="127.0.0.1", port=0) as address:
-            self.base_url = address + self._path
-            yield
