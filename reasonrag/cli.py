@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,7 @@ from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
 from reasonrag.studies.commands import calibrate, tune
-from reasonrag.terminal import shown
+from reasonrag.terminal import print_shown
 from reasonrag.training.commands import doctor, train
 from reasonrag.viewing.commands import show, stats, view
 
@@ -42,7 +42,7 @@ index_app = typer.Typer(help="Indexes over a corpus.", no_args_is_help=True)
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - typer calls it
     if asked:
-        print(f"reasonrag {__version__}")
+        print_shown(f"reasonrag {__version__}")
         raise typer.Exit
 
 
@@ -71,19 +71,32 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
     arguments_of_this.set(arguments)
     try:
-        app(arguments)
-    except SystemExit as end:
+        status = app(arguments, standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except SystemExit as end:  # standard output was closed
         return end.code if isinstance(end.code, int) else 0
     except InputError as error:
-        print(f"error: {shown(redact(str(error)))}", file=sys.stderr)
+        print_shown(f"error: {redact(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
-        print(f"error: {shown(redact(str(error)))}", file=sys.stderr)
+        print_shown(f"error: {redact(str(error))}", file=sys.stderr)
         return FAILED
-    except Exception:  # noqa: BLE001 - a fault of ours: the whole traceback, without secrets
-        print(redact(traceback.format_exc()), file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - a fault of ours: the whole traceback, without secrets
+        if hasattr(error, "format_message"):  # of typer, or of click in its older versions: a wrong flag
+            return _refused_flag(error)
+        print_shown(redact(traceback.format_exc()), file=sys.stderr)
         return FAILED
-    return 0
+
+
+def _refused_flag(error: Any) -> int:
+    """Say what is wrong with the command line, and return the exit status."""
+    if not error.format_message():  # a command without arguments, whose help was shown
+        return BAD_INPUT
+    if error.ctx:
+        print_shown(error.ctx.get_usage(), file=sys.stderr)
+        print_shown(f"Try '{error.ctx.command_path} --help' for help.", file=sys.stderr)
+    print_shown(f"error: {redact(error.format_message())}", file=sys.stderr)
+    return BAD_INPUT
 
 
 def main() -> None:

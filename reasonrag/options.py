@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
 from reasonrag.settings import Opposite, Panel, Settings
+from reasonrag.terminal import print_shown
 
 FAILED, BAD_INPUT = 1, 2
 """Exit statuses."""
@@ -95,7 +96,7 @@ def _panel_number(parameter: Parameter) -> int:
 def print_result(result: Result, show: Callable[[Result], object], *, as_json: bool) -> None:
     """The result of a command on stdout: as JSON, or by a function that prints it for people."""
     if as_json:
-        print(result.model_dump_json())
+        print(result.model_dump_json())  # noqa: T201 - JSON escapes its controls
     else:
         show(result)
 
@@ -106,8 +107,8 @@ def interrupts() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted; finished work and received answers are kept", file=sys.stderr)
-        print(f"continue with: {this_command()}", file=sys.stderr)
+        print_shown("interrupted; finished work and received answers are kept", file=sys.stderr)
+        print_shown(f"continue with: {this_command()}", file=sys.stderr)
         raise typer.Exit(Interrupted.exit_status) from None
 
 
@@ -117,8 +118,8 @@ def caps() -> Iterator[None]:
     try:
         yield
     except CapReached as reached:
-        print(f"stopped: {reached}", file=sys.stderr)
-        print(f"continue with: {this_command(reached.raised)}", file=sys.stderr)
+        print_shown(f"stopped: {reached}", file=sys.stderr)
+        print_shown(f"continue with: {this_command(reached.raised)}", file=sys.stderr)
         raise typer.Exit(CapReached.exit_status) from None
 
 

@@ -68,7 +68,9 @@ class SilentWatcher:
     def warn(self, message: str) -> None: ...
 
     def confirm(self, question: str) -> bool:
-        print(f"warning: {question}", file=sys.stderr)
+        from reasonrag.terminal import print_shown
+
+        print_shown(f"warning: {question}", file=sys.stderr)
         return True
 
     def started(self, *, total: int, done: int) -> None: ...

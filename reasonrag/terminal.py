@@ -12,6 +12,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping
+from typing import TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -57,6 +58,11 @@ def _shown(character: str) -> str:
     if code < 0x20:  # noqa: PLR2004 - the controls of ASCII, each of which has a picture
         return chr(0x2400 + code)
     return "␡" if character == "\x7f" else f"⟨U+{code:04X}⟩"
+
+
+def print_shown(text: object = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """`print`, with the text as `shown` gives it."""
+    print(shown(str(text)), end=end, file=file, flush=flush)
 
 
 def dollars(amount: float) -> str:
@@ -157,7 +163,7 @@ def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
 
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
+        print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
 
 
 def standing(tally: SessionTally) -> str:

@@ -13,6 +13,7 @@ from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSett
 from reasonrag.errors import Interrupted
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 from reasonrag.settings import Panel, resolve
+from reasonrag.terminal import print_shown
 
 
 @options(PairsSettings)
@@ -39,7 +40,7 @@ def pairs(
     from reasonrag.terminal import TerminalWatcher
 
     if dry_run:
-        print(plan_judging(runs, **flags))
+        print_shown(plan_judging(runs, **flags))
         return
     with interrupts(), caps():
         summary = make_pairs(runs, watcher=TerminalWatcher(), processes=os.cpu_count() or 1, **flags)
@@ -99,7 +100,7 @@ def import_published(
     try:
         report = read(sources, say=TerminalMessages().say, **flags)
     except KeyboardInterrupt:
-        print("interrupted; unfinished files are removed, and the same command starts anew", file=sys.stderr)
+        print_shown("interrupted; unfinished files are removed, and the same command starts anew", file=sys.stderr)
         raise typer.Exit(Interrupted.exit_status) from None
     print_result(report, show_import, as_json=as_json)
 

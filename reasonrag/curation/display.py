@@ -19,6 +19,7 @@ from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
     on_one_line,
+    print_shown,
     print_table,
     share_text,
     share_with_interval,
@@ -34,10 +35,10 @@ def show_import(report: ImportReport) -> None:
     if report.refusals:
         _show_counts("given up", report.refusals)
     for warning in report.warnings:
-        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
-    print(f"wrote {report.out}")
+        print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
+    print_shown(f"wrote {report.out}")
     for command in report.next_commands:
-        print(f"next: {command}")
+        print_shown(f"next: {command}")
 
 
 def _rows(report: ImportReport) -> list[tuple[str, str]]:
@@ -94,8 +95,8 @@ def show_pairs(summary: PairSummary) -> None:
     warn(summary.warnings)
     out = Path(summary.out)
     for name, count in summary.files.items():
-        print(f"wrote {out / name} ({count:,} rows)")
-    print(f"all candidates: {out / CANDIDATES}; reasons for dropping: {out / DROPPED}")
+        print_shown(f"wrote {out / name} ({count:,} rows)")
+    print_shown(f"all candidates: {out / CANDIDATES}; reasons for dropping: {out / DROPPED}")
 
 
 def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ from preference.statistics import LABEL_LEVEL, Bin, Kappa, Share, SignAgreement
 from reasonrag.curation.review import REPORT, REVIEW, KeySource
 from reasonrag.errors import InputError
 from reasonrag.rendering import counted, interval_text
-from reasonrag.terminal import on_one_line, print_table, share_with_interval, shown
+from reasonrag.terminal import on_one_line, print_shown, print_table, share_with_interval, shown
 
 MAX_WIDTH = 100
 """Columns; longer lines are hard to read."""
@@ -293,15 +293,15 @@ class TerminalKeys:
 def show_review(report: ReviewReport) -> None:
     """The results of each reviewer, then the agreement between reviewers."""
     if not report.reviewers:
-        print(f"no pair has been judged yet; start with: reasonrag review {report.directory}")
+        print_shown(f"no pair has been judged yet; start with: reasonrag review {report.directory}")
         return
     for each in report.reviewers:
         _show_reviewer(each)
     if report.between:
         rows = [(f"{each.one}, {each.other}", _between(each)) for each in report.between]
         print_table("agreement between reviewers, ties included", rows)
-    print("intervals treat pairs as independent, although pairs of a question are similar")
-    print(f"wrote {Path(report.directory) / REVIEW / REPORT}")
+    print_shown("intervals treat pairs as independent, although pairs of a question are similar")
+    print_shown(f"wrote {Path(report.directory) / REVIEW / REPORT}")
 
 
 def _show_reviewer(report: ReviewerReport) -> None:
@@ -364,15 +364,15 @@ def _between(each: ReviewersAgreement) -> str:
 def _list(title: str, remarks: list[RemarkedPair]) -> None:
     if not remarks:
         return
-    print(f"{title} (rows of {PAIRS_FILE}, from 1):")
+    print_shown(f"{title} (rows of {PAIRS_FILE}, from 1):")
     for each in remarks[:MAX_REMARKS]:
         name = each.pair_id or each.pair
         place = f"row {each.row:,}" if each.file == PAIRS_FILE else f"{each.file} row {each.row:,}"
         over = "" if each.rejected_action_type == each.chosen_action_type else f" over {each.rejected_action_type}"
         layer = "" if each.layer is None else f", layer {each.layer}"
         sure = "" if each.confidence is None else f", confidence {each.confidence:.2f}"
-        print(f"  {name}  {place}: {each.chosen_action_type}{over}{layer}{sure}")
+        print_shown(f"  {name}  {place}: {each.chosen_action_type}{over}{layer}{sure}")
         if each.note:
-            print(f"    note: {on_one_line(each.note)}")
+            print_shown(f"    note: {on_one_line(each.note)}")
     if len(remarks) > MAX_REMARKS:
-        print(f"  .. and {len(remarks) - MAX_REMARKS:,} more, all in {REPORT}")
+        print_shown(f"  .. and {len(remarks) - MAX_REMARKS:,} more, all in {REPORT}")

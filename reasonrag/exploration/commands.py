@@ -12,6 +12,7 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
 from reasonrag.redaction import redact
 from reasonrag.settings import Panel
+from reasonrag.terminal import print_shown
 
 if TYPE_CHECKING:
     from reasonrag.exploration.summary import StopReason
@@ -67,7 +68,7 @@ def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
         try:
             found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
         except NothingMeasured as nothing:
-            print(f"stopped: {redact(str(nothing))}", file=sys.stderr)
+            print_shown(f"stopped: {redact(str(nothing))}", file=sys.stderr)
             leave(nothing.stopped, failed=pilot)
             return
     print_result(found, show_estimate, as_json=as_json)
@@ -77,7 +78,7 @@ def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
 def leave(stopped: StopReason | None, *, failed: int) -> None:
     """Exit with the status of a session that was stopped early, or that left questions without a tree."""
     if stopped:
-        print(f"continue with: {this_command(stopped.raise_cap)}", file=sys.stderr)
+        print_shown(f"continue with: {this_command(stopped.raise_cap)}", file=sys.stderr)
         raise typer.Exit(CapReached.exit_status if stopped.cause == CapReached.cause else FAILED)
     if failed:
         raise typer.Exit(FAILED)

@@ -13,6 +13,7 @@ from reasonrag.rendering import counted, of_which_reasoning
 from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
+    print_shown,
     print_table,
     share_text,
     shares_text,
@@ -48,13 +49,13 @@ def show_run(summary: RunSummary) -> None:
     title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}"
     print_table(title, rows)
     warn(summary.warnings)
-    print(f"wrote {run / ROLLOUTS}")
+    print_shown(f"wrote {run / ROLLOUTS}")
     if summary.failed:
-        print(f"why questions failed: {run / FAILURES}; the same command tries them again")
+        print_shown(f"why questions failed: {run / FAILURES}; the same command tries them again")
     if summary.stopped:
-        print(f"stopped: {summary.stopped.message}")
+        print_shown(f"stopped: {summary.stopped.message}")
     elif summary.done:
-        print(f"next: reasonrag pairs {run} --out data/{run.name}")
+        print_shown(f"next: reasonrag pairs {run} --out data/{run.name}")
 
 
 def _outcome(summary: RunSummary) -> list[tuple[str, str]]:
@@ -81,22 +82,26 @@ def show_estimate(estimate: CostEstimate) -> None:
     ]
     print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
     if estimate.measured_by == "pilot":
-        print(
+        print_shown(
             f"measured on {counted(estimate.measured_questions, 'question')} of this run, mean and two standard errors"
         )
-        print(f"the pilot cost {dollars_or_unknown(estimate.spent_dollars)}; the run continues from there")
+        print_shown(f"the pilot cost {dollars_or_unknown(estimate.spent_dollars)}; the run continues from there")
         if estimate.failed:
-            print(f"{counted(estimate.failed, 'question')} failed and do not count here; the same command retries them")
+            print_shown(
+                f"{counted(estimate.failed, 'question')} failed and do not count here; the same command retries them"
+            )
         if estimate.stopped:
-            print(f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}")
+            print_shown(
+                f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}"
+            )
     else:
-        print(
+        print_shown(
             f"low: {counted(estimate.measured_questions, 'question')} rehearsed by the offline teacher, two standard "
             "errors below the mean; high: the whole budget of the recipe, with long replies. Nothing was asked; "
             "--pilot 10 measures it"
         )
     if estimate.dollars and estimate.batch_discount:
-        print(
+        print_shown(
             f"prices: {estimate.prices_as_of}. Not counted: cached prompts (${estimate.cached_price_in:g} per million "
             f"tokens), and Batch APIs ({estimate.batch_discount:.0%} less), which reasonrag does not use"
         )

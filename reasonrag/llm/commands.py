@@ -13,6 +13,7 @@ import typer
 from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour, parse_faults
 from reasonrag.options import options
 from reasonrag.settings import Panel, Port, Words, resolve, setting
+from reasonrag.terminal import print_shown
 from reasonrag.web import LOOPBACK
 
 
@@ -44,13 +45,13 @@ def simulate_endpoint(**flags: Any) -> None:
     stand_in = behaviour.stand_in
 
     def say(base_url: str) -> None:
-        print(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
+        print_shown(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
         if behaviour.profile:
-            print(f"profile {behaviour.profile}: {stand_in.stands_for}. Source: {stand_in.source}", flush=True)
+            print_shown(f"profile {behaviour.profile}: {stand_in.stands_for}. Source: {stand_in.source}", flush=True)
         key = "OPENAI_API_KEY=any " if stand_in.needs_key and not behaviour.api_key else ""
         key = "OPENAI_API_KEY=.. " if behaviour.api_key else key
         generate = "reasonrag generate --model offline --run runs/rehearsal"
-        print(f"try: {key}{generate} --base-url {shlex.quote(base_url)}", flush=True)
+        print_shown(f"try: {key}{generate} --base-url {shlex.quote(base_url)}", flush=True)
 
     try:
         asyncio.run(serve_forever(behaviour, host=settings.host, port=settings.port, say=say))

@@ -12,6 +12,7 @@ from reasonrag.errors import UploadStopped
 from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.redaction import redact
+from reasonrag.terminal import print_shown
 
 
 @options(PublishSettings)
@@ -33,7 +34,7 @@ def publish(
         try:
             done = publish_data_set(directory, dry_run=dry_run, say=say, **flags)
         except UploadStopped as stopped:
-            print(f"stopped: {redact(str(stopped))}", file=sys.stderr)
-            print(f"continue with: {this_command()}", file=sys.stderr)
+            print_shown(f"stopped: {redact(str(stopped))}", file=sys.stderr)
+            print_shown(f"continue with: {this_command()}", file=sys.stderr)
             raise typer.Exit(FAILED) from None
     print_result(done, show_publication, as_json=as_json)

@@ -8,13 +8,13 @@ from pathlib import Path
 from reasonrag.publishing.publish import Publication
 from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.redaction import redact
-from reasonrag.terminal import print_table
+from reasonrag.terminal import print_shown, print_table
 from reasonrag.training.model_card import CARD
 
 
 def say(message: str) -> None:
     """Progress, on stderr."""
-    print(redact(message), file=sys.stderr, flush=True)
+    print_shown(redact(message), file=sys.stderr, flush=True)
 
 
 def show_publication(done: Publication | ModelPublication) -> None:
@@ -26,21 +26,21 @@ def show_publication(done: Publication | ModelPublication) -> None:
     for each in done.warnings:
         say(f"warning: {each}")
     if done.set_aside:
-        print(f"set aside: {', '.join(done.set_aside)}")
+        print_shown(f"set aside: {', '.join(done.set_aside)}")
     if isinstance(done, ModelPublication) and done.left_behind:
-        print(f"left behind: {', '.join(done.left_behind)}")
-    print(f"card: {Path(done.folder) / CARD}")
+        print_shown(f"left behind: {', '.join(done.left_behind)}")
+    print_shown(f"card: {Path(done.folder) / CARD}")
     if done.dry_run:
-        print("nothing was uploaded; the same command without --dry-run publishes these files")
+        print_shown("nothing was uploaded; the same command without --dry-run publishes these files")
         return
-    print(f"{'private' if done.private else 'public'}: {done.url}")
+    print_shown(f"{'private' if done.private else 'public'}: {done.url}")
     if isinstance(done, Publication):
-        print(f'load it: datasets.load_dataset("{done.repo}")')
-        print(f"train on it: dataset_dir: REMOTE:{done.repo}, dataset: rag_proguide, template: qwen")
+        print_shown(f'load it: datasets.load_dataset("{done.repo}")')
+        print_shown(f"train on it: dataset_dir: REMOTE:{done.repo}, dataset: rag_proguide, template: qwen")
     elif done.kind == "adapter":
-        print(f"serve it: vllm serve {done.base_model} --enable-lora --lora-modules student={done.repo}")
+        print_shown(f"serve it: vllm serve {done.base_model} --enable-lora --lora-modules student={done.repo}")
     else:
-        print(f"serve it: vllm serve {done.repo}")
+        print_shown(f"serve it: vllm serve {done.repo}")
 
 
 def _state(path: str, done: Publication | ModelPublication) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
+from reasonrag.terminal import print_shown
 
 
 @options(IndexSettings)
@@ -25,7 +26,7 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
         directory, manifest = index_build(watcher=TerminalBuildWatcher(), **flags)
     print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
     if not as_json:
-        print(f"wrote {directory} ({manifest.passages:,} passages)")
+        print_shown(f"wrote {directory} ({manifest.passages:,} passages)")
 
 
 def info(directory: Annotated[Path, typer.Argument(help="Directory of an index")], *, as_json: Json = False) -> None:
@@ -67,11 +68,11 @@ def serve(**flags: Any) -> None:
     from reasonrag.retrieval.index import index_serve
 
     def say(message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
+        print_shown(message, file=sys.stderr, flush=True)
 
     def listening(url: str) -> None:
-        print(f"serving at {url}  (stop with Ctrl-C)", flush=True)
-        print(
+        print_shown(f"serving at {url}  (stop with Ctrl-C)", flush=True)
+        print_shown(
             f"try: reasonrag generate --questions FILE --retriever {url} --model offline --run runs/served", flush=True
         )
 

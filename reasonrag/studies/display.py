@@ -19,9 +19,12 @@ from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
 from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
+    on_one_line,
+    print_shown,
     print_table,
     share_text,
     share_with_interval,
+    shown,
     warn,
 )
 
@@ -36,18 +39,20 @@ def show_calibration(found: Calibration) -> None:
         table.add_column(heading)
     for row, whole in enumerate(found.rules):
         by_type = [_short_share(found.rules_by_action_type[each][row].alike) for each in types]
-        table.add_row(escape(f"{whole.one}, {whole.other}"), _short_share(whole.alike), *by_type)
+        table.add_row(escape(on_one_line(f"{whole.one}, {whole.other}")), _short_share(whole.alike), *by_type)
     Console(highlight=False).print(table)
     if found.revaluation:
         _show_revaluation(found.revaluation)
     if found.value_model and not (found.revaluation and found.revaluation.disagreement):
         command = shlex.join(["reasonrag", "calibrate", found.run, "--revalue", "40", "--model", found.teacher])
-        print(f"to see how often {found.value_model} and the teacher disagree on the better step, by action type:")
-        print(command)
+        print_shown(
+            f"to see how often {found.value_model} and the teacher disagree on the better step, by action type:"
+        )
+        print_shown(command)
     if found.gave_up:
         why = Path(found.report).parent / FAILURES
-        print(f"failure causes: {why}; the same command retries the failed steps")
-    print(f"wrote {found.report}")
+        print_shown(f"failure causes: {why}; the same command retries the failed steps")
+    print_shown(f"wrote {found.report}")
 
 
 def _show_revaluation(fresh: Revaluation) -> None:
@@ -65,16 +70,16 @@ def _show_revaluation(fresh: Revaluation) -> None:
     print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
     if other := fresh.disagreement:
         disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
-        print(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
+        print_shown(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
         for name, share in disagree.items():
-            print(f"{name:<10}  {share_with_interval(share)}")
-    print("claimed confidence, share confirmed")
+            print_shown(f"{name:<10}  {share_with_interval(share)}")
+    print_shown("claimed confidence, share confirmed")
     for each in fresh.reliability:
         if each.mean_confidence is None:  # no pair is in it
             continue
         part = each.confirmed.share or 0.0
         bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
-        print(
+        print_shown(
             f"{each.low:.1f} to {each.high:.1f}  {bar if each.confirmed.of else ' ' * BAR_WIDTH}  {_confirmed_of(each)}"
         )
 
@@ -92,7 +97,7 @@ def show_tuning(tuning: Tuning) -> None:
     """A row per trial, the suggestion, and the paths of the files."""
     money = tuning.unit == "dollars"
     teacher = f"recipe {tuning.recipe}  teacher {tuning.model}  {tuning.questions:,} questions"
-    title = escape(f"{tuning.dataset}/{tuning.split}  {teacher}")
+    title = escape(shown(f"{tuning.dataset}/{tuning.split}  {teacher}"))
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column("trial", overflow="fold")
     headings = ("comple-\ntions", "share", "pairs", "confi-\ndence", "expected\nright", "dis-\ntinct", "cost")
@@ -100,31 +105,33 @@ def show_tuning(tuning: Tuning) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for trial in tuning.trials:
-        table.add_row(*map(escape, _trial_row(trial, money=money)))
+        table.add_row(*(escape(shown(each)) for each in _trial_row(trial, money=money)))
     Console(highlight=False).print(table)
     unit = "dollars per 1,000 expected right pairs" if money else "completions per expected right pair"
-    print("completions, pairs: per question. share: of the questions that have a pair")
-    print("confidence: mean over pairs. expected right: pairs per question times confidence")
-    print("distinct: share of the samples that differ from their siblings")
+    print_shown("completions, pairs: per question. share: of the questions that have a pair")
+    print_shown("confidence: mean over pairs. expected right: pairs per question times confidence")
+    print_shown("distinct: share of the samples that differ from their siblings")
     level = percent(COMPARISON_LEVEL)
-    print(f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {tuning.questions:,} questions")
-    print("*: on the Pareto frontier. worse: significantly below the base in confidence or share")
-    print("-: not compared, because alpha redefines what is right. ..: stopped")
-    print(_suggestion(tuning))
+    print_shown(
+        f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {tuning.questions:,} questions"
+    )
+    print_shown("*: on the Pareto frontier. worse: significantly below the base in confidence or share")
+    print_shown("-: not compared, because alpha redefines what is right. ..: stopped")
+    print_shown(_suggestion(tuning))
     saved = max(0, tuning.calls_apart - tuning.calls_delivered)
     cost = f" for {dollars_or_unknown(tuning.cost_delivered)}" if money else ""
-    print(f"{tuning.calls_delivered:,} completions{cost}; sharing them between trials saved {saved:,}")
+    print_shown(f"{tuning.calls_delivered:,} completions{cost}; sharing them between trials saved {saved:,}")
     for trial in tuning.trials:
         if trial.failed:
-            print(f"{trial.name}: {trial.failed:,} questions failed: {counts_text(trial.failures_by_cause)}")
+            print_shown(f"{trial.name}: {trial.failed:,} questions failed: {counts_text(trial.failures_by_cause)}")
     warn(tuning.warnings)
     run = Path(tuning.run)
-    print(f"wrote {run / TUNING}")
+    print_shown(f"wrote {run / TUNING}")
     if tuning.suggests_a_change:
-        print(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
+        print_shown(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
     if tuning.stopped:
         tried = sum(trial.complete for trial in tuning.trials)
-        print(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")
+        print_shown(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")
 
 
 def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:

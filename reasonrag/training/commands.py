@@ -8,6 +8,7 @@ import typer
 
 from reasonrag.errors import InputError
 from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
+from reasonrag.terminal import print_shown
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 
 
@@ -48,7 +49,7 @@ def train(
     with interrupts():
         result = train_model(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
     if as_json:
-        print(in_json(result))
+        print(in_json(result))  # noqa: T201 - JSON escapes its controls
     else:
         show_training(result)
     if result.objections:
@@ -58,7 +59,7 @@ def train(
 def _print(config: str | None) -> None:
     from reasonrag.training.llamafactory.config_files import find_config, shipped_names
 
-    print(
+    print_shown(
         "\n".join(shipped_names()) if config is None else find_config(config).text, end="\n" if config is None else ""
     )
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from reasonrag.redaction import redact
-from reasonrag.terminal import TerminalMessages, on_one_line, print_table
+from reasonrag.terminal import TerminalMessages, on_one_line, print_shown, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.metrics import CURVES, METRICS
@@ -59,10 +59,10 @@ def show_training(result: TrainingResult) -> None:
     for note in result.notes:
         _say(f"note: {note}")
     if result.state == "script written":
-        print(f"wrote {result.files[0]}; nothing was started. Submit it with: {' '.join(result.command)}")
+        print_shown(f"wrote {result.files[0]}; nothing was started. Submit it with: {' '.join(result.command)}")
         return
     if result.state == "finished already":
-        print(f"{result.out} was already trained with this configuration; nothing was started")
+        print_shown(f"{result.out} was already trained with this configuration; nothing was started")
     rows = [("stage", f"{result.stage}, {result.finetuning_type}"), ("steps", f"{result.steps or 0:,}")]
     rows += [(shown, f"{result.results[name]:.4g}") for name, shown in SHOWN_METRICS.items() if name in result.results]
     print_table(Path(result.out).name, rows)
@@ -70,22 +70,22 @@ def show_training(result: TrainingResult) -> None:
         _say(f"warning: {warning}")
     out = Path(result.out)
     if METRICS in result.files:
-        print(f"model: {out}; card: {out / 'README.md'}; numbers: {out / METRICS}")
+        print_shown(f"model: {out}; card: {out / 'README.md'}; numbers: {out / METRICS}")
     if f"{CURVES}.svg" in result.files:
-        print(f"curves: {out / f'{CURVES}.svg'}")
+        print_shown(f"curves: {out / f'{CURVES}.svg'}")
     if result.stage == "rm":
         return
     if result.finetuning_type == "lora":
-        print(f"next: reasonrag train --merge {out} --out {out}-merged, or serve base and adapter")
+        print_shown(f"next: reasonrag train --merge {out} --out {out}-merged, or serve base and adapter")
     else:
-        print(
+        print_shown(
             f"next: reasonrag evaluate --model {out} --prompts {out / 'prompts'} --dataset .. --split dev --run runs/.."
         )
 
 
 def _show_plan(result: TrainingResult) -> None:
     """The resolved configuration on stdout, notes and blockers on stderr."""
-    print(
+    print_shown(
         redact(as_yaml(result.config, f"reasonrag train would have LLaMA-Factory read this; hash {result.config_hash}"))
     )
     for note in result.notes:
@@ -100,12 +100,12 @@ def _show_plan(result: TrainingResult) -> None:
 
 def show_merged(merged: MergeResult) -> None:
     """Where the merged model is, and the next command."""
-    print(f"merged {merged.adapter} into {merged.base_model}: {merged.out}")
-    print(f"next: reasonrag evaluate --model {merged.out} --dataset .. --split dev --run runs/..")
+    print_shown(f"merged {merged.adapter} into {merged.base_model}: {merged.out}")
+    print_shown(f"next: reasonrag evaluate --model {merged.out} --dataset .. --split dev --run runs/..")
 
 
 def _say(message: str) -> None:
-    print(redact(on_one_line(message)), file=sys.stderr, flush=True)
+    print_shown(redact(on_one_line(message)), file=sys.stderr, flush=True)
 
 
 def as_json(result: Any) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from reasonrag.errors import InputError
 from reasonrag.options import Json, options, print_result
-from reasonrag.terminal import on_one_line
+from reasonrag.terminal import on_one_line, print_shown
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 Source: TypeAlias = Annotated[
@@ -40,7 +40,7 @@ def view(
 
         with _progress_of_reading(path) as watch:
             page = write(path, watch=watch, **flags)
-        print(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
+        print_shown(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
     if flags["out"] is not None:
         raise InputError("--serve writes nothing; leave out --out")
@@ -48,9 +48,11 @@ def view(
     from reasonrag.viewing.view import serve_view
 
     def say(address: str) -> None:
-        print(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
+        print_shown(f"showing {on_one_line(str(path))} at {address}  (stop with Ctrl-C)", flush=True)
         port = address.rstrip("/").rpartition(":")[2]
-        print(f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address", flush=True)
+        print_shown(
+            f"from another machine: ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, then the same address", flush=True
+        )
 
     settings = resolve(ViewSettings, "view", flags)
     try:
@@ -82,7 +84,7 @@ def show(
 
     found = find(run, question_id, **flags)
     if as_json:
-        print(found.model_dump_json())
+        print(found.model_dump_json())  # noqa: T201 - JSON escapes its controls
     elif step is not None:
         show_step(found, step)
     elif pair is not None:

@@ -23,7 +23,7 @@ from preference.filters import DROP_REASONS
 from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
-from reasonrag.terminal import dollars, on_one_line, shown
+from reasonrag.terminal import dollars, on_one_line, print_shown, shown
 from reasonrag.viewing.explanations import apart, number, results_in_words
 from reasonrag.viewing.question_view import (
     EndView,
@@ -96,9 +96,9 @@ def show_question(view: QuestionView, run: Path) -> None:
         console.print(each)
     again = f"reasonrag show {quote(str(run))} {quote(on_one_line(view.id))}"
     if view.trees or view.pairs:
-        print(f"one step in full, with its pairs: {again} --step N")
+        print_shown(f"one step in full, with its pairs: {again} --step N")
     if view.pairs:
-        print(f"one pair, and why it was labelled so: {again} --pair PAIR_ID")
+        print_shown(f"one pair, and why it was labelled so: {again} --pair PAIR_ID")
 
 
 def show_step(view: QuestionView, step: int) -> None:

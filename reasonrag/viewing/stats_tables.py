@@ -19,7 +19,7 @@ from rich.table import Table
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.rendering import of_which_reasoning
-from reasonrag.terminal import counts_text, dollars, on_one_line, print_table, share_text
+from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, print_table, share_text
 from reasonrag.viewing.overview import Overview, TreeFacts
 from reasonrag.viewing.question_screen import end_words
 
@@ -40,9 +40,9 @@ def show_stats(found: Overview) -> None:
         _ends(facts.ends_by_steps)
     _histograms(found)
     for warning in found.warnings:
-        print(f"warning: {on_one_line(warning)}", file=sys.stderr)
+        print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
     place = shlex.quote(on_one_line(found.path))
-    print(f"one question: reasonrag show {place} QUESTION_ID")
+    print_shown(f"one question: reasonrag show {place} QUESTION_ID")
 
 
 def _about(found: Overview) -> list[tuple[str, str]]:

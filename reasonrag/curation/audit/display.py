@@ -21,7 +21,7 @@ from reasonrag.curation.audit.report import (
     read_audit,
 )
 from reasonrag.rendering import counted, interval_text
-from reasonrag.terminal import on_one_line, print_table
+from reasonrag.terminal import on_one_line, print_shown, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
 
@@ -32,21 +32,21 @@ def show_audit(report: AuditReport, page: Path) -> None:
     found = [each for each in by_severity(report) if each.count]
     if found:
         _print_checks(found)
-    print(_tally(report))
+    print_shown(_tally(report))
     for each in found:
         if each.severity != "info" and not each.allowed:
-            print(f"{each.name}: {each.advice}")
-    print(f"wrote {page} and {page.with_suffix('.json').name}")
+            print_shown(f"{each.name}: {each.advice}")
+    print_shown(f"wrote {page} and {page.with_suffix('.json').name}")
 
 
 def show_verdict(out: Path) -> None:
     """For a data set that was just written: one line, and the next commands."""
     report = read_audit(out)
     named = ", ".join(each.name for each in report.warnings)
-    print(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
+    print_shown(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
     if report.rows:
         place = shlex.quote(str(out))
-        print(f"next: reasonrag review {place}, then reasonrag publish {place} --repo ORG/NAME")
+        print_shown(f"next: reasonrag review {place}, then reasonrag publish {place} --repo ORG/NAME")
 
 
 def _numbers(report: AuditReport) -> list[tuple[str, str]]:

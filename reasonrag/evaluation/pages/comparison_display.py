@@ -22,7 +22,7 @@ from reasonrag.evaluation.pages.comparison_page import (
     shown_metrics,
 )
 from reasonrag.rendering import percent
-from reasonrag.terminal import on_one_line
+from reasonrag.terminal import on_one_line, print_shown
 
 EXAMPLES_SHOWN = 2
 """Wins and losses shown each; all are in the page."""
@@ -31,7 +31,7 @@ EXAMPLES_SHOWN = 2
 def show_warnings(comparison: Comparison) -> None:
     """Print warnings about comparability to stderr."""
     for each in comparison.warnings:
-        print(f"warning: {on_one_line(each)}", file=sys.stderr)
+        print_shown(f"warning: {on_one_line(each)}", file=sys.stderr)
 
 
 def show_comparison(comparison: Comparison, out: Path) -> None:
@@ -40,7 +40,7 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
     for pair in comparison.pairs:
         _show_pair(console, pair, comparison)
     console.print(RULE, style="dim")
-    print(f"wrote {out / PAGE}, {DRAWING} and {COMPARISON}")
+    print_shown(f"wrote {out / PAGE}, {DRAWING} and {COMPARISON}")
 
 
 def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:
@@ -57,10 +57,10 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
             metric_value(name, each.other),
             difference_text(name, each),
         )
-        table.add_row(*map(escape, cells), style="" if each.side else "dim")
+        table.add_row(*(escape(on_one_line(each)) for each in cells), style="" if each.side else "dim")
     console.print(table)
     _show_parts(console, pair, percent(comparison.confidence))
-    console.print(escape(outcome_sentence(pair)))
+    console.print(escape(on_one_line(outcome_sentence(pair))))
     console.print(escape(on_one_line(pair.sentence)), style="bold")
     for line in pair.changed:
         console.print(escape(f"  {on_one_line(arrow(line))}"), style="dim")

@@ -25,7 +25,7 @@ from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
 from reasonrag.rendering import of_which_reasoning, percent
-from reasonrag.terminal import counts_text, dollars, on_one_line, print_table
+from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, print_table
 
 
 def show_evaluation(report: Report) -> None:
@@ -51,10 +51,10 @@ def show_evaluation(report: Report) -> None:
     )
     run = Path(report.run)
     for file in (PREDICTIONS, REPORT, PAGE):
-        print(f"wrote {run / file}")
+        print_shown(f"wrote {run / file}")
     if report.owed:
-        print(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
-    print(f"next: reasonrag compare {shlex.quote(str(run))} OTHER_RUN")
+        print_shown(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
+    print_shown(f"next: reasonrag compare {shlex.quote(str(run))} OTHER_RUN")
 
 
 def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
@@ -104,7 +104,7 @@ def show_step(step: TakenStep) -> None:
 def show_answer(found: AgentAnswer) -> None:
     """Evidence, sources, answer and cost."""
     console = Console(highlight=False)
-    print()
+    print_shown()
     for each in found.evidence:
         console.print(Text(f"evidence: {on_one_line(each)}"), soft_wrap=True)
     for source in found.sources:
@@ -115,4 +115,4 @@ def show_answer(found: AgentAnswer) -> None:
     cost = "cost unknown" if found.cost_usd is None else dollars(found.cost_usd)
     reasoning = of_which_reasoning(found.reasoning_tokens)
     tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out{reasoning}"
-    print(f"{found.searches:,} searches, {found.calls:,} completions, {tokens}, {cost}")
+    print_shown(f"{found.searches:,} searches, {found.calls:,} completions, {tokens}, {cost}")

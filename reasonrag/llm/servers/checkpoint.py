@@ -47,6 +47,7 @@ from reasonrag.llm.servers.openai_api import (
     identified,
     model_list,
 )
+from reasonrag.rendering import one_line
 from reasonrag.web import LOOPBACK, listening, serve_until_stopped
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ async def _chat(request: web.Request) -> web.Response:
         rows = await service.replies(asked, prompt)
     except Exception as error:  # noqa: BLE001 - any exception of torch is reported to the client
         message = f"the model failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
-        print(message, file=sys.stderr, flush=True)
+        print(one_line(message), file=sys.stderr, flush=True)
         return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, message, "model_failed")
     replies = [(service.text(row), row.finish_reason or "stop") for row in rows]
     made = sum(len(row.reply) for row in rows)
@@ -310,7 +311,7 @@ async def _chat(request: web.Request) -> web.Response:
 
 
 def _say_address(base_url: str) -> None:
-    print(f"serving at {base_url}  (stop with Ctrl-C)", flush=True)
+    print(f"serving at {one_line(base_url)}  (stop with Ctrl-C)", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -342,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         service = serving(loaded, host=asked.host, port=asked.port, max_batch=asked.max_batch)
         asyncio.run(serve_until_stopped(service, say=_say_address))
     except ReasonragError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
         return 130

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reasonrag.terminal import on_one_line, shown
+from reasonrag.terminal import on_one_line, print_shown, shown
 from reasonrag.training.doctor.doctor import Diagnosis
 from reasonrag.training.doctor.findings import CheckupFinding
 from reasonrag.training.doctor.memory import GB
@@ -32,7 +32,7 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     if diagnosis.plans:
         console.print(_memory(diagnosis))
         _print_notes(diagnosis)
-    print(tally(diagnosis))
+    print_shown(tally(diagnosis))
 
 
 def _findings(findings: list[CheckupFinding]) -> Table:
@@ -89,9 +89,9 @@ def _size(number: int) -> str:
 def _print_notes(diagnosis: Diagnosis) -> None:
     asked = diagnosis.plans[0].plan
     line = f"{_count(asked.parameters)} parameters, {_count(asked.trained)} of them trained"
-    print(f"{line}; an estimate that assumes every row is as long as cutoff_len")
+    print_shown(f"{line}; an estimate that assumes every row is as long as cutoff_len")
     if not diagnosis.target.here:
-        print(f"planned for {diagnosis.target}; change it with --gpus and --gpu-memory")
+        print_shown(f"planned for {diagnosis.target}; change it with --gpus and --gpu-memory")
 
 
 def _count(parameters: int) -> str:

@@ -1,0 +1,116 @@
+"""The command line as a whole: what it is given is shown, never sent to the terminal as commands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from reasonrag.cli import app
+from tests.helpers.command_line import Reasonrag
+
+ATTACK = "\x1b]0;x\x07\x1b[2J"
+"""Renames the window of a terminal, rings, and clears it."""
+STARTS = {"simulate-endpoint --api-key", "ask --encoder"}
+"""What begins a server, or a wait for the Hub with it."""
+ASKED = "--questions nowhere --corpus nowhere --model offline --run runs/r"
+NEEDED = {
+    **dict.fromkeys(("generate", "tune", "evaluate"), ASKED),
+    **dict.fromkeys(("pairs", "import"), "--out o"),
+    "publish": "--repo a/b",
+    "index build": "--corpus nowhere",
+    "train": "--data nowhere",
+}
+"""What the settings of a command need, so that it looks at others, too; a flag that is given again counts."""
+
+
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def attacks() -> Iterator[tuple[str, ...]]:
+    """Command lines with the attack: in every argument of every command, and in every flag of one command."""
+    seen: set[str] = set()
+    for words, command in commands(typer.main.get_command(app)):
+        flags = [each for each in command.params if each.param_type_name == "option"]
+        places = [each for each in command.params if each not in flags]
+        needed = [each for each in flags if each.required]
+        for attacked in (*places, *needed, *(each for each in flags if each not in needed)):
+            flag = attacked.opts[0]
+            if getattr(attacked, "is_flag", False) or (attacked in flags and flag in seen):
+                continue
+            if f"{' '.join(words)} {flag}" in STARTS:
+                continue
+            seen.add(flag)
+            line = [
+                *words,
+                *NEEDED.get(" ".join(words), "").split(),
+                *(ATTACK if each is attacked else "nowhere" for each in places),
+            ]
+            for each in {each.name: each for each in (*needed, *([attacked] if attacked in flags else []))}.values():
+                line += [each.opts[0], ATTACK if each is attacked else "nowhere"]
+            yield tuple(line)
+
+
+def test_no_argument_reaches_the_terminal_raw(reasonrag: Reasonrag) -> None:
+    """Whatever is wrong with it: flags that typer refuses, values out of range, files that are not there."""
+    lines = list(attacks())
+    assert len(lines) > 100
+    named = 0
+    for line in lines:
+        done = reasonrag(*line)
+        said = done.out + done.err
+        assert "\x1b" not in said, (line, said)
+        assert "\x07" not in said, (line, said)
+        assert "Traceback" not in said, (line, said)
+        named += "␛" in said or r"\x1b" in said
+    assert named > 25, "it is in many messages"
+
+
+def test_a_run_and_a_data_set_of_such_a_name_are_shown_under_a_harmless_one(reasonrag: Reasonrag) -> None:
+    """From the first command to the last."""
+    run, data = f"runs/{ATTACK}", f"data/{ATTACK}"
+    for line in (
+        ("generate", "--dataset", "atlas", "--limit", 2, "--run", run),
+        ("stats", run),
+        ("pairs", run, "--out", data),
+        ("show", run),
+        ("stats", data),
+        ("audit", data),
+        ("view", run),
+        (
+            "evaluate",
+            "--method",
+            "direct",
+            "--model",
+            "offline",
+            "--dataset",
+            "atlas",
+            "--limit",
+            1,
+            "--run",
+            run + "e",
+        ),
+        ("compare", run + "e", run + "e", "--out", run + "c"),
+    ):
+        done = reasonrag(*line)
+        assert "\x1b" not in done.out + done.err, (line, done)
+        assert "␛]0;x␇" in done.out + done.err, (line, done)
+    assert Path(run).is_dir()
+
+
+@pytest.mark.parametrize("words", [("--nope",), ("nope",), ("generate", "--limit", "1", "nope"), ("index", "nope")])
+def test_a_wrong_command_line_is_explained_without_a_frame(words: tuple[str, ...], reasonrag: Reasonrag) -> None:
+    """So that the message can be searched and copied; with how to get help."""
+    refused = reasonrag(*words)
+    assert refused.status == 2
+    assert "Try '" in refused.err
+    assert "error: " in refused.err
+    assert "nope" in refused.err
