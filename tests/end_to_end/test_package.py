@@ -168,7 +168,6 @@ SHOWN_BY = {
         reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation
         reasonrag/studies/settings
         """,
-    "reasonrag/test_options": "reasonrag/cli",
     "reasonrag/test_settings": "reasonrag/agent/settings reasonrag/errors reasonrag/exploration/settings",
     "reasonrag/test_terminal": "reasonrag/progress",
     "reasonrag/training/doctor/test_doctor": """
