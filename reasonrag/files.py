@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from filelock import lock_descriptor
 
+from preference.export.staging import is_unfinished
 from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError, StorageError
 
@@ -59,6 +60,15 @@ def _sizes(directory: Path, names: Iterable[str]) -> list[int]:
 def rollouts_in(run: Path) -> Path:
     """The rollouts file of a run directory; a file is returned unchanged."""
     return run if run.is_file() else run / ROLLOUTS
+
+
+def check_finished(directory: Path) -> None:
+    """Raises InputError for a folder whose files are being put in place, or were when their command was killed."""
+    if is_unfinished(directory):
+        raise InputError(
+            f"{directory} is unfinished: the pairs or import command that writes it was interrupted, or is still at "
+            "work. Run it again"
+        )
 
 
 def file_digest(path: Path) -> str:

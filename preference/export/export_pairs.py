@@ -1,8 +1,8 @@
 """Candidates as files: rows in every format, LLaMA-Factory's `dataset_info.json`, dropped candidates, a summary.
 
 Reads `candidates.jsonl` and `questions.jsonl` twice, question by question, so that memory does not grow with the texts:
-once to decide, once to write. Every file appears whole or not at all. Knows neither how labels are made nor how pairs
-are filtered.
+once to decide, once to write. Files are put in place when all are written. Knows neither how labels are made nor how
+pairs are filtered.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from preference.export.formats import (
     sft_rows,
 )
 from preference.export.parquet import ParquetRows
+from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import (
     CANDIDATES,
     DATASET_INFO_FILE,
@@ -76,17 +77,34 @@ def export_pairs(
     Raises OSError if `out` cannot be written, MalformedCandidatesError for a broken line, and whatever the inspector
     raises; files of an earlier export then stay as they were: none is replaced before all are written.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    earlier = files_of_formats(out)
+    with staging_folder(out) as staged:
+        summary = write_export(source, staged, rules, options, facts, inspector=inspector, out=out)
+        put_in_place(staged, out)
+    return summary
+
+
+def write_export(
+    source: Path,
+    folder: Path,
+    rules: PairingRules,
+    options: ExportOptions,
+    facts: ExportFacts,
+    *,
+    inspector: RowInspector | None,
+    out: Path,
+) -> PairSummary:
+    """Write all files of an export into a folder without an earlier one. out: where they will be, for the summary.
+
+    Raises what `export_pairs` does.
+    """
     plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = ExportTally()
     inspector = inspector or _NoInspector()
     with ExitStack() as files:
-        # the file opened last is put in place first, the summary last
         about, info, dropped = (
-            files.enter_context(atomic_replacement(out / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
+            files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
         )
-        writers = _Writers(files, out, options)
+        writers = _Writers(files, folder, options)
         for states in questions_of(read_lines(source / CANDIDATES, StateRecord)):
             chosen = plan.choose(states)
             for each in chosen:
@@ -109,18 +127,7 @@ def export_pairs(
             update={"out": str(out), "files": written, "sha256": writers.digests}
         )
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
-    for name in earlier.difference(written):  # they hold other pairs
-        (out / name).unlink(missing_ok=True)
     return summary
-
-
-def files_of_formats(out: Path) -> set[str]:
-    """The files an earlier export wrote, by its summary; nothing else below `out` may be removed."""
-    try:
-        files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return set()
-    return {each.file_name(split) for each in FORMATS.values() for split in SPLITS} & files
 
 
 def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
@@ -272,13 +279,13 @@ class _SpacedByState:
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
-    def __init__(self, files: ExitStack, out: Path, options: ExportOptions) -> None:
+    def __init__(self, files: ExitStack, folder: Path, options: ExportOptions) -> None:
         self._open: dict[tuple[FormatName, SplitName], _RowWriter] = {}
         self._hashed: dict[str, _HashingFile] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         for name in dict.fromkeys(("proguide", *options.formats)):
             for split in SPLITS if options.validation else SPLITS[:1]:
-                path = out / FORMATS[name].file_name(split)
+                path = folder / FORMATS[name].file_name(split)
                 self._hashed[path.name] = _HashingFile(files.enter_context(atomic_replacement(path)))
                 file = cast("BinaryIO", self._hashed[path.name])
                 rows: _RowWriter

@@ -22,7 +22,7 @@ from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, P
 from preference.records import Usage
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS, file_digest
+from reasonrag.files import ROLLOUTS, check_finished, file_digest
 from reasonrag.redaction import line_holds_key, secrets
 
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
@@ -76,6 +76,7 @@ def read_dataset_directory(directory: Path) -> DatasetInventory:
         raise InputError(
             f"{directory} is a run, not a data set. First: reasonrag pairs {directory} --out data/{directory.name}"
         )
+    check_finished(directory)
     summary = read_summary(directory)
     if not summary.pairs:
         raise InputError(f"{directory} has no pairs, so there is nothing to publish; see {directory / SUMMARY} for why")

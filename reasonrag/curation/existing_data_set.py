@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 
 from preference.candidates import Origin
-from preference.export.export_pairs import files_of_formats
 from preference.export.formats import FORMATS, SPLITS
+from preference.export.staging import files_of_formats, is_unfinished
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
 from reasonrag.curation.decontamination import CONTAMINATION
@@ -26,6 +26,8 @@ from reasonrag.files import JOURNAL, VIEW_PAGE
 from reasonrag.rendering import counted
 
 IMPORT_REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
+OF_AN_IMPORT = (IMPORT_REPORT, REJECTED)
+"""Files that go when other rows take the place of imported ones."""
 STAGED = "publish"
 """Where `reasonrag publish` puts its copy together."""
 _SHOWN = 5
@@ -116,9 +118,9 @@ def replaces_other_runs(
     theirs. Raises InputError for other runs without `replace`, and for a folder whose files are not of a data set;
     OSError.
     """
-    if not (out / CANDIDATES).is_file():
+    if not (out / CANDIDATES).is_file() and not is_unfinished(out):
         taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
-        begun = taken == [QUESTIONS] and origins_in(out)  # a first command was killed in between
+        begun = taken == [QUESTIONS] and origins_in(out)  # an earlier version's command was killed in between
         if taken and not begun and not (set(taken) <= {AUDIT, AUDIT_PAGE} and _is_audited(out)):
             raise InputError(f"--out {out} is taken: {_foreign(taken)}; give a directory of its own")
         if not taken:
@@ -178,31 +180,25 @@ def _foreign(taken: Sequence[str]) -> str:
 # -- what goes with the data it was made from ------------------------------------------------------------------
 
 
-def remove_import(out: Path) -> None:
-    """Remove the report of an import whose rows are no longer there. Raises OSError."""
-    for name in (IMPORT_REPORT, REJECTED):
-        (out / name).unlink(missing_ok=True)
+def pages_of(out: Path) -> dict[str, str]:
+    """Pages and reports that show the rows which are about to be replaced; with each, what to say of its removal."""
+    return {
+        name: f"removed {out / name}, which showed the earlier rows; make it again with: {command} {out}"
+        for name, command in _SHOWS_ROWS.items()
+        if (out / name).is_file()
+    }
 
 
-def remove_pages(out: Path) -> list[str]:
-    """Remove pages and reports that show rows which were just replaced; a sentence about each. Raises OSError."""
-    said = []
-    for name, command in _SHOWS_ROWS.items():
-        if (out / name).is_file():
-            (out / name).unlink()
-            said.append(f"removed {out / name}, which showed the earlier rows; make it again with: {command} {out}")
-    return said
-
-
-def kept_from_before(out: Path, options: ExportOptions) -> list[str]:
-    """What stays of a data set that makes room for another one, a sentence each. options: of the one that comes."""
+def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list[str]:
+    """What stays of a data set that makes room for another one, a sentence each. options: of the one that comes.
+    judged: whether a judge labels that one, whose answers are then in the journal, too."""
     said = []
     if names := _reviewers(out):
         said.append(
             f"{REVIEW}/ keeps the judgements of the data set that was here before ({', '.join(names)}); they count "
             "again wherever a data set has the same pairs"
         )
-    if (out / JUDGING / JOURNAL).is_file():
+    if not judged and (out / JUDGING / JOURNAL).is_file():
         said.append(f"{JUDGING}/ keeps what a judge answered for the data set that was here before, and what it cost")
     if (out / STAGED).is_dir():
         said.append(f"{STAGED}/ is a copy of the data set that was here before; reasonrag publish makes it anew")

@@ -22,19 +22,21 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
 from preference.candidates import QuestionRecord, question_key
-from preference.export.files import INDENTED, atomic_replacement, write_json
+from preference.export.files import atomic_replacement, write_file, write_json
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import JsonItem
+from preference.export.staging import LAST, UNFINISHED, put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
+from preference.labelled_runs import recount_tokens
 from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occurrences, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.curation.audit.catalogue import ERRORS
-from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, MadeFrom, origins_in, remove_pages
+from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, MadeFrom, origins_in, pages_of
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
-from reasonrag.curation.pairs import pairs
-from reasonrag.curation.settings import ImportSettings
+from reasonrag.curation.pairs import DataSetExport
+from reasonrag.curation.settings import ImportSettings, PairsSettings
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
@@ -131,20 +133,29 @@ def import_published(
             teacher=settings.teacher,
             versions=versions(),
         )
-        with writing(settings.out), _own_place(settings.out):
+        out = settings.out
+        if kind == "pairs":
+            _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
+        with writing(out), _own_place(out), only_writer(out, flag="--out"), staging_folder(out) as staged:
             if kind == "pairs":
-                _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
-                return _import_pairs(found, settings.out, begun, known)
-            rules = TreeRules(
-                recipe=settings.recipe,
-                alpha=settings.discount,
-                keep_rewards=settings.keep_rewards,
-                dataset=settings.dataset or UNKNOWN,
-                split=settings.split or UNKNOWN,
-                questions=known,
-                support=_StringMatchSupport(),
-            )
-            return _import_trees(found, settings.out, begun, rules)
+                report = _import_pairs(found, out, staged, begun, known)
+            else:
+                rules = TreeRules(
+                    recipe=settings.recipe,
+                    alpha=settings.discount,
+                    keep_rewards=settings.keep_rewards,
+                    dataset=settings.dataset or UNKNOWN,
+                    split=settings.split or UNKNOWN,
+                    questions=known,
+                    support=_StringMatchSupport(),
+                )
+                report = _import_trees(found, staged, begun, rules)
+            write_json(staged / IMPORT_REPORT, report.model_dump())
+            pages = pages_of(out)
+            put_in_place(staged, out, obsolete=pages, last=(*LAST, IMPORT_REPORT))
+        for removed in pages.values():
+            say(removed)
+        return report
 
 
 # -- known questions -------------------------------------------------------------------------------------------
@@ -178,26 +189,27 @@ def _check_place(out: Path, kind: ImportKind, found: ImportFiles, questions: Seq
         if path.resolve().parent == out.resolve():
             raise InputError(f"--out {out} contains the source {name}, which could be overwritten; give another")
     taken = [name for name in _WRITTEN if (out / name).exists()]
-    if not taken:
+    begun = _sources_in(out / UNFINISHED, kind)  # of an import that was killed
+    earlier = _sources_in(out / IMPORT_REPORT, kind) if begun is None else begun
+    if not taken and begun is None:
         return
-    earlier = _earlier_sources(out, kind)
     if earlier is None:
         raise InputError(f"--out {out} is taken: it has {taken[0]}; choose another directory")
     same = earlier.keys() == {file.source.sha256 for file in found.files} or (
         set(earlier.values()) == {file.source.name for file in found.files}  # whose content may have been corrected
     )
     there = MadeFrom.of(origins_in(out) or ()).runs.keys()  # of pairs; what came to them later is not in the report
-    if not replace and not (same and there <= earlier.keys()):
+    if not replace and not (same and (begun or there <= earlier.keys())):
         raise InputError(
             f"--out {out} holds an import of other files, or more than that: {', '.join(earlier.values())}. "
             "Nothing was changed. Choose another --out, or put the new import in its place with --replace"
         )
 
 
-def _earlier_sources(out: Path, kind: ImportKind) -> dict[str, str] | None:
-    """Names of the files of an earlier import by their SHA-256; None where none of the kind is there."""
+def _sources_in(report: Path, kind: ImportKind) -> dict[str, str] | None:
+    """Names of the imported files by their SHA-256; None where there is no report on an import of this kind."""
     try:
-        earlier = orjson.loads((out / IMPORT_REPORT).read_bytes())
+        earlier = orjson.loads(report.read_bytes())
         if earlier["kind"] != kind:
             return None
         return {str(each["sha256"]): str(each["name"]) for each in earlier["sources"]}
@@ -328,45 +340,36 @@ class _TreeImporter:
                 target.write(self._lines.read(length))
 
 
-def _import_trees(found: ImportFiles, out: Path, begun: ImportReport, rules: TreeRules) -> ImportReport:
+def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: TreeRules) -> ImportReport:
     """begun: the report as far as it is known before anything is read."""
     config = _config(found, begun.teacher, rules)
     rules = replace(rules, config_hash=config.config_hash)
     with ExitStack() as opened:
-        opened.enter_context(only_writer(out, flag="--out"))
-        lines = opened.enter_context(tempfile.TemporaryFile(dir=out))
-        # the file opened last is put in place first, so the report comes last
-        about, rollouts, failures = (
-            opened.enter_context(atomic_replacement(out / name)) for name in (IMPORT_REPORT, ROLLOUTS, FAILURES)
-        )
-        configuration = opened.enter_context(atomic_replacement(out / CONFIG))
+        lines = opened.enter_context(tempfile.TemporaryFile(dir=staged))
+        rollouts, failures = (opened.enter_context(atomic_replacement(staged / name)) for name in (ROLLOUTS, FAILURES))
         trees = _TreeImporter(rules, lines, failures)
         for item, where, revision in found.items():
             trees.take(item, where=where, revision=revision)
         if not trees.kept:
             raise _nothing_usable("tree", found, trees.repair_log)
         trees.write(rollouts)
-        configuration.write(config.to_bytes())
-        report = _completed(
-            begun,
-            found,
-            trees.repair_log,
-            recipe=rules.recipe,
-            reward=rules.reward,
-            alpha=rules.alpha,
-            config_hash=rules.config_hash,
-            kept=trees.kept,
-            questions=len(trees.places),
-            questions_known=trees.known,
-            without_golden_answers=trees.without_golden_answers,
-            steps=trees.steps,
-            warnings=_warnings_of_trees(trees, rules),
-            next_commands=_next_for_trees(out),
-        )
-        about.write(orjson.dumps(report.model_dump(), option=INDENTED))
-    for removed in remove_pages(out):
-        found.say(removed)
-    return report
+    write_file(staged / CONFIG, config.to_bytes())
+    return _completed(
+        begun,
+        found,
+        trees.repair_log,
+        recipe=rules.recipe,
+        reward=rules.reward,
+        alpha=rules.alpha,
+        config_hash=rules.config_hash,
+        kept=trees.kept,
+        questions=len(trees.places),
+        questions_known=trees.known,
+        without_golden_answers=trees.without_golden_answers,
+        steps=trees.steps,
+        warnings=_warnings_of_trees(trees, rules),
+        next_commands=_next_for_trees(Path(begun.out)),
+    )
 
 
 def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunConfig:
@@ -425,7 +428,9 @@ def _next_for_trees(out: Path) -> list[str]:
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
-def _import_pairs(found: ImportFiles, out: Path, begun: ImportReport, known: dict[str, KnownQuestion]) -> ImportReport:
+def _import_pairs(
+    found: ImportFiles, out: Path, staged: Path, begun: ImportReport, known: dict[str, KnownQuestion]
+) -> ImportReport:
     """begun: the report as far as it is known before anything is read."""
     repair_log = RepairLog()
     rules = RowRules(
@@ -437,9 +442,8 @@ def _import_pairs(found: ImportFiles, out: Path, begun: ImportReport, known: dic
     )
     reader = PublishedRowReader(rules, repair_log)
     with ExitStack() as opened:
-        opened.enter_context(only_writer(out, flag="--out"))
         questions, candidates, rejected = (
-            opened.enter_context(atomic_replacement(out / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
+            opened.enter_context(atomic_replacement(staged / name)) for name in (QUESTIONS, CANDIDATES, REJECTED)
         )
         for item, where, revision in found.items():
             _take_row(reader, item, repair_log, rejected, where=where, revision=revision)
@@ -449,10 +453,8 @@ def _import_pairs(found: ImportFiles, out: Path, begun: ImportReport, known: dic
             candidates.write(state.to_line())
         asked = list(reader.questions())
         questions.writelines(question.to_line() for question in asked)
-    for removed in remove_pages(out):
-        found.say(removed)
-    summary = _export(out)
-    report = _completed(
+    summary = _export(staged, out)
+    return _completed(
         begun,
         found,
         repair_log,
@@ -469,8 +471,6 @@ def _import_pairs(found: ImportFiles, out: Path, begun: ImportReport, known: dic
             shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
         ],
     )
-    write_json(out / IMPORT_REPORT, report.model_dump())
-    return report
 
 
 def _take_row(
@@ -487,11 +487,14 @@ def _take_row(
             repair_log.repaired("unreadable_characters", where)
 
 
-def _export(out: Path) -> PairSummary:
+def _export(staged: Path, out: Path) -> PairSummary:
     """Export every candidate that parsed; filtering is left to the user, later."""
     no_filters: dict[str, Any] = {name: 0 if value is None else value for name, value in asdict(NO_FILTERS).items()}
     # problems of published rows are reported by `reasonrag audit`, the next command
-    return pairs(out, out=out, allow=list(ERRORS), **no_filters)
+    export = DataSetExport(resolve(PairsSettings, "pairs", {"out": out, "allow": list(ERRORS), **no_filters}))
+    recount_tokens(staged, export.tokens)
+    gated = export.decontaminate(staged, [staged])
+    return export.write(staged, [out], gated, judging={}, warnings=())
 
 
 def _check_flags_of_trees(recipe: str, alpha: float | None, *, keep_rewards: bool) -> None:

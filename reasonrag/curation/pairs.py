@@ -6,11 +6,11 @@ value cost nothing: run it as often as you like.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ import orjson
 from pydantic import ValidationError
 
 from preference import (
-    ExportOptions,
     Origin,
     PairSummary,
     RolloutRecord,
-    export_pairs,
 )
+from preference.export.export_pairs import write_export
+from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
 from preference.labelled_runs import label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
@@ -33,14 +33,14 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
-from reasonrag.curation.decontamination import decontaminate
+from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
+    OF_AN_IMPORT,
     MadeFrom,
     kept_from_before,
     lines_in,
     origins_in,
-    remove_import,
-    remove_pages,
+    pages_of,
     replaces_other_runs,
 )
 from reasonrag.curation.judge_labels import Judging, StateJudge, label_by_judge
@@ -49,7 +49,7 @@ from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, only_writer, rollouts_in
+from reasonrag.files import CONFIG, ROLLOUTS, check_finished, only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
@@ -59,9 +59,6 @@ from reasonrag.llm.prices import find_price
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
-
-_SCRATCH = ".sources-"
-"""How folders begin that exist while sources are read."""
 
 
 def pairs(
@@ -84,43 +81,76 @@ def pairs(
     what `label_by_judge` does.
     """
     settings = resolve(PairsSettings, "pairs", flags)
-    tokens, warnings = token_counter(settings.tokenizer)
-    inspector = AuditInspector(tokens, allow=parse_allowed(settings.allow), name=settings.out.resolve().name)
-    if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
-        raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
     watcher = watcher or SilentWatcher()
-    out, options = settings.out, settings.options
+    out = settings.out
     with _understood(out):
-        splits = EvalSplits()
-        add_named(splits, settings.eval)  # a bad file is told before anything is labelled
+        export = DataSetExport(settings)
         judge = _state_judge(settings, chat_model) if settings.label == "judge" else None
         sources = _sources(runs, out)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
-        with only_writer(out, flag="--out"), _gathering(out, sources, options, replace=settings.replace) as place:
-            gather(sources, place.folder, tokens, processes=processes)
-            add_referenced(splits, sources, allowed=settings.allow_eval)
-            gated = decontaminate(place.folder, splits, allowed=settings.allow_eval)
+        with only_writer(out, flag="--out"), staging_folder(out) as staged:
+            replaced = _replaces_other_runs(out, sources, replace=settings.replace)
+            kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
+            gather(sources, staged, export.tokens, out=out, processes=processes)
+            gated = export.decontaminate(staged, sources)
             if judge:
-                labelling = label_by_judge(place.folder / CANDIDATES, out, judge, chat_model, watcher)
-                judging = run_to_end(labelling).model_dump()
-                untold: list[str] = []
+                labelling = label_by_judge(staged / CANDIDATES, out, judge, chat_model, watcher)
+                judging, untold = run_to_end(labelling).model_dump(), list[str]()
             else:
-                judging, untold = _judged_before(sources, place.folder)
-            facts = ExportFacts(
-                sources=tuple(map(str, sources)),
-                judging=judging,
-                token_counter=tokens.name,
-                contaminated=gated.contaminated,
-                contamination=gated.summary.model_dump(),
-                warnings=(*warnings, *untold, *place.kept, *gated.warnings),
-                versions=versions(),
-            )
-            summary = export_pairs(place.folder, out, settings.rules, options, facts, inspector=inspector)
-            gated.write(out)  # not before: if rows are refused, it stays that of the rows that are there
-            write_audit(inspector.report, out)
-            for removed in remove_pages(out):
+                judging, untold = _judged_before(sources, staged, out)
+            summary = export.write(staged, sources, gated, judging=judging, warnings=[*untold, *kept])
+            pages = pages_of(out)
+            put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if replaced else ())])
+            for removed in pages.values():
                 watcher.say(removed)
     return summary
+
+
+class DataSetExport:
+    """What the settings of `pairs` make of gathered candidates. Raises InputError for a setting or file that cannot be
+    used, before anything is labelled."""
+
+    def __init__(self, settings: PairsSettings) -> None:
+        self._settings = settings
+        self.tokens, self._warnings = token_counter(settings.tokenizer)
+        name = settings.out.resolve().name
+        self._inspector = AuditInspector(self.tokens, allow=parse_allowed(settings.allow), name=name)
+        if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
+            raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
+        self._splits = EvalSplits()
+        add_named(self._splits, settings.eval)
+
+    def decontaminate(self, staged: Path, sources: Sequence[Path]) -> Decontamination:
+        """Which questions of the candidates in `staged` are left out. Raises InputError."""
+        add_referenced(self._splits, sources, allowed=self._settings.allow_eval)
+        return decontaminate(staged, self._splits, allowed=self._settings.allow_eval)
+
+    def write(
+        self,
+        staged: Path,
+        sources: Sequence[Path],
+        gated: Decontamination,
+        *,
+        judging: dict[str, Any],
+        warnings: Sequence[str],
+    ) -> PairSummary:
+        """Everything of the data set, beside its candidates. Raises AuditFailed, OSError."""
+        settings = self._settings
+        facts = ExportFacts(
+            sources=tuple(map(str, sources)),
+            judging=judging,
+            token_counter=self.tokens.name,
+            contaminated=gated.contaminated,
+            contamination=gated.summary.model_dump(),
+            warnings=(*self._warnings, *warnings, *gated.warnings),
+            versions=versions(),
+        )
+        summary = write_export(
+            staged, staged, settings.rules, settings.options, facts, inspector=self._inspector, out=settings.out
+        )
+        gated.write(staged)
+        write_audit(self._inspector.report, staged)
+        return summary
 
 
 def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -> bool:
@@ -136,30 +166,6 @@ def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -
     return replaces_other_runs(out, sources, MadeFrom.of(origins), questions, replace=replace)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where candidates are gathered: `out`, or a folder apart while a data set of other runs stands there. kept: what
-    stays of that one, in sentences."""
-
-    folder: Path
-    kept: Sequence[str] = ()
-
-
-@contextmanager
-def _gathering(out: Path, sources: Sequence[Path], options: ExportOptions, *, replace: bool) -> Iterator[_Place]:
-    """A data set of other runs stays whole until the new one is: its candidates are replaced last, at a good end."""
-    for left in out.glob(f"{_SCRATCH}*"):  # of a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    if not _replaces_other_runs(out, sources, replace=replace):
-        yield _Place(out)
-        return
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=out, ignore_cleanup_errors=True) as scratch:
-        yield _Place(Path(scratch), kept_from_before(out, options))
-        remove_import(out)
-        for name in (CANDIDATES, QUESTIONS):  # questions last: they say from which runs the data set is made
-            Path(scratch, name).replace(out / name)
-
-
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     """What `pairs` with `label="judge"` would request and cost, in a line. Asks nothing, and leaves `out` unchanged."""
     settings = resolve(PairsSettings, "pairs", flags)
@@ -167,7 +173,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
         sources = _sources(runs, settings.out)
         _replaces_other_runs(settings.out, sources, replace=settings.replace)
-        gather(sources, Path(scratch), tokens)
+        gather(sources, Path(scratch), tokens, out=settings.out)
         return _state_judge(settings).describe(Path(scratch) / CANDIDATES)
 
 
@@ -198,24 +204,33 @@ _JUDGED = b'"label":"judge"'
 """Occurs only in lines of states that a judge labelled: text inside JSON has no bare quotes."""
 
 
-def _judged_before(sources: Sequence[Path], gathered: Path) -> tuple[dict[str, Any], list[str]]:
+def _judged_before(sources: Sequence[Path], gathered: Path, out: Path) -> tuple[dict[str, Any], list[str]]:
     """The judge recorded in a source's summary, for labels in the candidates; and a warning if it is unknown or there
     were several judges."""
-    with (gathered / CANDIDATES).open("rb") as lines:
-        if not any(_JUDGED in line for line in lines):
-            return {}, []
-    told = [judging for judging in map(_judging_of, sources) if judging]
-    if len(told) == 1:
-        return told[0] | {"session_calls": 0}, []
-    why = "several sources were judged" if told else f"no {SUMMARY} of a source tells of one"
+    if not _is_judged(gathered):
+        return {}, []
+    told = {each: _judging_of(each) for each in sources if is_data_set(each) and _is_judged(each)}
+    for each in [each for each in told if each.resolve() == out.resolve()]:
+        if told[each] in [told[other] for other in told if other != each]:
+            del told[each]  # it had its labels from there, when a command was killed
+    [judging, *others] = told.values()
+    if judging and not others:
+        return judging, []
+    why = "several sources were judged" if len(told) > 1 else f"no {SUMMARY} of a source tells of one"
     return {}, [f"labels are of a judge, and {why}: what it was, and what it cost, is not in this summary"]
+
+
+def _is_judged(folder: Path) -> bool:
+    with (folder / CANDIDATES).open("rb") as lines:
+        return any(_JUDGED in line for line in lines)
 
 
 def _judging_of(source: Path) -> dict[str, Any]:
     try:
-        return Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"]).model_dump()
+        told = Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
-        return {}  # a run, or files that were copied without it
+        return {}  # files that were copied without it
+    return told.model_dump() | {"session_calls": 0}
 
 
 @contextmanager
@@ -228,31 +243,36 @@ def _understood(out: Path) -> Iterator[None]:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
 
 
-def gather(
-    runs: str | Path | Sequence[str | Path], out: Path, tokens: TokenCounter, *, processes: int = 1
-) -> list[Path]:
-    """Write `candidates.jsonl` and `questions.jsonl` of all sources below `out`, every length by one counter; returns
-    what the sources are.
+def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: Path, processes: int = 1) -> None:
+    """Write `candidates.jsonl` and `questions.jsonl` of all sources into an empty folder, every length by one counter.
 
-    Raises InputError for a source that is neither a run nor a data set, and for an `out` that is a run.
+    out: the data set that they are for; of that one alone, nothing is labelled or merged again. Raises OSError, and
+    what reading the sources raises.
     """
-    sources = _sources(runs, out)
     if len(sources) == 1 and not is_data_set(sources[0]):
-        _label(sources[0], out, tokens, processes)
-        return sources
+        _label(sources[0], folder, tokens, processes)
+        return
     if [each.resolve() for each in sources] == [out.resolve()]:
-        recount_tokens(out, tokens)
-        return sources
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=out, ignore_cleanup_errors=True) as scratch:
-        folders = []
+        for name in (CANDIDATES, QUESTIONS):
+            _link(out / name, folder / name)
+        recount_tokens(folder, tokens)
+        return
+    folders = []
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         for number, source in enumerate(sources):
             folders.append(source if is_data_set(source) else Path(scratch, str(number)))
             if not is_data_set(source):
                 _label(source, folders[-1], tokens, processes)
-        merge_candidates(folders, out)
-        recount_tokens(out, tokens)
-    return sources
+        merge_candidates(folders, folder)
+    recount_tokens(folder, tokens)
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under another name; a copy where that cannot be."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
@@ -263,6 +283,8 @@ def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
     if not sources:
         raise InputError("give at least one run directory of reasonrag generate")
     for source in sources:
+        if source.resolve() != out.resolve():
+            check_finished(source)
         if not is_data_set(source) and not rollouts_in(source).is_file():
             missing = rollouts_in(source)
             raise InputError(

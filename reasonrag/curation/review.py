@@ -39,7 +39,7 @@ from preference.review_statistics import (
 from reasonrag import __version__
 from reasonrag.curation.settings import ReviewSettings
 from reasonrag.errors import InputError
-from reasonrag.files import append_durably, storing, writing
+from reasonrag.files import append_durably, check_finished, storing, writing
 from reasonrag.settings import resolve
 from reasonrag.terminal import on_one_line
 
@@ -151,6 +151,7 @@ def _readable(directory: Path) -> Iterator[None]:
     """Refuses what is not a data set, and explains why one cannot be read. Raises InputError."""
     if directory.is_file():
         raise InputError(f"{directory} is a file; give the directory of a data set, which holds RAG_ProGuide.json")
+    check_finished(directory)
     if not pairs_files(directory):
         raise InputError(f"there is no RAG_ProGuide.json in {directory}. Make one with: reasonrag pairs RUN --out DIR")
     try:

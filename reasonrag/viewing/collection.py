@@ -32,7 +32,7 @@ from preference.records import MalformedRolloutsError, TornLineError, parse_roll
 from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, TUNING, reading, rollouts_in
+from reasonrag.files import CONFIG, ROLLOUTS, TUNING, check_finished, reading, rollouts_in
 from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
@@ -231,6 +231,7 @@ class DataSetCollection:
 
     def __init__(self, path: Path, trees: Sequence[Path] = ()) -> None:
         self.path = path
+        check_finished(path)
         summary = _summary(path)
         self.rules = PairingRules(**summary.rules) if summary and summary.rules else PairingRules()
         self.teachers = set(summary.teachers) if summary else set[str]()
@@ -329,6 +330,12 @@ class DataSetCollection:
         ]
         names = {each.pair.pair_id for each in found}
         parts = {name: self._parts[name] for name in names if name in self._parts}
+        unknown = {each.pair.pair_id for each in found if each.dropped is None} - parts.keys() if self._parts else ()
+        if unknown:
+            raise InputError(
+                f"{self.path / CANDIDATES} does not belong to the rows: {min(unknown)} is neither a row nor in "
+                f"{DROPPED}. {_AGAIN}"
+            )
         return ExploredQuestion(number, questions, found, parts=parts, flipped=self._flipped & names)
 
 

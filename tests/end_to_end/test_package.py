@@ -118,6 +118,7 @@ SHOWN_BY = {
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
         """,
+    "end_to_end/test_kills": "preference/export/staging",
     "end_to_end/test_consent": "reasonrag/llm/consent reasonrag/exploration/rehearsal",
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
@@ -194,6 +195,7 @@ SHOWN_BY = {
 MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "cli.py")
 """Modules that define settings, fill them, or turn them into parts."""
 TAKE_SETTINGS = {
+    "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
     "reasonrag/curation/pairs._state_judge": "turns them into the judge; its room has no place for a from_settings.py",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",

@@ -18,6 +18,7 @@ import os
 import resource
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,16 +29,20 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeAlias
 
 PRELOADED = (
     "aiohttp",
     "bm25s",
     "httpx2",
     "jinja2",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
     "numpy",
     "openai",
     "reasonrag.cli",
+    "reasonrag.curation.audit.page",
+    "reasonrag.curation.import_published",
     "reasonrag.curation.pairs",
     "reasonrag.curation.review",
     "reasonrag.exploration.generate",
@@ -56,6 +61,10 @@ class Command:
     cwd, environment: its own; those of this process by default. stdin: what it reads. file_limit: no file of it may
     grow beyond so many bytes, as on a full disk. terminal: a descriptor that is its stdin, stdout, stderr and
     controlling terminal.
+
+    Of changes to files below its working directory: killed_at: it gets SIGKILL right before the change of this number,
+    from 1, or the first one to the file of this name. snapshots: folder for copies of the working directory, 1, 2, ..,
+    as SIGKILL would leave it right before each change to what is not hidden.
     """
 
     def __init__(
@@ -65,6 +74,8 @@ class Command:
         environment: dict[str, str] | None = None,
         stdin: bytes = b"",
         file_limit: int | None = None,
+        killed_at: int | str | None = None,
+        snapshots: Path | None = None,
         terminal: int | None = None,
     ) -> None:
         self.words = ["reasonrag", *map(str, words)]
@@ -78,6 +89,8 @@ class Command:
             "cwd": str(cwd or Path.cwd()),
             "environment": dict(os.environ) if environment is None else environment,
             "file_limit": file_limit,
+            "killed_at": killed_at,
+            "snapshots": snapshots and str(snapshots),
             "terminal": terminal is not None,
         }
         given = [terminal] if terminal is not None else [each.fileno() for each in self._streams]
@@ -252,6 +265,10 @@ def command(asked: dict[str, Any], streams: list[int]) -> int:
     if asked["file_limit"] is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as on a full disk: write() fails
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_limit"], asked["file_limit"]))
+    if asked["killed_at"] is not None:
+        sys.addaudithook(killer(asked["killed_at"], Path.cwd()))
+    if asked["snapshots"] is not None:
+        sys.addaudithook(photographer(Path(asked["snapshots"]), Path.cwd()))
     sys.argv = asked["words"]
     status: object = 0
     try:
@@ -264,6 +281,52 @@ def command(asked: dict[str, Any], streams: list[int]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return status if isinstance(status, int) else int(status is not None)
+
+
+Hook: TypeAlias = Callable[[str, tuple[Any, ...]], None]
+CHANGES = {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
+"""Audit events of a change to a file or folder; so is an `open` for writing."""
+
+
+def killer(moment: int | str, folder: Path) -> Hook:
+    """An audit hook, which the interpreter tells of every file operation before it is carried out."""
+    number = 0
+
+    def before(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal number
+        places = changed(event, arguments, folder)
+        number += bool(places)
+        if places and moment in (number, *map(str, places)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return before
+
+
+def photographer(snapshots: Path, folder: Path) -> Hook:
+    """An audit hook that copies the folder before each change that is seen."""
+    number, busy = 0, False
+
+    def before(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal number, busy
+        if busy or all(
+            any(part.startswith(".") for part in place.parts) for place in changed(event, arguments, folder)
+        ):
+            return
+        busy, number = True, number + 1
+        shutil.copytree(folder, snapshots / str(number))
+        busy = False
+
+    return before
+
+
+def changed(event: str, arguments: tuple[Any, ...], folder: Path) -> list[Path]:
+    """What the operation of an audit event changes below a folder, relative to it."""
+    if event != "open" and event not in CHANGES:
+        return []
+    if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+        return []
+    places = [folder / each for each in arguments[:2] if isinstance(each, str)]
+    return [each.relative_to(folder) for each in places if each.is_relative_to(folder)]
 
 
 if __name__ == "__main__":

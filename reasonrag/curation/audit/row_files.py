@@ -13,7 +13,7 @@ from preference.export.formats import SplitName, pairs_files
 from preference.export.json_stream import JsonItem
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS
+from reasonrag.files import ROLLOUTS, check_finished
 
 _FOR_VALIDATION = ("validation", "valid", "val", "dev", "test", "eval")
 _ROW = frozenset({"instruction", "input", "chosen", "rejected"})
@@ -36,6 +36,7 @@ def row_files(place: Path) -> list[AuditedFile]:
         return [AuditedFile(place, _part(place))]
     if not place.is_dir():
         raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
+    check_finished(place)
     if ours := pairs_files(place):
         return [AuditedFile(path, split) for split, path in ours.items()]
     found = [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]

@@ -27,6 +27,7 @@ from preference import (
 )
 from preference.candidates import question_key
 from preference.export.formats import Row, SplitName
+from preference.export.staging import is_unfinished
 from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
     BORN,
@@ -745,15 +746,17 @@ def test_a_broken_line_stops_the_export(name: str, tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_an_export_that_cannot_write_its_pairs_writes_no_summary(tmp_path: Path) -> None:
-    """A new summary never stands beside pairs it does not describe."""
+def test_an_export_that_cannot_put_its_pairs_in_place_is_unfinished(tmp_path: Path) -> None:
+    """A new summary beside pairs that it does not describe says so; the next export ends that."""
     export(tmp_path, ada())
     (tmp_path / "RAG_ProGuide.json").unlink()
     (tmp_path / "RAG_ProGuide.json").mkdir()
-    before = (tmp_path / "summary.json").read_bytes()
     with pytest.raises(OSError, match=r"RAG_ProGuide\.json"):
         export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
-    assert (tmp_path / "summary.json").read_bytes() == before
+    assert is_unfinished(tmp_path)
+    (tmp_path / "RAG_ProGuide.json").rmdir()
+    export_pairs(tmp_path, tmp_path, NO_FILTERS, ALL_TO_TRAIN)
+    assert not is_unfinished(tmp_path)
 
 
 @pytest.mark.parametrize("summary", [b"", b"[]", b"{}", b'{"files": 3}', b'{"files": ["../../x", "candidates.jsonl"]}'])

@@ -227,11 +227,13 @@ def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(r
     judge = Silent()
     with pytest.raises(KeyboardInterrupt):
         reasonrag.pairs([run, another], out=tmp_path / "both", label="judge", chat_model=judge, concurrency=2000)
+    reasonrag.pairs([run, another], out=tmp_path / "both")
     assert 0 < judge.asked < len(states(tmp_path / "both"))
 
 
-def test_a_cap_leaves_the_candidates_and_keeps_the_answers(run: Path, tmp_path: Path) -> None:
+def test_a_cap_leaves_the_data_set_and_keeps_the_answers(run: Path, tmp_path: Path) -> None:
     """The labels are written when all judgements are there; what was answered is not asked again."""
+    reasonrag.pairs(run, out=tmp_path)
     with pytest.raises(CapReached):
         judged(run, tmp_path, always("<pick>1 2</pick>"), max_calls=5, concurrency=1)
     assert all(pair.label == "value" for state in states(tmp_path) for pair in state.pairs)

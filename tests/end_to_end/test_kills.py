@@ -1,0 +1,196 @@
+"""Killed before any change to a file: no question stands in both parts, readers are told, and the same command ends as
+if it had never been killed.
+
+Real processes, which get SIGKILL right before the N-th change to their files, for every N.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import reasonrag as package
+from preference.export.formats import FORMATS, SPLITS
+from preference.export.staging import UNFINISHED
+from tests.helpers.processes import finished
+from tests.helpers.shared import Shared
+
+Words = tuple[object, ...]
+LOOSE: Words = ("--tokenizer", "estimate", "--min-confidence", 0, "--validation", 0.5)
+"""Settings that leave pairs of several questions, of which half are held out."""
+JUDGE: Words = ("--label", "judge", "--model", "offline")
+
+
+@pytest.fixture
+def sources(shared: Shared) -> Path:
+    """Two runs, `a` and `b`, that differ in their seed, and the rows and trees of each as others publish them."""
+
+    def make() -> None:
+        for seed, name in enumerate("ab"):
+            package.generate(dataset="atlas", model="offline", limit=6, run=name, seed=seed)
+            rows = package.pairs(name, out=f"{name}-rows", min_confidence=0.0, tokenizer="estimate").out
+            shutil.copy(Path(rows, "RAG_ProGuide.json"), f"{name}.json")
+            Path(f"{name}-trees.json").write_bytes(orjson.dumps([published_tree(f"{name}{each}") for each in range(3)]))
+
+    return shared.folder("sources-to-kill", make)
+
+
+def published_tree(name: str) -> dict[str, Any]:
+    """A question with a right answer and a wrong one."""
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Question: Who was {name}?"}]
+    about = {"action_name": "begin_reasoning", "input_prompt": turns, "next_query": None, "parent_id": 0, "N": 2}
+    answers = {
+        f"intermediate_node_{number}": about
+        | {"id": number, "answer": said, "response": f"So <answer>{said}</answer>", "Q": 0.5, "step": 1}
+        | {"children_ids": []}
+        for number, said in ((1, "a queen"), (2, "a poet"))
+    }
+    root = {"intermediate_node_0": {"Q": 0.5, "N": 4, "step": 0, "parent_id": -1, "children_ids": [1, 2]}}
+    return {"id": name, "question": f"Who was {name}?", "golden_answers": ["a poet"], "output": root | answers}
+
+
+@dataclass(frozen=True)
+class Case:
+    """earlier: commands whose result the killed one finds. `SOURCES` is the folder of the fixture."""
+
+    command: Words
+    earlier: tuple[Words, ...] = ()
+
+
+CASES = {
+    "a first data set": Case(("pairs", "SOURCES/a", "--out", "data", *LOOSE)),
+    "other parts and formats": Case(
+        ("pairs", "SOURCES/a", "--out", "data", *LOOSE, "--seed", 5, "--format", "sft"),
+        (("pairs", "SOURCES/a", "--out", "data", *LOOSE, "--format", "kto"),),
+    ),
+    "other runs": Case(
+        ("pairs", "SOURCES/b", "--out", "data", *LOOSE, "--replace"),
+        (("import", "SOURCES/a.json", "--out", "data"), ("view", "data")),
+    ),
+    "a judge, in place": Case(
+        ("pairs", "data", "--out", "data", *LOOSE, *JUDGE, "--seed", 5),
+        (("pairs", "SOURCES/a", "--out", "data", *LOOSE),),
+    ),
+    "a judged data set, taken in": Case(
+        ("pairs", "data", "judged", "--out", "data", *LOOSE),
+        (("pairs", "SOURCES/b", "--out", "judged", *LOOSE, *JUDGE), ("pairs", "SOURCES/a", "--out", "data", *LOOSE)),
+    ),
+    "imported pairs": Case(("import", "SOURCES/a.json", "--out", "data")),
+    "imported pairs, replaced": Case(
+        ("import", "SOURCES/b.json", "--out", "data", "--replace"), (("import", "SOURCES/a.json", "--out", "data"),)
+    ),
+    "imported trees": Case(("import", "SOURCES/a-trees.json", "--out", "data")),
+}
+
+
+EVERY = 5
+"""One in so many moments is followed to the end, and the last; the others are only looked at."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_kill_leaves_is_never_mixed_up_and_the_same_command_mends_it(
+    name: str, sources: Path, tmp_path: Path
+) -> None:
+    """Whatever was in place by then, no question is in both parts; the bytes become those of a run without a kill."""
+    case = CASES[name]
+    begun, moments = prepared(case, sources, tmp_path), tmp_path / "moments"
+    expected = result(case, sources, begun, tmp_path / "whole", snapshots=moments)
+    left = [moments / str(number) for number in range(1, len(list(moments.iterdir())) + 1)]
+    assert len(left) > 5, "there was hardly a change"
+    for each in left:
+        in_train, held_out = (questions_of(each / "data", split) for split in SPLITS)
+        assert not in_train & held_out
+    for number, each in enumerate([*left[:-1:EVERY], left[-1]]):
+        assert result(case, sources, each, tmp_path / f"again-{number}") == expected
+
+
+@pytest.mark.parametrize(("name", "changes"), [("other parts and formats", 15), ("imported trees", 8)])
+def test_nothing_hidden_is_left_of_a_killed_command(name: str, changes: int, sources: Path, tmp_path: Path) -> None:
+    """Folders and files that begin with a dot: the next command removes them."""
+    case = CASES[name]
+    begun = prepared(case, sources, tmp_path)
+    expected = result(case, sources, begun, tmp_path / "whole")
+    for number in (changes, 2 * changes):
+        place = tmp_path / str(number)
+        shutil.copytree(begun, place)
+        killed = finished(*words(case.command, sources), cwd=place, killed_at=number)
+        assert killed.returncode == -9
+        assert any(each.name.startswith(".sources-") for each in (place / "data").iterdir())
+        assert result(case, sources, place, tmp_path / f"{number}-again") == expected
+
+
+def prepared(case: Case, sources: Path, home: Path) -> Path:
+    """The working directory before the command."""
+    begun = home / "begun"
+    begun.mkdir()
+    for each in case.earlier:
+        done = finished(*words(each, sources), cwd=begun)
+        assert done.returncode == 0, done.stderr
+    return begun
+
+
+def words(command: Words, sources: Path) -> list[str]:
+    return [str(each).replace("SOURCES", str(sources)) for each in command]
+
+
+def result(case: Case, sources: Path, begun: Path, place: Path, *, snapshots: Path | None = None) -> dict[str, bytes]:
+    """Every file and folder after the command; how often a judge was asked in its last session apart."""
+    shutil.copytree(begun, place)
+    done = finished(*words(case.command, sources), cwd=place, snapshots=snapshots)
+    assert done.returncode == 0, done.stderr
+    found = {str(each.relative_to(place)): each.read_bytes() if each.is_file() else b"" for each in place.rglob("*")}
+    assert {name for name in found if name.startswith(("data/.", "data/UN"))} == {"data/.lock"}
+    summary = found.get("data/summary.json")
+    if summary is not None:
+        content = orjson.loads(summary)
+        content["judging"].pop("session_calls", None)
+        found["data/summary.json"] = orjson.dumps(content)
+    return found
+
+
+def questions_of(data: Path, split: str) -> set[str]:
+    """The questions in the files of any format."""
+    return {row["question_id"] for row in rows_of(data, split)}
+
+
+def rows_of(data: Path, split: Any) -> Iterator[dict[str, Any]]:
+    for form in FORMATS.values():
+        path = data / form.file_name(split)
+        if path.is_file() and path.suffix == ".json":
+            yield from orjson.loads(path.read_bytes())
+        elif path.is_file():
+            yield from map(orjson.loads, path.read_bytes().splitlines())
+
+
+@pytest.fixture
+def unfinished(sources: Path, tmp_path: Path) -> Path:
+    """A data set whose new rows to train on were in place when its command was killed."""
+    begun = prepared(CASES["other parts and formats"], sources, tmp_path)
+    command = words(CASES["other parts and formats"].command, sources)
+    assert finished(*command, cwd=begun, killed_at="data/candidates.jsonl").returncode == -9
+    assert (begun / "data" / UNFINISHED).is_file()
+    return begun
+
+
+def test_who_reads_an_unfinished_data_set_is_told(unfinished: Path) -> None:
+    """By every command that reads one, before it does anything."""
+    readers: tuple[Words, ...] = (
+        ("audit", "data"),
+        ("stats", "data"),
+        ("view", "data"),
+        ("show", "data", "1"),
+        ("review", "data"),
+        ("publish", "data", "--repo", "o/n", "--dry-run"),
+        ("pairs", "data", "--out", "other"),
+        ("train", "smoke-cpu-dpo-lora", "--data", "data", "--dry-run"),
+    )
+    for reader in readers:
+        done = finished(*reader, cwd=unfinished)
+        assert done.returncode == 2, (reader, done.stdout, done.stderr)
+        assert "data is unfinished" in " ".join(done.stderr.split()), (reader, done.stderr)
