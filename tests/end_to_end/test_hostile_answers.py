@@ -45,24 +45,39 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
 ]
 
 
-def hostile(usage: str, headers: dict[str, str], asked: list[int]) -> Callable[[web.Request], Any]:
-    """Good replies of the offline teacher, with this usage and these headers; the short question of a command's check
-    is answered well. asked: choices of each request but that."""
+Answer = Callable[[ChatCompletionRequest], web.Response]
 
-    async def answer(request: web.Request) -> web.Response:
+
+def answering(answer: Answer) -> Answering:
+    """An endpoint that answers so, but the short question of a command's check well."""
+
+    async def chat(request: web.Request) -> web.Response:
         wanted = ChatCompletionRequest.read(await request.read())
         if wanted.messages[-1].content == "Say yes.":
             return as_json(completion("offline", [("yes", "stop")], prompt_tokens=3, completion_tokens=1))
-        asked.append(wanted.n)
-        texts = [
-            offline.reply(wanted.messages, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
-            for choice in range(wanted.n)
-        ]
-        body = completion("offline", [(each, "stop") for each in texts], prompt_tokens=1, completion_tokens=1)
-        said = orjson.dumps(body | {"usage": "USAGE"}).replace(b'"USAGE"', usage.encode())
-        return web.Response(body=said, content_type="application/json", headers=headers)
+        return answer(wanted)
 
-    return answer
+    return Answering(chat)
+
+
+def good(wanted: ChatCompletionRequest, usage: str, headers: dict[str, str]) -> web.Response:
+    """Replies of the offline teacher, with this usage and these headers."""
+    texts = [
+        offline.reply(wanted.messages, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
+        for choice in range(wanted.n)
+    ]
+    body = completion("offline", [(each, "stop") for each in texts], prompt_tokens=1, completion_tokens=1)
+    said = orjson.dumps(body | {"usage": "USAGE"}).replace(b'"USAGE"', usage.encode())
+    return web.Response(body=said, content_type="application/json", headers=headers)
+
+
+def command(base_url: str, *more: object) -> list[object]:
+    words = ["generate", "--dataset", "atlas", "--limit", 4, "--simulations", 1, "--max-steps", 3, "--model", "offline"]
+    return [*words, "--base-url", base_url, "--run", "runs/a", *more]
+
+
+def journal() -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
 
 
 @pytest.mark.parametrize(("usage", "headers"), [each[1:] for each in CASES], ids=[each[0] for each in CASES])
@@ -71,15 +86,76 @@ def test_no_answer_is_lost_and_no_cap_crossed_whatever_an_endpoint_says_of_it(
 ) -> None:
     """Three runs in a row under one cap request no more choices than it allows, and all are in the journal."""
     asked: list[int] = []
-    with Answering(hostile(usage, headers, asked)).open() as endpoint:
-        words = ["generate", "--dataset", "atlas", "--limit", 4, "--simulations", 1, "--model", "offline"]
-        words += ["--max-steps", 3, "--base-url", endpoint.base_url, "--run", "runs/a", "--max-calls", CAP]
+
+    def answer(wanted: ChatCompletionRequest) -> web.Response:
+        asked.append(wanted.n)
+        return good(wanted, usage, headers)
+
+    with answering(answer).open() as endpoint:
         for _ in range(3):
-            done = finished(*words)
+            done = finished(*command(endpoint.base_url, "--max-calls", CAP))
             assert sum(asked) <= CAP
             assert done.returncode == 3, done.stderr
             assert "Traceback" not in done.stderr
-        lines = [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
-        assert sum(len(line["keys"]) for line in lines) == sum(asked)
-        assert finished(*words[:-1], 10_000).returncode == 0
+        assert sum(len(line["keys"]) for line in journal()) == sum(asked)
+        assert finished(*command(endpoint.base_url)).returncode == 0
     assert not Path("runs/a/failures.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": 1}', '{"prompt_tokens": 1, "completion_tokens": 1}'])
+def test_a_cap_in_dollars_holds_where_tokens_are_not_told(usage: str) -> None:
+    """At a dollar a thousand tokens; each byte that was sent or came counts as one where fewer tokens are told than it
+    can have."""
+    sizes: list[int] = []
+
+    def answer(wanted: ChatCompletionRequest) -> web.Response:
+        said = good(wanted, usage, {})
+        replies = orjson.loads(said.body)["choices"]
+        sizes.append(sum(len(each.content.encode()) for each in wanted.messages))
+        sizes.append(sum(len(each["message"]["content"].encode()) for each in replies))
+        return said
+
+    with answering(answer).open() as endpoint:
+        prices = ("--price-in", 1_000, "--price-out", 1_000, "--concurrency", 1)
+        done = finished(*command(endpoint.base_url, *prices, "--max-cost", 20, "--json"))
+    assert done.returncode == 3, done.stderr
+    assert "bytes are counted instead" in done.stderr
+    assert orjson.loads(done.stdout)["cost_usd"] == pytest.approx(sum(sizes) / 1_000)
+    assert sum(sizes) / 1_000 < 20
+
+
+def test_a_wait_that_no_calendar_has_fails_no_question() -> None:
+    """The first request is refused until the year 90,000,000,000,000,000,000, and with limits of 5,000 digits."""
+    headers = HEADERS["a year of 20 digits"] | HEADERS["a limit of 5,000 digits"]
+
+    def answer(wanted: ChatCompletionRequest) -> web.Response:
+        nonlocal headers
+        refused, headers = headers, {}
+        return web.Response(status=429, headers=refused) if refused else good(wanted, "null", {})
+
+    with answering(answer).open() as endpoint:
+        done = finished(*command(endpoint.base_url, "--limit", 1))
+    assert done.returncode == 0, done.stderr
+    causes = {orjson.loads(line)["cause"] for line in Path("runs/a/failures.jsonl").read_bytes().splitlines()}
+    assert causes == {"http_429"}
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "size"), [(404, "http_404", 20 * 10**6), (200, "too_large", 8 * 10**6)], ids=["error", "answer"]
+)
+def test_bodies_of_megabytes_are_neither_kept_nor_shown(status: int, cause: str, size: int) -> None:
+    """A question that gets one fails at once, with a message of a few lines; no second one is paid for."""
+    asked = 0
+
+    def answer(_: ChatCompletionRequest) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(status=status, body=b'{"error": "' + b"no " * (size // 3) + b'"}')
+
+    with answering(answer).open() as endpoint:
+        done = finished(*command(endpoint.base_url, "--json"))
+    assert done.returncode == 1
+    assert asked == 4
+    assert orjson.loads(done.stdout)["failures_by_cause"] == {cause: 4}
+    written = sum(each.stat().st_size for each in Path("runs/a").iterdir())
+    assert written + len(done.stdout) + len(done.stderr) < 100_000

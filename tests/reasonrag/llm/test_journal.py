@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import Message
-from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError
+from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.journal import Journal, JournaledModel, open_journal
@@ -466,6 +467,88 @@ async def test_a_broken_line_anywhere_else_is_refused_with_its_number(broken: by
             with pytest.raises(InputError, match=r"journal\.jsonl, line 2 is not a recorded answer"):
                 Journal(path, writable=writable)
             assert path.read_bytes() == content
+
+
+async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> None:
+    """In a reply as in the name of a field, that of the digest included; the message says which line to delete."""
+    path = tmp_path / "journal.jsonl"
+    await record(path, [request([0]), request([1])])
+    whole = path.read_bytes()
+    first, second = whole.splitlines(keepends=True)
+    for place in range(len(first) - 1):
+        path.write_bytes(first[:place] + bytes([first[place] ^ 1]) + first[place + 1 :] + second)
+        with pytest.raises(InputError, match=r"line 1 is not a recorded answer: .*Delete the line"):
+            Journal(path)
+    path.write_bytes(second)
+    assert set(await replay(path, [request([1])])) == {1}
+
+
+async def test_lines_of_earlier_versions_are_read_and_said_to_be_unprotected(tmp_path: Path) -> None:
+    """Once for all of them; lines that are written now have a digest."""
+    path, said = tmp_path / "journal.jsonl", list[str]()
+    before = await record(path, [request([0]), request([1]), request([2])])
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    digests = [line.pop("digest") for line in lines]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    async with open_journal(path, say=said.append) as journal:
+        assert journal.delivered.calls == 3
+        assert await answers(journaled(None, journal), [request([0, 1, 2])]) == before
+        await journaled(Paid(), journal).complete(request([3]))
+    assert said == [
+        f"{path}: 3 lines were written by an earlier version, without a digest: damage in them would go unnoticed"
+    ]
+    assert [len(each) for each in digests] == [16] * 3
+    assert [line.endswith(b'"}') and b',"digest":"' in line for line in path.read_bytes().splitlines()] == [
+        *[False] * 3,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("digested", [True, False])
+async def test_a_line_that_was_copied_counts_once(*, digested: bool, tmp_path: Path) -> None:
+    """200 copies of one line are one answer; other answers to the same draws were paid, too."""
+    path = tmp_path / "journal.jsonl"
+    said = await record(path, [request([0, 1])])
+    [line] = path.read_bytes().splitlines(keepends=True)
+    line = line if digested else re.sub(rb',"digest":"\w+"', b"", line)
+    path.write_bytes(line * 200)
+    async with open_journal(path) as journal:
+        assert journal.delivered == journal.delivered_by[None] == Tokens.of(said.values())
+        await journal.append("q1", [request([0]).key(0, model=NAME)], await Paid().complete(request([0])))
+    async with open_journal(path) as journal:
+        assert journal.delivered.calls == 3
+        assert journal.answers[request([0]).key(0, model=NAME)] == said[0]
+    assert path.read_bytes().startswith(line * 200)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 10**30},
+        {"completion_tokens": float("nan")},
+        {"completion_tokens": -5},
+        {"cached_tokens": "many"},
+        {"requests": None},
+    ],
+)
+async def test_an_answer_whose_cost_cannot_be_recorded_is_kept_at_the_most_it_can_cost(
+    usage: dict[str, object], tmp_path: Path
+) -> None:
+    """And it is the last: the run stops, since nobody knows what the next one would cost."""
+    path = tmp_path / "journal.jsonl"
+    odd = Completion(text="Rome", finish_reason="stop").model_copy(update=usage)
+    async with open_journal(path) as journal:
+        inner = ScriptedModel([odd, odd], name=NAME)
+        model = journaled(inner, journal)
+        [said] = await model.complete(request([0]))
+        assert isinstance(model.stopped, UnexpectedError)
+        with pytest.raises(UnexpectedError, match="The answer and all others are kept"):
+            await model.complete(request([1]))
+        assert len(inner.requests) == 1
+        assert model.ledger.spent == Tokens(1, 1, request([0]).size, SAMPLING.max_tokens)
+    assert said.text == "Rome"
+    assert said.tokens_bounded
+    assert await replay(path, [request([0])]) == {0: said}
 
 
 def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

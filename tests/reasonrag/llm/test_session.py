@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from preference import Message
-from reasonrag.errors import CapReached, Interrupted
+from reasonrag.errors import CapReached, Interrupted, UnexpectedError
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
@@ -161,6 +161,25 @@ def test_ctrl_c_lets_the_requests_in_flight_finish(tmp_path: Path) -> None:
     assert set(model.asked) == set(answered(tmp_path)) <= {"a", "b"}
     assert isinstance(ended.reason, Interrupted)
     assert any("Ctrl-C again stops at once" in message for message in ended.heard.messages)
+
+
+def test_an_answer_that_cannot_be_accounted_for_ends_the_session_also_if_it_is_the_last(tmp_path: Path) -> None:
+    """It is not silently done: the reason is returned, and the answer is on disk."""
+
+    class Odd(Gated):
+        async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+            said = await super().complete(request)
+            return [each.model_copy(update={"prompt_tokens": 10**30}) for each in said] if self.asked[3:] else said
+
+    async def to_the_end() -> tuple[Gated, Ended]:
+        model = Odd()
+        model.gate.set()
+        return model, await run(tmp_path, model, lambda session: lambda item: ask(session.models, item), at_once=1)
+
+    model, ended = asyncio.run(to_the_end())
+    assert (model.asked, answered(tmp_path)) == (list("abcd"), list("abcd"))
+    assert isinstance(ended.reason, UnexpectedError)
+    assert ended.session.stopped is ended.reason
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:

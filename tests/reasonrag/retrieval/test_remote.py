@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -401,6 +403,42 @@ async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     async with TestServer(app) as server:
         with pytest.raises(InputError, match=f"longer than {MAX_ANSWER_BYTES} bytes"):
             await open_remote(str(server.make_url("")), token=None, timeout=10)
+
+
+async def test_a_small_answer_that_unpacks_without_end_is_not_unpacked_to_its_end() -> None:
+    """Also from a server that packs what was asked for as it is: the bound is on what is unpacked."""
+    packed = gzip.compress(bytes(2 * MAX_ANSWER_BYTES), compresslevel=1)
+
+    async def bomb(_: web.Request) -> web.Response:
+        return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+    app = web.Application()
+    app.router.add_post("/retrieve", bomb)
+    async with TestServer(app) as server:
+        with pytest.raises(InputError, match=f"longer than {MAX_ANSWER_BYTES} bytes"):
+            await open_remote(str(server.make_url("")), token=None, timeout=10)
+
+
+@pytest.mark.parametrize("wait", ["Mon, 01 Jan 90000000000000000000 00:00:00 GMT", "9" * 5_000])
+async def test_a_wait_that_cannot_be_is_none(wait: str) -> None:
+    """A busy server is asked again as if it had not said when."""
+    busy = True
+
+    async def sometimes(request: web.Request) -> web.Response:
+        nonlocal busy
+        busy = not busy
+        if busy:
+            return web.Response(status=503, headers={"Retry-After": wait})
+        return web.json_response({"result": [[document("x")] for _ in orjson.loads(await request.read())["queries"]]})
+
+    app = web.Application()
+    app.router.add_post("/retrieve", sometimes)
+    async with TestServer(app) as server:
+        found = await open_remote(str(server.make_url("")), token=None, timeout=10)
+        try:
+            assert [each.title for each in await found.retrieve("x", 1)] == ['"x"']
+        finally:
+            await found.close()
 
 
 # -- opening -----------------------------------------------------------------------------------------------------

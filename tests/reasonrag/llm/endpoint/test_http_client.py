@@ -6,10 +6,13 @@ import asyncio
 import base64
 import gzip
 import ssl
+import sys
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import islice
 from pathlib import Path
 
 import orjson
@@ -21,9 +24,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
+from reasonrag.curation.token_counters import QwenTokenCounter
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import Completion
 from reasonrag.llm.endpoint.http_client import (
+    MOST_BYTES_PER_TOKEN,
+    MOST_ENVELOPE_BYTES,
+    MOST_LOGPROB_BYTES,
+    MOST_TOKEN_BYTES,
+    AnswerTooLargeError,
     BadAnswerError,
     Connection,
     completions_of,
@@ -32,6 +41,7 @@ from reasonrag.llm.endpoint.http_client import (
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
+    most_bytes_of_answer,
 )
 from reasonrag.redaction import redact
 from reasonrag.web import LONGEST_RETRY_AFTER_S, retry_after
@@ -170,6 +180,90 @@ async def test_compressed_bodies_are_read(status: int) -> None:
             await connection.post({})
     assert (raised.value.status_code, raised.value.code) == (429, "busy")
     assert retry_after(raised.value.response.headers) == 7
+
+
+MANY_AT_ONCE = """
+import asyncio, resource, sys
+from collections import Counter
+from reasonrag.llm.endpoint.http_client import Connection
+import openai, httpx2
+
+async def outcome(connection):
+    try:
+        return len((await connection.post({"n": 3, "max_tokens": 512})).content)
+    except Exception as error:
+        return type(error).__name__
+
+async def main():
+    connection = Connection(sys.argv[1], key="sk-mine", timeout=60)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    outcomes = await asyncio.gather(*(outcome(connection) for _ in range(17)))
+    await connection.close()
+    print(*set(outcomes), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+
+asyncio.run(main())
+"""
+"""17 requests at once, in a process of their own: what they end with, and by how many MB its memory grew."""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "status", "outcome"),
+    [
+        ("identity", 200, "AnswerTooLargeError"),
+        ("gzip", 200, "AnswerTooLargeError"),
+        ("deflate", 200, "AnswerTooLargeError"),
+        ("gzip", 500, "APIStatusError"),
+        ("identity", 400, "APIStatusError"),
+    ],
+)
+async def test_bodies_without_end_take_no_memory(encoding: str, status: int, outcome: str) -> None:
+    """Neither sent as they are nor unpacked, as an answer or as an error: 17 bodies of 64 MB at once take less than
+    one of them twice."""
+    size = 64 * 1024 * 1024
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding](bytes(size))
+
+    async def bomb(_: web.Request) -> web.Response:
+        return web.Response(body=packed, status=status, headers={"Content-Encoding": encoding})
+
+    async with address_of(bomb) as address:
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", MANY_AT_ONCE, address, stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await asyncio.wait_for(client.communicate(), timeout=60)
+    ended, grown = said.decode().split()
+    assert ended == outcome
+    assert int(grown) < 2 * 64
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens"),
+    [
+        ({"max_tokens": 10}, 10),
+        ({"max_completion_tokens": 10, "n": 3}, 30),
+        ({"max_tokens": 10, "logprobs": False, "top_logprobs": None}, 10),
+    ],
+)
+def test_a_body_may_be_as_long_as_its_request_can_make_it(asked: dict[str, object], tokens: int) -> None:
+    """By its tokens, each with its log-probabilities and those of the alternatives to it."""
+    assert most_bytes_of_answer(asked) == MOST_ENVELOPE_BYTES + tokens * MOST_TOKEN_BYTES
+    listed = most_bytes_of_answer(asked | {"logprobs": True, "top_logprobs": 4})
+    assert listed == MOST_ENVELOPE_BYTES + tokens * (MOST_TOKEN_BYTES + 5 * MOST_LOGPROB_BYTES)
+
+
+async def test_an_answer_that_is_as_long_as_it_may_be_is_read() -> None:
+    """With log-probabilities of 20 alternatives to each token, as servers write them."""
+    alternative = {"token": "\u0007" * 16, "logprob": -12.345678901234567, "bytes": [255] * 16}
+    tokens = [alternative | {"top_logprobs": [alternative] * 20}] * 1_000
+    choices = [{"message": {"content": "\u0007" * 16_000}, "logprobs": {"content": tokens}}]
+
+    async def long(_: web.Request) -> web.Response:
+        return web.json_response({"choices": choices})
+
+    async with address_of(long) as address, connected(address) as connection:
+        answer = await connection.post({"max_tokens": 1_000, "logprobs": True, "top_logprobs": 20})
+        assert len(answer.content) > MOST_ENVELOPE_BYTES
+        with pytest.raises(AnswerTooLargeError, match=r"longer than 4,\d+,\d+ bytes"):
+            await connection.post({"max_tokens": 1_000})
 
 
 @pytest.mark.parametrize(
@@ -351,15 +445,86 @@ def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
 
 
 @pytest.mark.parametrize(
-    "usage",
-    ["", *(f', "usage": {each}' for each in ("null", '{"prompt_tokens": null}', "{}", '{"prompt_tokens": 1e30}'))],
+    "count", ["null", "1e30", "1e400", "NaN", "-Infinity", "-7", '"9"', "true", "[9]", "{}", "9" * 5_000, "0"]
 )
-def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str) -> None:
-    """An upper bound: caps hold with endpoints that tell nothing."""
-    body = '{"choices": [{"message": {"content": "é"}}, {"message": {"content": "ab"}}]' + usage + "}"
-    first, second = completions_of(body.encode(), (), prompt_size=99)
+@pytest.mark.parametrize("usage", ["null", "[]", '{"prompt_tokens": %s}', '{"prompt_tokens": %s, "total_tokens": %s}'])
+def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str, count: str) -> None:
+    """An upper bound: caps hold with endpoints that tell nothing, or nothing that can be."""
+    body = '{"choices": [{"message": {"content": "é"}}, {"message": {"content": "ab"}}], "usage": '
+    first, second = completions_of(f"{body}{usage.replace('%s', count)}}}".encode(), (), prompt_size=99)
     assert (first.prompt_tokens, first.completion_tokens, first.tokens_bounded) == (99, 4, True)
     assert (second.prompt_tokens, second.completion_tokens, second.tokens_bounded) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("usage", "prompt", "completion", "bounded"),
+    [
+        ({"prompt_tokens": 63, "completion_tokens": 3}, 63, 3, False),
+        ({"prompt_tokens": 62, "completion_tokens": 3}, 1_000, 3, True),
+        ({"prompt_tokens": 1, "completion_tokens": 3}, 1_000, 3, True),
+        ({"completion_tokens": 3}, 1_000, 3, True),
+        ({"prompt_tokens": 63, "completion_tokens": 2}, 63, 48, True),
+        ({"prompt_tokens": 63, "completion_tokens": 0}, 63, 48, True),
+        ({"prompt_tokens": 63}, 63, 48, True),
+        ({"prompt_tokens": 63, "total_tokens": 463}, 63, 400, True),
+        ({"prompt_tokens": 1, "completion_tokens": 1}, 1_000, 48, True),
+        ({"prompt_tokens": 63, "completion_tokens": 1, "total_tokens": 66}, 63, 3, False),
+    ],
+)
+def test_prompt_and_reply_are_counted_apart_and_never_below_what_their_bytes_can_be(
+    usage: dict[str, int], prompt: int, completion: int, *, bounded: bool
+) -> None:
+    """A thousand bytes of prompt are 63 tokens at least, and 48 of reply and reasoning three: 16 bytes each."""
+    reply = {"content": "b" * 30, "reasoning": "c" * 18}
+    body = orjson.dumps({"choices": [{"message": reply}], "usage": usage})
+    [said] = completions_of(body, (), prompt_size=1_000)
+    assert (said.prompt_tokens, said.completion_tokens, said.tokens_bounded) == (prompt, completion, bounded)
+
+
+def test_no_real_text_has_so_many_bytes_a_token(shared_data: Path) -> None:
+    """Counted with Qwen2.5's vocabulary: passages, questions and answers of six data sets."""
+    try:
+        counter = QwenTokenCounter()
+        counter.reply("")
+    except InputError:
+        pytest.skip("Qwen2.5's vocabulary cannot be had here")
+    texts = list[str]()
+    for corpus in sorted(shared_data.glob("*/corpus.jsonl")):
+        with corpus.open() as lines:
+            texts += [orjson.loads(line)["contents"] for line in islice(lines, 300)]
+    for questions in sorted(shared_data.glob("*/dev.jsonl")):
+        with questions.open() as lines:
+            asked = [orjson.loads(line) for line in islice(lines, 300)]
+        texts += [text for each in asked for text in (each["question"], *each["golden_answers"])]
+    assert len(texts) > 2_000
+    assert max(len(each.encode()) / (counter.reply(each) - 2) for each in texts) < MOST_BYTES_PER_TOKEN
+
+
+@pytest.mark.parametrize("unusual", ['"\\ud800 half"', '"x", "logprobs": NaN', '"x", "created": 1e999'])
+def test_an_answer_that_only_python_would_write_is_an_answer(unusual: str) -> None:
+    """Servers in Python write NaN, Infinity and halves of surrogate pairs, which JSON does not know: it was paid."""
+    usage = '"usage": {"prompt_tokens": 9, "completion_tokens": 2}'
+    body = f'{{"choices": [{{"message": {{"content": {unusual}}}}}], {usage}}}'
+    [said] = completions_of(body.encode(), (), prompt_size=99)
+    assert said.text in ("x", "? half")
+    assert (said.prompt_tokens, said.completion_tokens, said.tokens_bounded) == (9, 2, False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>your key sk-mine-0123456789abcdef",
+        b'{"choices": "sk-mine-0123456789abcdef"}',
+        b'{"choices": ["sk-mine-0123456789abcdef"]}',
+    ],
+)
+@pytest.mark.parametrize("before", [0, 150, 180, 190, 10**6])
+def test_a_message_about_a_bad_body_is_short_and_holds_no_part_of_a_key(body: bytes, before: int) -> None:
+    """Wherever the message is cut."""
+    with pytest.raises(BadAnswerError) as raised:
+        completions_of(b" " * before + body, ["sk-mine-0123456789abcdef"], prompt_size=0)
+    assert "sk-" not in str(raised.value)
+    assert len(str(raised.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -517,6 +682,7 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
         (APIConnectionError(request=ASKED), True, True, False, "connection"),
         (APITimeoutError(ASKED), True, True, False, "timeout"),
         (BadAnswerError("no JSON"), True, False, False, "bad_answer"),
+        (AnswerTooLargeError("5 GB"), False, False, False, "too_large"),
         (refused(400), False, False, False, "http_400"),
         (refused(401), False, False, True, "http_401"),
         (refused(402), False, False, True, "http_402"),
