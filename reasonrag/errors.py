@@ -20,8 +20,12 @@ Every message says what is wrong, where, and what to do next.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from reasonrag.redaction import excerpt
 
 MOST_SHOWN = 300
 """Characters of an unexpected error's text that are shown."""
@@ -118,11 +122,13 @@ class UnexpectedError(RunStopped):
     cause = "internal"
 
     def __init__(self, error: Exception, *, kept: bool) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        where = "".join(f" in {Path(each.filename).name}, line {each.lineno}" for each in place)
         fate = "The answer and all others are kept" if kept else "All earlier answers are kept"
         super().__init__(
-            f"an answer arrived that could not be accounted for ({type(error).__name__}: {str(error)[:MOST_SHOWN]}). "
-            f"{fate}; nothing more is requested. This is a bug in reasonrag: please report it. The same command "
-            "continues the run"
+            f"an answer arrived that could not be accounted for: {type(error).__name__}{where}: "
+            f"{excerpt(str(error), MOST_SHOWN)}. {fate}; nothing more is requested. This is a bug in reasonrag: please "
+            "report it. The same command continues the run"
         )
 
 
