@@ -136,6 +136,11 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Limit: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 """An upper limit that fits into JSON files; 0: none."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+ALLOW_HOST = (
+    "Also answer under this name; repeatable. Beyond loopback: under no other than these and the addresses "
+    "[default: beyond loopback under any]"
+)
+"""Help of the flag of every server."""
 
 # Fields of every command that asks a model, and may spend money on it.
 Concurrency: TypeAlias = Annotated[int, Panel.EXECUTION, Field(ge=1, description="HTTP requests in flight")]

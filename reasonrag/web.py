@@ -1,26 +1,21 @@
-"""Shared by servers and clients: starting and stopping a service, HTTP sessions, bounded bodies, and Retry-After."""
+"""Shared by HTTP clients: addresses, sessions, bounded bodies, and reading Retry-After."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import re
-import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from reasonrag.concurrency import calling_at
-from reasonrag.errors import InputError
 from reasonrag.redaction import API_VERSION
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession, web
+    from aiohttp import ClientResponse, ClientSession
 
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 15.0
@@ -30,46 +25,6 @@ KEEP_ALIVE_S = 15.0
 LONGEST_RETRY_AFTER_S = 3600.0
 MOST_ERROR_BYTES = 64 * 1024
 """Of the body of an error, which is a sentence or a page: the rest is not read."""
-SHUTDOWN_S = 0.1
-"""Time for open requests to finish at shutdown; hanging ones are cut off."""
-
-
-@asynccontextmanager
-async def listening(
-    app: web.Application, *, host: str = LOOPBACK, port: int = 0, shutdown_s: float = SHUTDOWN_S
-) -> AsyncIterator[str]:
-    """Run the service and yield its address, `http://host:port`. Port 0 takes a free one. A handler is cancelled when
-    its client disconnects. Raises InputError if it cannot listen."""
-    from aiohttp import web
-
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=shutdown_s)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port, backlog=1024).start()
-        except OSError as error:
-            raise InputError(
-                f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port, or 0 for a free one"
-            ) from error
-        bound_host, bound_port = runner.addresses[0][:2]
-        shown_host = f"[{bound_host}]" if ":" in bound_host else bound_host
-        yield f"http://{shown_host}:{bound_port}"
-    finally:
-        await runner.cleanup()
-
-
-async def serve_until_stopped(service: AbstractAsyncContextManager[str], *, say: Callable[[str], object]) -> None:
-    """Run a service until SIGTERM, SIGINT or cancellation, then end it; a second signal ends it at once.
-
-    say: called with the service's address once it listens.
-    """
-    stopping = asyncio.Event()
-    with calling_at((signal.SIGTERM, signal.SIGINT), stopping.set) as let_go:
-        async with service as address:
-            say(address)
-            with contextlib.suppress(asyncio.CancelledError):
-                await stopping.wait()
-            let_go()
 
 
 def http_address(url: str) -> SplitResult | None:

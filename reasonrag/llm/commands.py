@@ -12,7 +12,7 @@ import typer
 
 from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour, parse_faults
 from reasonrag.options import options
-from reasonrag.settings import Panel, Port, Words, resolve, setting
+from reasonrag.settings import ALLOW_HOST, Panel, Port, Words, resolve, setting
 from reasonrag.terminal import print_shown
 from reasonrag.web import LOOPBACK
 
@@ -22,6 +22,7 @@ class SimulatorSettings(EndpointBehaviour):
 
     host: str = setting("Address to listen on", default=LOOPBACK)
     port: Port = setting("Port; 0 takes a free one", default=8765)
+    allow_host: Words = setting(ALLOW_HOST, default=[])
     fault: Words = setting(
         "KIND=SHARE: inject this fault into a share of the requests; repeatable. By the request's number: "
         f"{', '.join(PASSING_FAULTS)}. By its content, every time: {', '.join(LASTING_FAULTS)}",
@@ -34,13 +35,13 @@ class SimulatorSettings(EndpointBehaviour):
 def simulate_endpoint(**flags: Any) -> None:
     """Serve the offline teacher as an OpenAI-compatible endpoint, with the habits and faults you choose, for free.
 
-    GET /stats shows what it has seen; POST /down {"down": true} takes it down.
+    GET /stats shows what it has seen; POST /down {"down": true} takes it down. Both need the key of --api-key.
     """
     from reasonrag.llm.servers.simulator import serve_forever
 
     # flags only: the environment's rate limits are those of a run
     settings = resolve(SimulatorSettings, "simulate-endpoint", flags, environment={}, file=Path(os.devnull))
-    own = settings.model_dump(exclude={"host", "port", "fault", "faults"})
+    own = settings.model_dump(exclude={"host", "port", "allow_host", "fault", "faults"})
     behaviour = EndpointBehaviour(**own, faults=parse_faults(settings.fault))
     stand_in = behaviour.stand_in
 
@@ -54,6 +55,7 @@ def simulate_endpoint(**flags: Any) -> None:
         print_shown(f"try: {key}{generate} --base-url {shlex.quote(base_url)}", flush=True)
 
     try:
-        asyncio.run(serve_forever(behaviour, host=settings.host, port=settings.port, say=say))
+        place = {"host": settings.host, "port": settings.port, "allow_host": settings.allow_host}
+        asyncio.run(serve_forever(behaviour, say=say, **place))
     except KeyboardInterrupt:
         raise typer.Exit from None  # the way it is meant to end

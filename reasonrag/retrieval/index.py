@@ -40,7 +40,7 @@ from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 from reasonrag.settings import resolve
-from reasonrag.web import LOOPBACK, serve_until_stopped
+from reasonrag.web import LOOPBACK
 
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
 
@@ -172,6 +172,7 @@ def index_serve(
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
     try:
         from reasonrag.retrieval.server import ServeLimits, serving
+        from reasonrag.web_server import serve_until_stopped
     except ImportError as error:
         raise InputError(
             f"serving needs the serve extra ({error.name} is missing): pip install 'reasonrag[serve]'"
@@ -186,6 +187,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
             retriever,
             host=settings.host,
             port=settings.port,
+            allow_host=settings.allow_host,
             limits=ServeLimits(max_waiting=settings.max_waiting, allow_empty=settings.allow_empty_queries),
             token=token,
             passages=getattr(retriever, "passages", None),

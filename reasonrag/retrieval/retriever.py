@@ -21,9 +21,13 @@ from reasonrag.retrieval.settings import MAX_TOP_K
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
 """The environment variable with a retrieval server's token; not a flag, which other users could read."""
 SEARCHES_KEPT = 4096
-"""Size of the result cache: siblings and continuations of a tree often repeat a query."""
+"""Most results in the cache: siblings and continuations of a tree often repeat a query."""
+CHARACTERS_KEPT = 64 * 1024 * 1024
+"""Most characters of passages in the cache: five times what so many searches of Wikipedia find by default."""
 BATCH = 64
 """Most queries searched together; more gain little and delay the first ones."""
+BATCH_PASSAGES = 6400
+"""Most passages that are read together, one search apart: a whole batch of 100 each."""
 QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 RERANKED_DEPTH = 20
@@ -64,10 +68,12 @@ def check_query(query: str, top_k: int) -> None:
 
 
 class ResultCache:
-    """A cache of the latest results, in which the oldest are evicted first."""
+    """A cache of the latest results, in which the oldest are evicted first. size: results; characters: of all their
+    passages."""
 
-    def __init__(self, size: int = SEARCHES_KEPT) -> None:
-        self._size = size
+    def __init__(self, size: int = SEARCHES_KEPT, characters: int = CHARACTERS_KEPT) -> None:
+        self._size, self._most_characters = size, characters
+        self._characters = 0
         self._found: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -80,9 +86,16 @@ class ResultCache:
 
     def keep(self, query: str, top_k: int, passages: Sequence[Passage]) -> None:
         with self._lock:
+            self._characters -= _characters(self._found.get((query, top_k), ()))
             self._found[query, top_k] = tuple(passages)
-            if len(self._found) > self._size:
-                self._found.popitem(last=False)
+            self._characters += _characters(passages)
+            while len(self._found) > self._size or self._characters > self._most_characters:
+                _, evicted = self._found.popitem(last=False)
+                self._characters -= _characters(evicted)
+
+
+def _characters(passages: Sequence[Passage]) -> int:
+    return sum(len(each.title) + len(each.text) for each in passages)
 
 
 class IndexRetriever:
@@ -131,8 +144,13 @@ class IndexRetriever:
     def _search_waiting(self) -> None:
         """Search the waiting batch; it may be empty if an earlier batch already served this query."""
         by_depth: dict[int, list[tuple[str, Future[list[Passage]]]]] = {}
+        passages = 0
         for _ in range(min(BATCH, len(self._waiting))):
-            query, top_k, found = self._waiting.popleft()
+            query, top_k, found = self._waiting[0]
+            passages += top_k
+            if passages > BATCH_PASSAGES and by_depth:
+                break  # each search was submitted, so another batch follows
+            self._waiting.popleft()
             if found.set_running_or_notify_cancel():
                 by_depth.setdefault(top_k, []).append((query, found))
         for top_k, asked in by_depth.items():

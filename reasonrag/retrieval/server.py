@@ -21,7 +21,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter as Tally
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -37,18 +38,20 @@ from reasonrag.concurrency import together
 from reasonrag.data.corpus import LongPassages, Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
+from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES
 from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
-from reasonrag.web import LOOPBACK, listening
+from reasonrag.web import LOOPBACK
+from reasonrag.web_server import listening, read_body, send_pieces
 
 RETRY_AFTER_S = 1
 """Retry-After of a 503: most searches take less, and clients back off by themselves."""
 DRAIN_S = 10.0
 """Time for requests in flight to finish at shutdown: a third of Kubernetes' grace period."""
-BODY_S = 30.0
-"""Time for a whole body to arrive: 1 MiB takes 9 s at 1 Mbit/s."""
 SEARCHED_TOGETHER = 256
 """Queries of one request searched at a time: enough for an accelerator's batch; in between, other requests are served,
 even if searches run in the event loop."""
+PIECE_BYTES = 256 * 1024
+"""An answer is sent in pieces of this size, so that what a client has not taken is not held twice."""
 _CUT_OFF_S = 1.0
 """Extra time, granted twice, for connections still open after draining, such as a request arriving byte by byte."""
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -72,7 +75,12 @@ class ServeLimits(BaseModel):
     default_top_k: int = Field(default=TOP_K, gt=0)
     """Passages per query if the request does not say: Search-R1's default, and ours."""
     max_passages: int = Field(default=50_000, gt=0)
-    """Passages per answer: queries times topk. About 40 MB of Wikipedia passages, all held in memory."""
+    """Passages per answer: queries times topk. About 40 MB of Wikipedia passages."""
+    max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
+    """Bytes per answer, equal passages as often as they are in it; above it: 413. What our client reads at most, ten
+    times a whole step of Search-R1's trainer."""
+    max_held_bytes: int = Field(default=4 * MAX_ANSWER_BYTES, gt=0)
+    """Bytes of all answers that are being made or not yet taken by their clients; above it: 503."""
     max_waiting: int = Field(default=MAX_WAITING, gt=0)
     """Queries admitted and not yet answered, over all requests; above it: 503, because an unbounded queue only answers
     clients that have given up."""
@@ -97,6 +105,7 @@ async def serving(
     *,
     host: str = LOOPBACK,
     port: int = 0,
+    allow_host: Iterable[str] = (),
     limits: ServeLimits,
     token: str | None = None,
     passages: int | None = None,
@@ -105,10 +114,10 @@ async def serving(
     """Run the service and yield its base URL. It ends gracefully: new requests are refused with 503, those in flight
     are answered, for at most `drain_s` seconds.
 
-    port: 0 takes a free one. See `make_app` for the rest. Raises InputError if it cannot listen.
+    See `listening` for host, port and allow_host, `make_app` for the rest. Raises InputError if it cannot listen.
     """
     app = make_app(retriever, passages=passages, limits=limits, token=token)
-    async with listening(app, host=host, port=port, shutdown_s=_CUT_OFF_S) as address:
+    async with listening(app, host=host, port=port, allow_host=allow_host, shutdown_s=_CUT_OFF_S) as address:
         try:
             yield address
         finally:
@@ -140,6 +149,8 @@ class _SearchService:
         self.retriever, self.passages, self.limits = retriever, passages, limits
         self.waiting = 0
         """Queries admitted and not yet answered."""
+        self.held = 0
+        """Bytes of answers that are being made or sent."""
         self.draining = False
         self.counts = _ServiceMetrics(lambda: self.waiting)
         self._token = token
@@ -165,9 +176,9 @@ class _SearchService:
         """Reserve places for this many queries until they are answered. Raises _RefusedRequest if there are not
         enough."""
         if self.draining:
-            raise self._unavailable("draining", "the service is being shut down")
+            raise self.unavailable("draining", "the service is being shut down")
         if self.waiting + queries > self.limits.max_waiting:
-            raise self._unavailable(
+            raise self.unavailable(
                 "full", f"{self.waiting} queries are waiting, and at most {self.limits.max_waiting} may"
             )
         self.waiting += queries
@@ -179,25 +190,35 @@ class _SearchService:
             if not self.waiting:
                 self._idle.set()
 
-    async def find(self, search: _SearchRequest) -> list[list[Passage]]:
-        """The passages for each query, in order; equal queries are searched once, empty ones not at all.
+    @contextmanager
+    def answer(self) -> Iterator[_HeldAnswer]:
+        """An answer to be made and sent; what it holds is free at the end."""
+        held = _HeldAnswer(self)
+        try:
+            yield held
+        finally:
+            self.held -= held.held
 
-        Raises _RefusedRequest."""
-        different = [query for query in dict.fromkeys(search.queries) if query.strip()]
-        found: dict[str, list[Passage]] = {}
+    async def find(self, search: _SearchRequest, answer: _HeldAnswer) -> None:
+        """Fill the answer; equal queries are searched and held once, empty ones not searched. Raises
+        _RefusedRequest."""
+        asked = Tally(search.queries)
+
+        async def find_one(query: str) -> None:
+            found = await self.retriever.retrieve(query, search.top_k)
+            answer.add(query, orjson.dumps([_shown(each, scored=search.return_scores) for each in found]), asked[query])
+
         try:
             async with asyncio.timeout(self.limits.request_timeout_s):
+                different = [query for query in asked if query.strip()]
                 for start in range(0, len(different), SEARCHED_TOGETHER):
-                    queries = different[start : start + SEARCHED_TOGETHER]
-                    lists = await together(*(self.retriever.retrieve(query, search.top_k) for query in queries))
-                    found.update(zip(queries, lists, strict=True))
+                    await together(*(find_one(query) for query in different[start : start + SEARCHED_TOGETHER]))
         except TimeoutError:
-            raise self._unavailable(
+            raise self.unavailable(
                 "slow", f"the search took longer than {self.limits.request_timeout_s:g} s; send fewer queries at once"
             ) from None
         except ReasonragError as error:
             raise _RefusedRequest(HTTPStatus.INTERNAL_SERVER_ERROR, f"the search failed: {error}") from error
-        return [found.get(query, []) for query in search.queries]
 
     async def drain(self, seconds: float) -> None:
         """Admit no more queries, and wait until all are answered, for at most `seconds`."""
@@ -206,13 +227,50 @@ class _SearchService:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    def _unavailable(self, why: Literal["full", "draining", "slow"], message: str) -> _RefusedRequest:
+    def unavailable(self, why: Literal["full", "draining", "slow", "memory"], message: str) -> _RefusedRequest:
         self.counts.refused.labels(why).inc()
         return _RefusedRequest(
             HTTPStatus.SERVICE_UNAVAILABLE,
             f"{message}. Try again after {RETRY_AFTER_S} s",
             {"Retry-After": str(RETRY_AFTER_S)},
         )
+
+
+class _HeldAnswer:
+    """The lists of an answer, rendered, within the limits of one answer and of all."""
+
+    def __init__(self, service: _SearchService) -> None:
+        self._service = service
+        self._lists: dict[str, bytes] = {}
+        self.bytes = 0
+        """Of the whole answer."""
+        self.held = 0
+
+    def add(self, query: str, rendered: bytes, times: int) -> None:
+        """A query's list, which is in the answer so many times. Raises _RefusedRequest beyond a limit."""
+        limits = self._service.limits
+        self.bytes += times * len(rendered)
+        if self.bytes > limits.max_answer_bytes:
+            raise _too_much(f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer")
+        if self._service.held + len(rendered) > limits.max_held_bytes:
+            raise self._service.unavailable("memory", f"{self._service.held:,} bytes of answers are not yet taken")
+        self._lists[query] = rendered
+        self._service.held += len(rendered)
+        self.held += len(rendered)
+
+    def body(self, queries: Sequence[str], identity: str) -> Iterator[bytearray | memoryview]:
+        """The answer in pieces of at most PIECE_BYTES, or little more."""
+        piece = bytearray(b'{"result":[')
+        for position, query in enumerate(queries):
+            rendered = self._lists.get(query, b"[]")
+            piece += b"," if position else b""
+            if len(piece) + len(rendered) > PIECE_BYTES:
+                yield piece
+                piece, rest = bytearray(), memoryview(rendered)
+                yield from (rest[start : start + PIECE_BYTES] for start in range(0, len(rest), PIECE_BYTES))
+            else:
+                piece += rendered
+        yield piece + b'],"identity":' + orjson.dumps(identity) + b"}"
 
 
 class _ServiceMetrics:
@@ -230,11 +288,12 @@ class _ServiceMetrics:
         self.queries = Counter(f"{prefix}_queries", "Queries answered", registry=self.registry)
         self.refused = Counter(
             f"{prefix}_refused",
-            "Requests answered with 503: full, too many queries were waiting; slow, the search took too long; draining",
+            "Requests answered with 503: full, too many queries were waiting; memory, too many answers were not yet "
+            "taken; slow, the search took too long; draining",
             ["why"],
             registry=self.registry,
         )
-        for why in ("full", "slow", "draining"):
+        for why in ("full", "memory", "slow", "draining"):
             self.refused.labels(why)  # shown as 0 before the first
         self.seconds = Histogram(
             f"{prefix}_request_seconds",
@@ -279,7 +338,7 @@ async def _answered(
     try:
         response = await _guarded(request, handler)
         outcome = str(response.status)
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, ConnectionError):
         outcome = "hung_up"
         raise
     finally:
@@ -308,23 +367,21 @@ async def _guarded(
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": allowed})
     except web.HTTPRequestEntityTooLarge:
         return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(service.limits))
+    except (web.HTTPRequestTimeout, web.HTTPBadRequest) as wrong:
+        return _error(wrong.status, wrong.text or wrong.reason)
     except web.HTTPException as wrong:
         return _error(wrong.status, f"this request cannot be answered: {wrong.reason}")
 
 
-async def _retrieve(request: web.Request) -> web.Response:
+async def _retrieve(request: web.Request) -> web.StreamResponse:
     service = request.app[_SERVICE]
-    search = _parsed_request(await _body(request), service.limits)
-    with service.places(len(search.queries)), service.counts.seconds.time():
-        lists = await service.find(search)
-        answer = _json(
-            {
-                "result": [[_shown(each, scored=search.return_scores) for each in found] for found in lists],
-                "identity": service.retriever.identity,
-            }
-        )
-    service.counts.queries.inc(len(search.queries))
-    return answer
+    search = _parsed_request(await read_body(request), service.limits)
+    with service.answer() as answer:
+        with service.places(len(search.queries)), service.counts.seconds.time():
+            await service.find(search, answer)
+        service.counts.queries.inc(len(search.queries))
+        body = answer.body(search.queries, service.retriever.identity)
+        return await send_pieces(request, body, answer.bytes)
 
 
 async def _health(request: web.Request) -> web.Response:
@@ -345,17 +402,6 @@ async def _metrics(request: web.Request) -> web.Response:
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     text = encode(request.app[_SERVICE].counts.registry)
     return web.Response(body=text, headers={"Content-Type": content_type})
-
-
-async def _body(request: web.Request) -> bytes:
-    """The whole body. Raises _RefusedRequest if it arrives too slowly; aiohttp limits its size."""
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await request.read()
-    except TimeoutError:
-        raise _RefusedRequest(
-            HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_S:g} s; send it again"
-        ) from None
 
 
 def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
@@ -408,6 +454,12 @@ def _bad(message: str) -> _RefusedRequest:
     return _RefusedRequest(
         HTTPStatus.BAD_REQUEST,
         f'{message}. A request is {{"queries": ["who wrote Hamlet?"], "topk": 3, "return_scores": true}}',
+    )
+
+
+def _too_much(message: str) -> _RefusedRequest:
+    return _RefusedRequest(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{message}; ask with fewer queries at once, or a smaller topk"
     )
 
 

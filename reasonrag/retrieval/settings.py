@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reasonrag.settings import Panel, Places, Port, Settings, Words, setting
+from reasonrag.settings import ALLOW_HOST, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -123,6 +123,7 @@ class ServeSettings(SearchSettings):
     corpus: Path | None = setting("Corpus to index if its index is missing", Panel.RETRIEVAL)
     host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK)
     port: Port = setting("Port; 0 takes a free one", default=RETRIEVER_PORT)
+    allow_host: Words = setting(ALLOW_HOST, default=[])
     max_waiting: int = setting(
         "Queries that may wait; further ones get status 503 with Retry-After", default=MAX_WAITING, ge=1
     )

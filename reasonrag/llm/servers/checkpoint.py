@@ -1,7 +1,7 @@
 """An OpenAI-compatible server for a trained model's folder, for `generate` and `evaluate`.
 
     python -m reasonrag.model_serving FOLDER [--adapter FOLDER] [--base MODEL] [--host 127.0.0.1] [--port 0]
-        [--name NAME] [--max-batch 64] [--device auto|cpu|cuda]
+        [--allow-host NAME] [--name NAME] [--max-batch 64] [--device auto|cpu|cuda]
 
 Runs in any environment that has torch and transformers (and peft, for an adapter), the one of `make train-env` for
 example, and then prints `serving at http://127.0.0.1:PORT/v1  (stop with Ctrl-C)`. `POST /v1/chat/completions`,
@@ -25,7 +25,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -48,7 +48,9 @@ from reasonrag.llm.servers.openai_api import (
     model_list,
 )
 from reasonrag.rendering import one_line
-from reasonrag.web import LOOPBACK, listening, serve_until_stopped
+from reasonrag.settings import ALLOW_HOST
+from reasonrag.web import LOOPBACK
+from reasonrag.web_server import listening, read_body, serve_until_stopped
 
 if TYPE_CHECKING:
     from reasonrag.llm.servers.decoder import Decoder, Generation
@@ -260,16 +262,21 @@ _SERVICE = web.AppKey("service", _ModelService)
 
 @asynccontextmanager
 async def serving(
-    loaded: LoadedModel, *, host: str = LOOPBACK, port: int = 0, max_batch: int = MAX_BATCH
+    loaded: LoadedModel,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    allow_host: Iterable[str] = (),
+    max_batch: int = MAX_BATCH,
 ) -> AsyncIterator[str]:
-    """The base URL of the running service."""
+    """The base URL of the running service. See `listening` for host, port and allow_host."""
     app = web.Application(client_max_size=MOST_BODY_BYTES)
     app[_SERVICE] = service = _ModelService(loaded, max_batch=max_batch)
     app.router.add_get("/v1/models", _models)
     app.router.add_post("/v1/chat/completions", _chat)
     app.router.add_get("/health", _health)
     try:
-        async with listening(app, host=host, port=port) as address:
+        async with listening(app, host=host, port=port, allow_host=allow_host) as address:
             yield f"{address}/v1"
     finally:
         service.close()
@@ -289,7 +296,7 @@ async def _health(request: web.Request) -> web.Response:
 async def _chat(request: web.Request) -> web.Response:
     service = request.app[_SERVICE]
     try:
-        asked = ChatCompletionRequest.read(await request.read())
+        asked = ChatCompletionRequest.read(await read_body(request))
         if asked.model not in (None, service.loaded.name):
             message = f"there is no model {asked.model!r} here; this serves {service.loaded.name!r}"
             return error_answer(HTTPStatus.NOT_FOUND, message, "model_not_found")
@@ -325,6 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", metavar="MODEL", help="base model of an adapter, instead of the one it names")
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on [%(default)s]; there is no key check")
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one [%(default)s]")
+    parser.add_argument("--allow-host", metavar="NAME", action="append", default=[], help=ALLOW_HOST)
     parser.add_argument("--name", help="what clients call it [the folder's name]")
     parser.add_argument("--max-batch", type=int, default=MAX_BATCH, help="replies generated together [%(default)s]")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="[%(default)s]")
@@ -340,7 +348,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("--max-batch must be at least 1, and --port from 0 to 65535")
         name = asked.name or (adapter or folder).name
         loaded = load(folder, adapter=adapter, base=asked.base, name=name, device=asked.device)
-        service = serving(loaded, host=asked.host, port=asked.port, max_batch=asked.max_batch)
+        place = {"host": asked.host, "port": asked.port, "allow_host": asked.allow_host}
+        service = serving(loaded, max_batch=asked.max_batch, **place)
         asyncio.run(serve_until_stopped(service, say=_say_address))
     except ReasonragError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)

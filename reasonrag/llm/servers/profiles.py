@@ -178,10 +178,13 @@ class Profile:
         """The refusal of a request to the wrong address or without a key that is accepted; api_key None: any is."""
         if not self.query.keys() <= query.keys():
             return Refusal(404, _AZURE_NOT_FOUND)
+        accepted = self.has_key(headers, api_key) or (api_key is None and not self.needs_key)
+        return None if accepted else Refusal(401, self.denied)
+
+    def has_key(self, headers: Mapping[str, str], api_key: str | None) -> bool:
+        """Whether a request has this key; None: any."""
         keys = [headers[each].removeprefix("Bearer ") for each in self.key_headers if each in headers]
-        if (api_key in keys) if api_key is not None else (any(keys) or not self.needs_key):
-            return None
-        return Refusal(401, self.denied)
+        return any(keys) if api_key is None else api_key in keys
 
     def reply(self, text: str, sent: Mapping[str, Any], *, stop: Sequence[str], limit: int | None) -> Reply:
         """A choice from a complete reply. stop: strings at which generation ends. limit: in tokens; None: none."""

@@ -5,7 +5,7 @@ Answers are a pure function of messages, temperature, seed and choice index. Beh
 whether, when, in which form and how completely an answer arrives, never what a complete one says. Where a profile takes
 no seed, it is the number of times that the same request came before: a request never says the same twice, and all its
 answers together are the same in any order. Besides the API there are `GET /stats` and `POST /down {"down": true}`,
-which need no key. Listens on loopback by default.
+which need the key where there is one. Listens on loopback by default.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from reasonrag.llm.servers.openai_api import (
     model_list,
 )
 from reasonrag.llm.servers.profiles import Refusal, Reply
-from reasonrag.web import listening
+from reasonrag.web import LOOPBACK
+from reasonrag.web_server import listening, read_body
 
 _CUT_SHORT: dict[str, FinishReason] = {"length": "length", "content-filter": "content_filter"}
 _WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
@@ -94,11 +95,11 @@ class Traffic:
 
 @asynccontextmanager
 async def serving(
-    behaviour: EndpointBehaviour, *, host: str = "127.0.0.1", port: int = 0
+    behaviour: EndpointBehaviour, *, host: str = LOOPBACK, port: int = 0, allow_host: Iterable[str] = ()
 ) -> AsyncIterator[tuple[str, Traffic]]:
-    """The running endpoint's base URL and traffic. Port 0 takes a free one."""
+    """The running endpoint's base URL and traffic. See `listening` for host, port and allow_host."""
     app = make_app(behaviour)
-    async with listening(app, host=host, port=port) as address:
+    async with listening(app, host=host, port=port, allow_host=allow_host) as address:
         yield address + address_path(behaviour), app[_ENDPOINT].traffic
 
 
@@ -108,9 +109,9 @@ def address_path(behaviour: EndpointBehaviour) -> str:
     return f"{behaviour.stand_in.path}?{query}" if query else behaviour.stand_in.path
 
 
-async def serve_forever(behaviour: EndpointBehaviour, *, host: str, port: int, say: Any) -> None:
-    """Serve until cancelled; calls `say` with the base URL once it listens."""
-    async with serving(behaviour, host=host, port=port) as (base_url, _):
+async def serve_forever(behaviour: EndpointBehaviour, *, say: Any, **place: Any) -> None:
+    """Serve until cancelled; calls `say` with the base URL once it listens. place: as `serving` takes it."""
+    async with serving(behaviour, **place) as (base_url, _):
         say(base_url)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -266,7 +267,7 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
     endpoint = request.app[_ENDPOINT]
     behaviour, traffic = endpoint.behaviour, endpoint.traffic
     try:
-        asked = _SimulatedRequest.read(await request.read())
+        asked = _SimulatedRequest.read(await read_body(request))
     except ValueError as error:
         return error_answer(400, str(error), "invalid_request")
     if unsupported := endpoint.profile.refusal(asked.sent):
@@ -292,18 +293,29 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
 
 
 async def _stats(request: web.Request) -> web.Response:
-    return as_json(request.app[_ENDPOINT].traffic.stats())
+    return _keyless(request) or as_json(request.app[_ENDPOINT].traffic.stats())
 
 
 async def _down(request: web.Request) -> web.Response:
+    if refused := _keyless(request):
+        return refused
     try:
-        wanted = orjson.loads(await request.read())["down"]
+        wanted = orjson.loads(await read_body(request))["down"]
     except (KeyError, TypeError, ValueError):
         wanted = None
     if not isinstance(wanted, bool):
         return error_answer(400, 'the body must be {"down": true} or {"down": false}', "invalid_request")
     request.app[_ENDPOINT].traffic.down = wanted
     return as_json({"down": wanted})
+
+
+def _keyless(request: web.Request) -> web.Response | None:
+    """The refusal of a request beside the API without the endpoint's key, if it has one; else None."""
+    endpoint = request.app[_ENDPOINT]
+    key = endpoint.behaviour.api_key
+    if key is None or endpoint.profile.has_key(request.headers, key):
+        return None
+    return error_answer(401, "this needs the key of --api-key, sent as to the API", "invalid_api_key")
 
 
 def _closed(request: web.Request) -> web.Response | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import signal
 import sys
@@ -21,9 +22,10 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.remote import open_remote
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.server import RETRY_AFTER_S, ServeLimits, make_app, serving
-from reasonrag.web import serve_until_stopped
+from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, make_app, serving
+from reasonrag.web_server import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
 QUERIES = ["Which country is Paris the capital of?", "What lies on the Tiber?", "cats", "zebra"]
@@ -57,6 +59,23 @@ class Held:
     async def was_asked(self, times: int) -> None:
         async with asyncio.timeout(60), self._called:
             await self._called.wait_for(lambda: len(self.asked) >= times)
+
+
+class Long:
+    """A retriever whose passages are of 1,000 bytes in JSON, and whose tenth list never comes if it `stops`."""
+
+    identity = "long"
+
+    def __init__(self, *, stops: bool = False) -> None:
+        self.asked = 0
+        self.stops = stops
+
+    async def retrieve(self, query: str, top_k: int) -> list[Passage]:
+        self.asked += 1
+        if self.stops and self.asked == 10:
+            await asyncio.Event().wait()
+        empty = len(orjson.dumps([{"id": "1", "title": "", "contents": "\n" + query}]))
+        return [Passage(id="1", title="", text=query + "x" * (1000 - empty), score=1.0)] * top_k
 
 
 class Failing:
@@ -265,6 +284,10 @@ BAD_BODIES: list[tuple[object, str]] = [
     ({"queries": ["a"], "topk": 0}, "topk is 0; it must be from 1 to 100"),
     ({"queries": ["a"], "topk": -1}, "topk is -1"),
     ({"queries": ["a"], "topk": 10**6}, "topk is 1000000; it must be from 1 to 100"),
+    (b'{"queries": ["a"], "topk": 1' + b"0" * 5000 + b"}", ""),
+    (b'{"queries": ["a"], "topk": 1e5000}', ""),
+    (b'{"queries": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
+    (b'{"queries": ["a"], "x": ' + b'{"y": ' * 100_000 + b"1" + b"}" * 100_000 + b"}", "not JSON"),
     ({"queries": ["a"], "topk": "3"}, "topk is a string; it must be a whole number"),
     ({"queries": ["a"], "topk": 2.5}, "topk is a number; it must be a whole number"),
     ({"queries": ["a"], "topk": True}, "topk is true or false; it must be a whole number"),
@@ -520,6 +543,108 @@ async def test_a_search_without_end_frees_its_place() -> None:
         assert (await client.retrieve(["b"])).status == 200
 
 
+# -- bytes of answers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queries", "top_k"), [(["a"] * 60, 1), ([f"q{each}" for each in range(60)], 1), (["a", "b"], 30), (["a"], 60)]
+)
+async def test_an_answer_is_bounded_in_bytes(queries: list[str], top_k: int) -> None:
+    """Equal queries count as often as they are answered; less is answered."""
+    async with served(Long(), max_answer_bytes=50_000) as client:
+        answer = await client.retrieve(queries, topk=top_k)
+        fewer = await client.retrieve(queries[:40], topk=min(top_k, 20))
+    assert answer.status == 413
+    assert answer.error == (
+        "the passages found are more than 50,000 bytes in one answer; ask with fewer queries at once, or a smaller topk"
+    )
+    assert (fewer.status, len(fewer.body) > 20_000) == (200, True)
+
+
+async def test_beyond_the_limit_nothing_more_is_searched() -> None:
+    """Of 4,000 queries, those that are searched together with the first that is too much."""
+    long = Long()
+    async with served(long, max_answer_bytes=50_000) as client:
+        assert (await client.retrieve([f"q{each}" for each in range(4000)], topk=1)).status == 413
+    assert long.asked <= SEARCHED_TOGETHER
+
+
+async def test_what_is_too_much_at_once_our_client_asks_for_in_parts() -> None:
+    """It divides the request until each answer is within the server's limit."""
+    async with served(Long(), max_answer_bytes=4_500) as client:
+        remote = await open_remote(client.base_url, token=None)
+        try:
+            found = await asyncio.gather(*(remote.retrieve(f"q{each}", 2) for each in range(20)))
+        finally:
+            await remote.close()
+    assert [each[0].text.strip("x") for each in found] == [f"q{each}" for each in range(20)]
+
+
+async def test_equal_lists_are_held_once() -> None:
+    """1,000 times the same query, 50 passages of 1,000 bytes: an answer of 50 MB, within 64 MiB, for which 50 kB are
+    held; twice as much is refused."""
+    long = Long()
+    async with served(long, max_held_bytes=60_000, max_passages=100_000) as client:
+        answer = await client.retrieve(["a"] * 1000, topk=50)
+        assert (answer.status, len(answer.json["result"]), len(answer.body) > 49_000_000) == (200, 1000, True)
+        assert (await client.retrieve(["a"] * 2000, topk=50)).status == 413
+    assert long.asked == 2
+
+
+async def test_bytes_of_all_answers_together_are_bounded() -> None:
+    """While others are being made or are not yet taken: 503 and Retry-After, and room once they are gone."""
+    long = Long(stops=True)
+    async with served(long, max_held_bytes=20_000) as client:
+        waiting = asyncio.create_task(client.retrieve([f"q{each}" for each in range(10)], topk=2))
+
+        async def held() -> bool:
+            return long.asked == 10
+
+        await until(held)
+        refused = await client.retrieve(["a"], topk=3)
+        seen = await metrics(client)
+        assert (await client.retrieve(["a"], topk=1)).status == 200
+        waiting.cancel()
+
+        async def free() -> bool:
+            return (await client.retrieve(["a"], topk=3)).status == 200
+
+        await until(free)
+    assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
+    assert re.search(r"^17,\d{3} bytes of answers are not yet taken\. Try again", refused.error)
+    assert seen['refused_total{why="memory"}'] == 1
+
+
+async def test_a_client_that_does_not_read_its_answer_frees_what_it_holds() -> None:
+    """As soon as it is gone."""
+    async with served(Long(), max_held_bytes=1_100_000) as client:
+        host, _, port = client.base_url.removeprefix("http://").rpartition(":")
+        body = orjson.dumps({"queries": ["a"] * 20, "topk": 1000})
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        writer.write(b"POST /retrieve HTTP/1.1\r\nHost: %b\r\nContent-Length: %d\r\n\r\n" % (host.encode(), len(body)))
+        writer.write(body)
+        await reader.readline()
+        assert (await client.retrieve(["b"], topk=500)).status == 503
+        writer.close()
+
+        async def free() -> bool:
+            return (await client.retrieve(["b"], topk=500)).status == 200
+
+        await until(free)
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"plain", 400), (gzip.compress(b" " * 50_000_000), 413)])
+async def test_a_body_that_is_not_what_its_headers_say_is_bad_input(
+    body: bytes, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No gzip, and too much once it is unpacked; nothing is said on stderr."""
+    async with served(Held(may_find=True)) as client:
+        answer = await client.post(body, **{"Content-Encoding": "gzip"})
+        assert answer.status == status
+        assert answer.error
+    assert capfd.readouterr().err == ""
+
+
 # -- the end -----------------------------------------------------------------------------------------------------
 
 
@@ -593,7 +718,7 @@ import asyncio, sys
 from pathlib import Path
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.server import ServeLimits, serving
-from reasonrag.web import serve_until_stopped
+from reasonrag.web_server import serve_until_stopped
 
 class WhenTold:
     def __init__(self, index):

@@ -475,12 +475,12 @@ async def test_an_answer_that_nobody_waited_for_is_not_delivered() -> None:
 
 async def test_an_endpoint_that_is_down_says_the_same_to_everybody() -> None:
     """Models and chats get one and the same 503 until it is up again; the keeper's pages stay."""
-    async with told(EndpointBehaviour(api_key="right")) as (client, traffic):
+    async with told(EndpointBehaviour()) as (client, traffic):
         traffic.down = True
         answers = [await client.ask(), await client.ask(), await client.send("GET", f"{client.base_url}/models")]
         stats = (await client.keeper("GET", "/stats")).json
         traffic.down = False
-        assert (await client.ask()).status == 401
+        assert (await client.ask()).status == 200
     assert {each.status for each in answers} == {503}
     assert len({each.body for each in answers}) == 1
     assert (stats["down"], stats["requests"], stats["failed"]) == (True, 2, 2)
@@ -496,6 +496,25 @@ async def test_the_keeper_takes_it_down_from_outside() -> None:
         assert traffic.down
         assert (await client.keeper("POST", "/down", b'{"down": false}')).json == {"down": False}
         assert (await client.ask()).status == 200
+
+
+@pytest.mark.parametrize(("profile", "header"), [(None, "Authorization"), ("azure", "api-key")])
+async def test_only_who_has_the_key_is_a_keeper(profile: str | None, header: str) -> None:
+    """/down and /stats without the key, or with another, are refused and change nothing, also while it is down."""
+    async with told(EndpointBehaviour(api_key="right", profile=profile)) as (client, traffic):
+        root = re.match("http://[^/]*", client.base_url)[0]  # type: ignore[index]
+        for down in (True, False):
+            body = orjson.dumps({"down": down})
+            for headers in ({}, {header: "wrong"}, {header: "Bearer righ"}):
+                for method, path in (("POST", "/down"), ("GET", "/stats")):
+                    async with client.session.request(method, root + path, data=body, headers=headers) as answer:
+                        assert answer.status == 401
+                        assert "--api-key" in await answer.text()
+            assert traffic.down != down
+            async with client.session.post(f"{root}/down", data=body, headers={header: "Bearer right"}) as answer:
+                assert answer.status == 200
+            async with client.session.get(f"{root}/stats", headers={header: "Bearer right"}) as answer:
+                assert (await answer.json())["down"] == down
 
 
 # -- the command -----------------------------------------------------------------------------------------------
