@@ -186,8 +186,8 @@ class RunCounts:
             )
         if self.usage.bounded_requests:
             found.append(
-                f"the endpoint reported no token counts for {self.usage.bounded_requests:,} of {self.usage.requests:,} "
-                "requests; bytes are counted instead, about four times as many in English"
+                f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "
+                f"{self.usage.requests:,} requests; bytes are counted instead, about four times as many in English"
             )
         return found + self.signs.warnings()
 

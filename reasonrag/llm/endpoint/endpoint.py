@@ -334,7 +334,7 @@ class EndpointModel:
         if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return InputError(f"{shown} refuses the API key ({reason}). Check {self._key_variable}")
         served = await endpoint.connection.served_models()
-        known = f"; it serves {', '.join(served[:10])}" if served else ""
+        known = f"; it serves {_clean(', '.join(served[:10]))}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"

@@ -297,7 +297,7 @@ def _model_ids(served: object) -> set[str]:
     models = served.get("data") if isinstance(served, dict) else None
     if not isinstance(models, list):
         return set()
-    return {str(each["id"]) for each in models if isinstance(each, dict) and "id" in each}
+    return {each["id"] for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)}
 
 
 # -- what an error means -----------------------------------------------------------------------------------------
