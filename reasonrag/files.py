@@ -71,6 +71,34 @@ def check_finished(directory: Path) -> None:
         )
 
 
+SMALL_FILE = 1 << 24
+"""Largest file, in bytes or characters, that is read whole where others may have made it: settings, configurations,
+cards, prompts and records have some kB, and the provenance of a model some 40 bytes a question of its training."""
+
+
+def read_small(path: Path, most: int = SMALL_FILE) -> bytes:
+    """The content of a file that is meant to be small. Raises OSError, and InputError if it has more than `most`
+    bytes."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    _refuse_large(path, len(content), most)
+    return content
+
+
+def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
+    """`Path.read_text` in UTF-8 of a file that is meant to be small. Raises OSError, UnicodeDecodeError, and InputError
+    if it has more than `most` characters."""
+    with path.open(encoding="utf-8") as file:
+        content = file.read(most + 1)
+    _refuse_large(path, len(content), most)
+    return content
+
+
+def _refuse_large(path: Path, size: int, most: int) -> None:
+    if size > most:
+        raise InputError(f"{path} is larger than {most / 1e6:,.1f} MB, far more than such a file has")
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal. Raises OSError."""
     with path.open("rb") as file:

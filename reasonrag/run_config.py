@@ -20,7 +20,7 @@ from pydantic import ModelWrapValidatorHandler as Handler
 
 from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS
+from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_small
 
 
 class _Kept(BaseModel):
@@ -214,7 +214,7 @@ def _what_is_in(directory: Path) -> str:
 def read_config(path: Path) -> RunConfig:
     """The content of a config.json. Raises InputError if it is not one."""
     try:
-        return RunConfig.model_validate(orjson.loads(path.read_bytes()))
+        return RunConfig.model_validate(orjson.loads(read_small(path)))
     except FileNotFoundError as error:
         raise InputError(
             f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so how it was made is unknown. "
@@ -229,8 +229,8 @@ def read_config(path: Path) -> RunConfig:
 def find_config(path: Path) -> RunConfig | None:
     """The content of a config.json; None if it is missing or unreadable, as for rollouts without their run."""
     try:
-        return RunConfig.model_validate(orjson.loads(path.read_bytes()))
-    except (OSError, orjson.JSONDecodeError, ValidationError):
+        return RunConfig.model_validate(orjson.loads(read_small(path)))
+    except (OSError, InputError, orjson.JSONDecodeError, ValidationError):
         return None
 
 

@@ -19,10 +19,16 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reasonrag.errors import InputError, choices
+from reasonrag.files import read_small_text
 from reasonrag.redaction import keep_secret, keys_in, secrets, texts_in
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
+MOST_CHARACTERS, MOST_IN_A_LINE = 1 << 16, 2000
+"""Of a settings file; a key is on one line. Time and memory of tomllib grow with the square of a dotted key: 5.2 GB for
+one of 60,000 characters."""
+_SHOWN = 500
+"""Characters of a value in a message about it."""
 COMMANDS = (
     *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "index", "serve"),
     *("train", "evaluate", "compare", "ask", "doctor", "show", "view"),
@@ -31,7 +37,9 @@ COMMANDS = (
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), validate_default=True, allow_inf_nan=False
+    )
 
 
 class Panel(StrEnum):
@@ -205,17 +213,32 @@ def resolve(
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         where = origin.get(name, f"--{name.replace('_', '-')}")
-        given = f" (got {values[name]!r})" if name in values else ""
+        given = f" (got {_excerpt(values[name])})" if name in values else ""
         raise InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}{given}") from error
+
+
+def _excerpt(value: object) -> str:
+    """A value in a message about it."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply; a number too long to be written
+        return "a value that cannot be shown"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}.."
 
 
 def _read_table(file: Path, command: str) -> dict[str, Any]:
     """The table of a command in the settings file; empty without one."""
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
+        text = read_small_text(file, MOST_CHARACTERS)
+        for number, line in enumerate(text.splitlines(), start=1):
+            if len(line) > MOST_IN_A_LINE:
+                raise InputError(f"{file}, line {number}: more than {MOST_IN_A_LINE:,} characters; write several lines")
+        content = tomllib.loads(text)
     except FileNotFoundError:
         return {}
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise InputError(f"cannot read {file}: it is nested too deeply") from error
+    except (OSError, ValueError) as error:  # a number of 5,000 digits is no TOMLDecodeError
         raise InputError(f"cannot read {file}: {error}") from error
     for name, value in content.items():
         if name not in COMMANDS:

@@ -20,6 +20,7 @@ from preference import AgentAction, Message
 from preference.export.sanitize import plain_text
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, choices
+from reasonrag.files import read_small_text
 
 _OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not."""
@@ -109,7 +110,7 @@ def _own_prompts(directory: Path) -> dict[str, str]:
         if file.stem not in PROMPT_NAMES:
             raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
     try:
-        texts = {file.stem: file.read_text("utf-8") for file in files}
+        texts = {file.stem: read_small_text(file) for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the prompts in {directory}: {error}") from error
     for name, text in texts.items():

@@ -18,7 +18,7 @@ from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
-from reasonrag.files import reading
+from reasonrag.files import read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
@@ -170,7 +170,7 @@ def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = Non
 def _read_rubric(path: Path) -> tuple[str, ...]:
     try:
         with reading(f"the rubric {path}"):
-            found = criteria(path.read_text("utf-8"))
+            found = criteria(read_small_text(path))
     except UnicodeDecodeError as error:
         raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
     if not found:

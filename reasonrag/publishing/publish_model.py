@@ -20,6 +20,7 @@ from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
+from reasonrag.files import read_small_text
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
 from reasonrag.publishing.hub import (
     PublicationResult,
@@ -38,6 +39,7 @@ from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
 from reasonrag.training.model_card import CARD
 from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
+from reasonrag.yaml_text import read_yaml
 
 _WEIGHTS = re.compile(
     r"(?:model|adapter_model|value_head)(?:-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
@@ -246,6 +248,15 @@ def _stage_configuration(folder: Path, base: str | None) -> None:
                 path.write_bytes(orjson.dumps(wanted, option=INDENTED))
 
 
+def _check_front_matter(path: Path, card: str) -> None:
+    """Raises InputError for YAML that huggingface_hub, which sets no bounds, must not be given."""
+    front = card[4:].partition("\n---")[0] if card.startswith("---\n") else ""
+    try:
+        read_yaml(front)
+    except ValueError as error:
+        raise InputError(f"the metadata of {path} cannot be read: {error}; correct its beginning") from error
+
+
 def _write_card(
     folder: Path, model: ModelFolder, provenance: Provenance | None, *, base: str | None, licence: str | None, repo: str
 ) -> str:
@@ -253,7 +264,8 @@ def _write_card(
     from huggingface_hub import ModelCard
 
     path = folder / CARD
-    written = path.read_text("utf-8") if path.is_file() else ""
+    written = read_small_text(path) if path.is_file() else ""
+    _check_front_matter(path, written)
     own = written.strip() and _FORM not in written.lower()
     card = ModelCard(written if own else _card(model, provenance, repo), ignore_metadata_errors=True)
     card.data.base_model = base  # a folder's name would be a link to another user's model

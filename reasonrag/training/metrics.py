@@ -16,6 +16,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import atomic_replacement, write_json
+from reasonrag.errors import InputError
+from reasonrag.files import read_small
 from reasonrag.rendering import drawing_style
 
 METRICS, CURVES = "metrics.json", "curves"
@@ -188,8 +190,8 @@ def _number(value: object) -> float | None:
 def _json(path: Path) -> dict[str, Any]:
     """Empty where there is none."""
     try:
-        return read_object(path.read_bytes())
-    except OSError:
+        return read_object(read_small(path))
+    except (OSError, InputError):
         return {}
 
 
@@ -205,7 +207,7 @@ def read_object(text: bytes) -> dict[str, Any]:
     """An object in Python's JSON, whose numbers may be NaN or Infinity; empty for anything else or a torn line."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -15,11 +15,14 @@ from typing import Any, Final
 
 import yaml
 
+from reasonrag.errors import InputError
+from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
 from reasonrag.training.metrics import CURVES, Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance
+from reasonrag.yaml_text import read_yaml
 
 CARD: Final = "README.md"
 UNKNOWN: Final = "unknown"
@@ -82,13 +85,13 @@ def licence_of_base(base: str) -> str:
     """The licence in the base model's own card; unknown for a name on the Hub, which is not asked."""
     folder = Path(base)
     try:
-        text = (folder / "README.md").read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_small_text(folder / "README.md")
+    except (OSError, UnicodeDecodeError, InputError):
         text = ""
     if text.startswith("---\n"):
         try:
-            values = yaml.safe_load(text[4:].partition("\n---")[0])
-        except yaml.YAMLError:
+            values = read_yaml(text[4:].partition("\n---")[0])
+        except ValueError:
             values = None
         licence = values.get("license") if isinstance(values, dict) else None
         if isinstance(licence, str) and licence.strip():

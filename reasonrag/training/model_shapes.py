@@ -132,6 +132,8 @@ def _of_a_folder(folder: Path) -> ModelShape:
     if (folder / ADAPTER_CONFIG).is_file() and not (folder / CONFIG).is_file():
         base = base_model_of(folder)
         if base is not None and Path(base) != folder:
+            if Path(base).is_dir() and not (Path(base) / CONFIG).is_file():
+                raise InputError(f"{folder / ADAPTER_CONFIG} names {base}, which is not a whole model")
             return find_shape(base)
     values = read_model_config(folder)
     kind = values.get("model_type", "qwen2")

@@ -26,7 +26,7 @@ from preference.export.files import write_file, write_json
 from preference.records import first_error
 from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
-from reasonrag.files import locked, only_writer
+from reasonrag.files import locked, only_writer, read_small
 from reasonrag.run_config import changed_keys
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 
@@ -103,7 +103,7 @@ class OutputDirectory:
         """The record in the folder; None if no training has started there. Raises InputError if it is damaged."""
         path = self.folder / TRAINING
         try:
-            return TrainingRecord.model_validate_json(path.read_bytes())
+            return TrainingRecord.model_validate_json(read_small(path))
         except FileNotFoundError:
             return None
         except OSError as error:

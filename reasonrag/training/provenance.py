@@ -18,7 +18,7 @@ from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import SparseRecord, first_error, shared_fields
 from reasonrag.errors import InputError
-from reasonrag.files import reading
+from reasonrag.files import read_small, reading
 
 PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"
@@ -130,7 +130,7 @@ def read_provenance(folder: Path) -> Provenance | None:
         return None
     try:
         with reading(path):
-            return Provenance.model_validate_json(path.read_bytes())
+            return Provenance.model_validate_json(read_small(path, 1 << 28))
     except ValidationError as error:
         raise InputError(
             f"{path} is damaged, or from another version of reasonrag ({first_error(error)}); remove it to continue "

@@ -23,6 +23,7 @@ from reasonrag.agent.prompting import inert as of_the_agent
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, choices
 from reasonrag.evaluation.settings import BaselineName
+from reasonrag.files import read_small_text
 
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 RETHINK = "rethink"
@@ -45,7 +46,7 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
         if file.stem not in PROMPT_NAMES:
             raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
         try:
-            prompts[file.stem] = file.read_text("utf-8").strip()
+            prompts[file.stem] = read_small_text(file).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read the prompt {file}: {error}") from error
         if not prompts[file.stem]:

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from reasonrag.errors import InputError
+from reasonrag.files import read_small
 
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
@@ -74,7 +75,7 @@ def base_model_of(adapter: Path) -> str | None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises InputError for anything else."""
     try:
-        found = orjson.loads(path.read_bytes())
+        found = orjson.loads(read_small(path))
     except (OSError, orjson.JSONDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(found, dict):

@@ -224,8 +224,8 @@ def _first_problem(error: ValidationError) -> str:
 
 def _delete(directory: Path) -> str:
     return (
-        f"Delete {directory} and build the index again: reasonrag index build --corpus FILE --out {directory}, for a "
-        "dense one with its --encoder"
+        f"If {directory} is an index, delete it and build it again: reasonrag index build --corpus FILE --out "
+        f"{directory}, for a dense one with its --encoder; else choose another directory"
     )
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.files import read_small
 from reasonrag.settings import resolve
 from reasonrag.training.doctor.data_checks import (
     DataCheckup,
@@ -306,10 +307,10 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Che
         findings.append(finding("configuration", "zero", "error", f"deepspeed: there is no {named}", advice))
         return {}
     try:
-        content = orjson.loads(path.read_bytes())
+        content = orjson.loads(read_small(path))
         zero = dict(content.get("zero_optimization") or {})
         stage = zero.get("stage", 0)
-    except (OSError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
+    except (OSError, InputError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
         findings.append(finding("configuration", "zero", "error", f"deepspeed: {path} is not a JSON object: {error}"))
         return {}
     if stage not in (0, 1, 2, 3):

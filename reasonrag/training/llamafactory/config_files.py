@@ -14,10 +14,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import orjson
 import yaml
 
 from reasonrag.errors import InputError, choices
+from reasonrag.files import read_small_text
+from reasonrag.yaml_text import BoundedLoader, read_yaml
 
+_SHOWN = 200
+"""Characters of an argument in a message about it."""
 _IN_THE_WHEEL = "train_configs"
 _IN_THE_CHECKOUT = Path(__file__).parents[3] / "train_configs"
 SUFFIXES = (".yaml", ".yml")
@@ -25,15 +30,8 @@ _WORDS_NOT_TRUTHS = ("save_strategy", "eval_strategy", "logging_strategy")
 """Keys whose value `no` is a word, not false."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML with the numbers of YAML 1.2; duplicate keys are errors."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - its signature
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {twice!r}", node.start_mark)
-        return super().construct_mapping(node, deep)
+class _Loader(BoundedLoader):
+    """YAML with the numbers of YAML 1.2."""
 
 
 _Loader.add_implicit_resolver(
@@ -55,9 +53,9 @@ class ConfigFile:
     def values(self) -> dict[str, Any]:
         """Raises InputError unless the file is a mapping of names to values."""
         try:
-            values = yaml.load(self.text, _Loader)  # noqa: S506 - a SafeLoader
-        except yaml.YAMLError as error:
-            raise InputError(f"{self.name} is not valid YAML: {' '.join(str(error).split())}") from error
+            values = read_yaml(self.text, _Loader)
+        except ValueError as error:
+            raise InputError(f"{self.name} is not valid YAML: {error}") from error
         if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
             raise InputError(f"{self.name} must hold LLaMA-Factory's arguments, one `name: value` per line")
         return {key: _meant(self.name, key, value) for key, value in values.items()}
@@ -89,7 +87,7 @@ def find_config(name: str) -> ConfigFile:
 
 def _read(path: Path, *, shipped: bool) -> ConfigFile:
     try:
-        return ConfigFile(path.name, path.read_text("utf-8"), path.resolve().parent, shipped=shipped)
+        return ConfigFile(path.name, read_small_text(path), path.resolve().parent, shipped=shipped)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
@@ -102,16 +100,16 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
         key, equals, text = change.partition("=")
         key = key.strip()
         if not equals or not key.isidentifier():
-            raise InputError(f"--set {change}: it takes key=value, as in --set learning_rate=5.0e-6")
+            raise InputError(f"--set {change[:_SHOWN]}: it takes key=value, as in --set learning_rate=5.0e-6")
         try:
-            value = yaml.load(text, _Loader) if text.strip() else ""  # noqa: S506 - a SafeLoader
-        except yaml.YAMLError as error:
+            value = read_yaml(text, _Loader) if text.strip() else ""
+        except ValueError as error:
             raise InputError(
-                f"--set {change}: the value is not valid YAML; quote it, as in --set 'key=\"a: b\"'"
+                f"--set {change[:_SHOWN]}: the value is not valid YAML ({error}); quote it, as in --set 'key=\"a: b\"'"
             ) from error
         if key in found:
             raise InputError(f"--set {key} is given twice")
-        found[key] = _meant(f"--set {change}", key, value)
+        found[key] = _meant(f"--set {change[:_SHOWN]}", key, value)
     return found
 
 
@@ -122,6 +120,10 @@ def _meant(where: str, key: str, value: Any) -> Any:
         raise InputError(f"{where}: {key} must be a finite number")
     if value is not None and not isinstance(value, str | int | float | bool | list | dict):
         return str(value)  # dates and the like
+    try:
+        orjson.dumps(value)
+    except TypeError as error:  # a number of more than 64 bits, a set, ..
+        raise InputError(f"{where}: {key} cannot be passed on as JSON ({error})") from error
     return value
 
 

@@ -19,7 +19,7 @@ from preference.export.formats import FORMATS, FormatName, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
 from reasonrag.errors import InputError, choices
-from reasonrag.files import ROLLOUTS, check_finished, file_digest
+from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_small
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
@@ -99,7 +99,7 @@ def read_training_data(directory: Path) -> TrainingData:
     check_finished(directory)
     path = directory / DATASET_INFO_FILE
     try:
-        described = orjson.loads(path.read_bytes())
+        described = orjson.loads(read_small(path))
     except FileNotFoundError as error:
         raise InputError(
             f"{directory} has no {DATASET_INFO_FILE}, so LLaMA-Factory cannot find its rows; make it again: "

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
+from reasonrag.files import read_small_text
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.progress import SilentWatcher
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
@@ -121,7 +122,7 @@ def _account(adapter: Path, out: Path, config: Mapping[str, Any], came_from: Pro
             shutil.copyfile(adapter / name, out / f"adapter-{name}")
     write_json(out / "merged.json", {"adapter": str(adapter.resolve()), "config": dict(config)})
     if (adapter / CARD).is_file():
-        text = (adapter / CARD).read_text("utf-8")
+        text = read_small_text(adapter / CARD)
         front, fence, body = text.partition("\n---\n")
         front = front.replace("library_name: peft", "library_name: transformers")
         note = f"\nMerged with its base model; what follows was written of the adapter, `{adapter.resolve().name}`.\n"

@@ -168,7 +168,9 @@ def test_a_manifest_that_is_none_is_explained_in_a_line(content: object, cause: 
     Path("ix", MANIFEST).write_bytes(orjson.dumps(content))
     refused = reasonrag("index", "info", "ix")
     assert refused.status == 2
-    assert refused.err.startswith(f"error: ix/manifest.json {cause}. Delete ix and build the index again: reasonrag")
+    assert refused.err.startswith(
+        f"error: ix/manifest.json {cause}. If ix is an index, delete it and build it again: reasonrag"
+    )
     assert "pydantic" not in refused.err
 
 

@@ -1,0 +1,74 @@
+"""YAML that others wrote, read within bounds: its size, the values that its aliases expand to, and its depth.
+
+Knows no file and no meaning of keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+MOST_CHARACTERS = 1 << 18
+"""Of one text: the longest configuration of LLaMA-Factory's own examples has 2,000."""
+MOST_VALUES = 10_000
+"""Values with aliases expanded, keys included: nine levels of nine aliases each make 400 million out of 81."""
+
+
+class BoundedLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses more than MOST_VALUES values; duplicate keys are errors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = 0
+        self._behind: dict[str, int] = {}
+        """Values that an alias stands for, by anchor."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor: Any
+        where: Any
+        before, anchor, where = self._values, getattr(event, "anchor", None), event.start_mark
+        if isinstance(event, yaml.AliasEvent):
+            if anchor in self.anchors and anchor not in self._behind:
+                raise yaml.composer.ComposerError(None, None, f"*{anchor} contains itself", where)
+            self._values += self._behind.get(anchor, 0)
+        else:
+            self._values += 1
+        if self._values > MOST_VALUES:
+            what = f"more than {MOST_VALUES:,} values, aliases expanded; write fewer of them"
+            raise yaml.composer.ComposerError(None, None, what, where)
+        node = super().compose_node(parent, index)
+        if anchor is not None and not isinstance(event, yaml.AliasEvent):
+            self._behind[anchor] = self._values - before
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - its signature
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name = self.construct_object(key, deep=True)
+            if name.__hash__ is not None and name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {name!r}", key.start_mark)
+            seen |= {name} if name.__hash__ is not None else set()
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
+    """The value of one document. Raises ValueError with the line and what is wrong there."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it has {len(text):,} characters, more than {MOST_CHARACTERS:,}")
+    try:
+        return yaml.load(text, loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise ValueError(f"{where}{error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    # what PyYAML does not catch of numbers too long, dates that cannot be, and tags that do not fit their value
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"a value cannot be read ({error})") from error
