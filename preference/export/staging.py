@@ -15,6 +15,7 @@ from pathlib import Path
 
 import orjson
 
+from preference.export.files import keep_permissions
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 
@@ -53,6 +54,8 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     def turn(name: str) -> tuple[int, str]:
         return last.index(name) + 3 if name in last else 2 if name in held_out else int(name != SUMMARY), name
 
+    for name in names:
+        keep_permissions(out / name, staged / name)
     *before, end = sorted(names, key=turn)
     (staged / end).replace(out / UNFINISHED)
     for name in sorted({*(earlier - names), *(held_out & (earlier | names)), *obsolete}):

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, Self
 from filelock import lock_descriptor
 from pydantic import ValidationError
 
-from preference.export.files import write_json
+from preference.export.files import open_private, write_json
 from preference.export.formats import pairs_files
 from preference.export.json_stream import MalformedFileError
 from preference.records import first_error
@@ -176,7 +176,7 @@ class _ReviewFile:
     def __enter__(self) -> Self:
         with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a+b", buffering=0)
+            self._file = open_private(self._path, "a+b")
         try:
             self._take()
         except BaseException:

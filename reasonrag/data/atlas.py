@@ -162,7 +162,7 @@ def write_world(directory: Path, counties: int = DEFAULT_COUNTIES, *, seed: int 
 def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
     if path.exists():
         return
-    with atomic_replacement(path) as file:
+    with atomic_replacement(path, shared=True) as file:
         file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)
 
 

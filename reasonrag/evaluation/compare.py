@@ -48,7 +48,7 @@ from reasonrag.evaluation.significance import (
     paired_differences,
     paired_test,
 )
-from reasonrag.redaction import mask_secrets_in, secrets
+from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -268,7 +268,7 @@ def _example_answer(prediction: Prediction) -> ExampleAnswer:
 
 
 def _shortened(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(mask_secrets(text, secrets()).split())
     return text if len(text) <= LONGEST_STEP else f"{text[: LONGEST_STEP - 1]}…"
 
 

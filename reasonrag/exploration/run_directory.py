@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.files import atomic_replacement, write_json
+from preference.export.files import PRIVATE, atomic_replacement, open_private, write_json
 from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
@@ -46,10 +46,10 @@ class RunDirectory:
             with writing(f"the run directory {self.path}"):
                 files.enter_context(only_writer(self.path))
                 files.enter_context(config_restored(self.path))
-                self._rollouts = files.enter_context(self.rollouts_path.open("a+b", buffering=0))
+                self._rollouts = files.enter_context(open_private(self.rollouts_path, "a+b"))
                 self._read_back()
                 self._check_config()
-                (self.path / FAILURES).touch()
+                (self.path / FAILURES).touch(PRIVATE)
                 self.failures = files.enter_context(FailureLog(self.path / FAILURES))
             self._files = files.pop_all()
         return self
@@ -89,7 +89,7 @@ class RunDirectory:
                     self._lines[question_id] = (ordered.tell(), length)
                     ordered.write(self._rollouts.read(length))
             self._rollouts.close()  # Windows replaces no file that is open
-        self._rollouts = self._files.enter_context(self.rollouts_path.open("a+b", buffering=0))
+        self._rollouts = self._files.enter_context(open_private(self.rollouts_path, "a+b"))
 
     def note_refusals(self, refused: dict[str, list[str]]) -> dict[str, list[str]]:
         """Record which parameters endpoints refused in this session; returns those of all sessions."""

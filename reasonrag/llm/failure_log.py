@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
+from preference.export.files import open_private
 from reasonrag.errors import ReasonragError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.endpoint.endpoint import CallFailure
@@ -50,7 +51,7 @@ class FailureLog:
         shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
         with storing(self._path):
             if self._file is None:
-                self._file = self._path.open("ab", buffering=0)
+                self._file = open_private(self._path, "ab")
             line = orjson.dumps({"kind": kind} | shown, option=orjson.OPT_APPEND_NEWLINE)
             append_durably(self._file.fileno(), line, end=self._file.seek(0, os.SEEK_END), sync=False)
         return shown

@@ -18,17 +18,19 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
+from preference.export.files import open_private
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, UnexpectedError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
 from reasonrag.llm.reasoning import stopped_in_reasoning
+from reasonrag.redaction import excerpt
 
 Wanted = Callable[[str], bool]
 CUT = ":cut"
@@ -80,7 +82,7 @@ class Journal:
         try:
             if writable:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = path.open("a+b" if writable else "rb")
+            self._file = open_private(path, "a+b", buffering=-1) if writable else path.open("rb")
         except OSError as error:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
@@ -245,10 +247,10 @@ class JournaledModel:
 
     async def _fetch(self, request: ChatRequest, keys: Sequence[str]) -> list[Completion]:
         if self.inner is None:
+            end = excerpt(request.messages[-1].content, -60)
             raise ModelError(
                 f"{self._journal.path} has no answer of {self.name} to sample {request.samples[0]} of the prompt "
-                f"ending {request.messages[-1].content[-60:]!r}; was it made with the same model, prompts, sampling "
-                "and seed?",
+                f"ending {end!r}; was it made with the same model, prompts, sampling and seed?",
                 cause="not_recorded",
             )
         if any(self._is_cut(key) for key in keys):  # by an earlier session, which ended before it was asked again

@@ -128,7 +128,7 @@ def staging_directory(directory: Path) -> Iterator[Path]:
         lock_descriptor(held.fileno())
     try:
         yield scratch
-        scratch.chmod(0o755)
+        scratch.chmod(0o700 | (directory.stat().st_mode & 0o070))  # until it is published, as private as its source
         if place.exists():
             place.rename(scratch.with_name(f"{scratch.name}.old"))
         scratch.rename(place)

@@ -108,7 +108,7 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
 
 def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
     """Write metrics and plots; returns the file names."""
-    write_json(folder / METRICS, metrics.model_dump(mode="json"))
+    write_json(folder / METRICS, metrics.model_dump(mode="json"), shared=True)
     return [METRICS, *_draw(metrics, folder)]
 
 
@@ -236,7 +236,7 @@ def _draw(metrics: Metrics, folder: Path) -> list[str]:
         for number, (title, lines) in enumerate(panels, start=1):
             _panel(figure.add_subplot(rows, columns, number), title, lines)
         for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 120})):
-            with atomic_replacement(folder / f"{CURVES}.{kind}") as file:
+            with atomic_replacement(folder / f"{CURVES}.{kind}", shared=True) as file:
                 figure.savefig(file, format=kind, facecolor="white", **options)
             names.append(f"{CURVES}.{kind}")
     return names

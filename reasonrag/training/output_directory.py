@@ -144,10 +144,10 @@ class OutputDirectory:
             (self.folder / name).unlink(missing_ok=True)
 
     def write_record(self, record: TrainingRecord) -> None:
-        write_json(self.own / TRAINING, record.model_dump(mode="json"))
+        write_json(self.own / TRAINING, record.model_dump(mode="json"), shared=True)
 
     def write_config(self, text: str) -> Path:
-        write_file(self.own / TRAIN_YAML, text.encode())
+        write_file(self.own / TRAIN_YAML, text.encode(), shared=True)
         return self.own / TRAIN_YAML
 
     def write_prompts(self, prompts: Prompts) -> None:

@@ -112,7 +112,7 @@ class Provenance(BaseModel):
         return [each for each in questions if question_key(each) in keys]
 
     def write(self, folder: Path) -> None:
-        write_json(folder / PROVENANCE, self.model_dump(mode="json"))
+        write_json(folder / PROVENANCE, self.model_dump(mode="json"), shared=True)
 
 
 def find_provenance(folder: Path) -> Path | None:

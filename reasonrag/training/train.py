@@ -251,7 +251,7 @@ def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDi
     facts = ModelCardFacts(
         output.folder, record, prepared.config, prepared.provenance, metrics, prepared.base.came_from
     )
-    write_file(output.folder / CARD, render_model_card(facts).encode())
+    write_file(output.folder / CARD, render_model_card(facts).encode(), shared=True)
 
 
 # -- results ---------------------------------------------------------------------------------------------------
@@ -326,6 +326,6 @@ def _write_script(prepared: PreparedTraining, script: Path, words: Sequence[str]
     with writing(script):
         script.parent.mkdir(parents=True, exist_ok=True)
         prepared.resolution.out.mkdir(parents=True, exist_ok=True)  # Slurm writes its log there and makes no folder
-        write_file(script, text.encode())
+        write_file(script, text.encode(), shared=True)
     result = _result(prepared, "script written")
     return result.model_copy(update={"files": [str(script)], "command": ["sbatch", shlex.quote(str(script))]})

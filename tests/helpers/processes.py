@@ -84,7 +84,7 @@ class Command:
         self._ends: list[str] = []
         self._streams[0].write(stdin)
         self._streams[0].seek(0)
-        asked = {
+        asked: dict[str, Any] = {
             "words": self.words,
             "cwd": str(cwd or Path.cwd()),
             "environment": dict(os.environ) if environment is None else environment,
@@ -92,7 +92,9 @@ class Command:
             "killed_at": killed_at,
             "snapshots": snapshots and str(snapshots),
             "terminal": terminal is not None,
+            "umask": os.umask(0),
         }
+        os.umask(asked["umask"])
         given = [terminal] if terminal is not None else [each.fileno() for each in self._streams]
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server())
@@ -262,6 +264,7 @@ def command(asked: dict[str, Any], streams: list[int]) -> int:
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["cwd"])
+    os.umask(asked["umask"])
     if asked["file_limit"] is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as on a full disk: write() fails
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_limit"], asked["file_limit"]))

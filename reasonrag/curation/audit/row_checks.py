@@ -24,7 +24,7 @@ from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
 from reasonrag.curation.token_counters import TemplateTokenCounter
-from reasonrag.redaction import keys_in, mask_secrets, texts_in
+from reasonrag.redaction import excerpt, keys_in, mask_secrets, texts_in
 
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 """Fields without which a row cannot be trained on."""
@@ -48,6 +48,8 @@ _BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:
 """Not searched in thoughts, which may end in an answer."""
 _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
 """Answers that may occur in any text."""
+_LONGEST_NAME = 80
+"""Characters of the name of a data set, renderer or label: it goes into the report."""
 _NO_MARGIN = 1e12
 _ID = re.compile(r"[0-9a-f]{16}")
 _ACTION_OF: dict[frozenset[str], AgentAction] = {
@@ -387,4 +389,6 @@ def _number(value: object) -> float | None:
 
 
 def _short(value: object) -> str | None:
-    return value[:80] if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return value if len(value) <= _LONGEST_NAME else excerpt(value, _LONGEST_NAME)

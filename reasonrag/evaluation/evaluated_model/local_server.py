@@ -27,7 +27,7 @@ from typing import cast
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.evaluated_model import watchdog
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
-from reasonrag.redaction import redact
+from reasonrag.redaction import excerpt, redact
 from reasonrag.terminal import shown
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE, find_python
 from reasonrag.web import LOOPBACK
@@ -189,7 +189,7 @@ def _missing(python: Path, needed: Sequence[str]) -> list[str]:
     code = f"import importlib.util as u; print(*[n for n in {list(needed)!r} if u.find_spec(n) is None])"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
-        raise InputError(f"{python} is no Python that runs: {done.stderr.strip()[-300:]}")
+        raise InputError(f"{python} is no Python that runs: {excerpt(done.stderr.strip(), -300)}")
     return done.stdout.split()
 
 

@@ -288,5 +288,5 @@ def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequenc
 
 
 def _label(text: str) -> str:
-    line = on_one_line(text)
+    line = on_one_line(mask_secrets(text, secrets()))
     return line if len(line) <= 40 else f"{line[:39]}…"  # noqa: PLR2004 - what fits beside a drawing

@@ -193,7 +193,7 @@ def _step(prediction: Prediction, place: int) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = " ".join(mask_secrets(text, secrets()).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]}.."
 
 

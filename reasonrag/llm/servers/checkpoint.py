@@ -47,6 +47,7 @@ from reasonrag.llm.servers.openai_api import (
     identified,
     model_list,
 )
+from reasonrag.redaction import excerpt
 from reasonrag.rendering import one_line
 from reasonrag.settings import ALLOW_HOST
 from reasonrag.web import LOOPBACK
@@ -109,7 +110,7 @@ def load(
         raise
     except Exception as error:  # the libraries raise many types for damaged files
         where = f"{adapter.path} on {source}" if adapter else source
-        what = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        what = f"{type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}"
         raise InputError(f"cannot load {where}: {what}") from error
     if not tokenizer.chat_template:
         raise InputError(
@@ -308,7 +309,7 @@ async def _chat(request: web.Request) -> web.Response:
     try:
         rows = await service.replies(asked, prompt)
     except Exception as error:  # noqa: BLE001 - any exception of torch is reported to the client
-        message = f"the model failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        message = f"the model failed: {type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}"
         print(one_line(message), file=sys.stderr, flush=True)
         return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, message, "model_failed")
     replies = [(service.text(row), row.finish_reason or "stop") for row in rows]

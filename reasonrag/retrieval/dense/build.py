@@ -277,7 +277,7 @@ class _Build:
         shutil.rmtree(self.unfinished, ignore_errors=True)
         self._check_space(len(scan.offsets), encoder.spec.dimension, wanted)
         self.unfinished.mkdir(parents=True)
-        write_file(record, now.model_dump_json(indent=2).encode())
+        write_file(record, now.model_dump_json(indent=2).encode(), shared=True)
         return probe
 
     def _read(self, record: Path) -> _BuildState:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError
+from reasonrag.redaction import excerpt
 from reasonrag.retrieval.settings import Library, Pooling, Precision
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -208,7 +209,7 @@ def _given(value: str | None, otherwise: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+    return excerpt(next(iter(str(error).strip().splitlines()), type(error).__name__), 300)
 
 
 def _place(model: str) -> str:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
+from reasonrag.redaction import excerpt
 from reasonrag.retrieval.dense.build_progress import row_ranges
 from reasonrag.retrieval.dense.vector_store import VectorRows
 from reasonrag.retrieval.settings import IndexType
@@ -225,7 +226,7 @@ def _read(faiss: Any, path: Path, flag: int) -> Any:
 
 def _reason(error: RuntimeError) -> str:
     """The message without faiss' leading source location."""
-    return str(error).strip().rpartition(": ")[2][:200] or "unreadable"
+    return excerpt(str(error).strip().rpartition(": ")[2], 200) or "unreadable"
 
 
 class FaissVectors:

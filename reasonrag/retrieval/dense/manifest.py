@@ -268,7 +268,11 @@ def extra_files(directory: Path, manifest: IndexManifest) -> list[str]:
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Write a manifest atomically."""
     content = manifest.model_dump(mode="json")
-    write_file(directory / MANIFEST, orjson.dumps(content | {_DIGEST: _digest(content)}, option=orjson.OPT_INDENT_2))
+    write_file(
+        directory / MANIFEST,
+        orjson.dumps(content | {_DIGEST: _digest(content)}, option=orjson.OPT_INDENT_2),
+        shared=True,
+    )
 
 
 def _digest(content: object) -> str:

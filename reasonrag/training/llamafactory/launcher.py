@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from preference.export.files import open_private
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.redaction import redact
 from reasonrag.training.llamafactory.inspection import environment_of
@@ -119,7 +120,7 @@ def run_child(
     lives. On Ctrl-C or SIGTERM the child and its own children are terminated, and KeyboardInterrupt is raised.
     """
     env = environment_of(python) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
-    with log.open("ab") as written, _sigterm_as_interrupt():
+    with open_private(log, "ab") as written, _sigterm_as_interrupt():
         written.write(f"$ {redact(' '.join(command))}\n".encode())
         written.flush()
         child = subprocess.Popen(

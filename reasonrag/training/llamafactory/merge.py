@@ -87,7 +87,7 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
 
 def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: TrainingWatcher) -> None:
     text = as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.")
-    write_file(out / _YAML, text.encode())
+    write_file(out / _YAML, text.encode(), shared=True)
     listener = LogParser(watcher, keep=LAST_LINES)
     watcher.say(f"merging into {out}")
     status = run_child(
@@ -120,7 +120,7 @@ def _account(adapter: Path, out: Path, config: Mapping[str, Any], came_from: Pro
     for name in ("training.json", TRAIN_YAML, TRAIN_LOG):
         if (adapter / name).is_file():
             shutil.copyfile(adapter / name, out / f"adapter-{name}")
-    write_json(out / "merged.json", {"adapter": str(adapter.resolve()), "config": dict(config)})
+    write_json(out / "merged.json", {"adapter": str(adapter.resolve()), "config": dict(config)}, shared=True)
     if (adapter / CARD).is_file():
         text = read_small_text(adapter / CARD)
         front, fence, body = text.partition("\n---\n")

@@ -1,0 +1,153 @@
+"""A key is in nothing that a command writes or shows, whatever servers make of it.
+
+Real processes and real HTTP; the servers echo what they were sent, as gateways and debug pages do.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote, unquote
+
+import orjson
+import pytest
+
+from tests.helpers.processes import finished
+
+KEY = "planted/0123+4567=89-abcdefghijklmnopqrstu"
+MESSAGE_CUT = 1000
+"""Characters of an error's message that are kept (`http_client`)."""
+ECHOES: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "URL-encoded": lambda key: quote(key, safe=""),
+    "base64 of user and key": lambda key: b64encode(f"me:{key}".encode()).decode(),
+}
+
+Answer = tuple[int, bytes]
+
+
+@contextmanager
+def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]:
+    """The address of a server that answers every request so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, content = answer(self)
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST  # noqa: N815 - its name in the standard library
+        log_message: Callable[..., None] = staticmethod(lambda *_: None)  # type: ignore[assignment]
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def chat(text: str) -> Answer:
+    usage = {"prompt_tokens": 9, "completion_tokens": 9}
+    return 200, orjson.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage})
+
+
+def left_behind(*words: object, status: int, **environment: str) -> str:
+    """All files, stdout and stderr of a command."""
+    done = finished(*words, environment=os.environ | environment)
+    assert done.returncode == status, done.stderr
+    written = [path.read_bytes().decode("utf-8", "replace") for path in Path().rglob("*") if path.is_file()]
+    return "\n".join([done.stdout, done.stderr, *written])
+
+
+def parts_of(secret: str, found: str, *, length: int = 8) -> list[str]:
+    """Every part of the secret with so many characters that the text holds."""
+    parts = (secret[start : start + length] for start in range(len(secret) - length + 1))
+    return [each for each in parts if each in found]
+
+
+@pytest.mark.parametrize(("echoed", "command"), [*((each, "generate") for each in ECHOES), ("URL-encoded", "evaluate")])
+def test_an_error_that_is_cut_within_a_key_shows_no_part_of_it(echoed: str, command: str) -> None:
+    """Wherever in the key the cut is, in an error object and in a page."""
+    said, number = ECHOES[echoed](KEY), count()
+    offsets = len(said) + 2
+
+    def refuse(_: BaseHTTPRequestHandler) -> Answer:
+        place, as_text = divmod(next(number) - 1, 2)
+        if place < 0:
+            return chat("yes")
+        message = "." * (MESSAGE_CUT - place % offsets) + said + "." * 50
+        return 400, message.encode() if as_text else orjson.dumps({"error": {"message": message}})
+
+    with serving(refuse) as address:
+        asked = ["--dataset", "atlas", "--limit", offsets, "--model", "m", "--base-url", f"{address}/v1"]
+        found = left_behind(command, *asked, "--run", "runs/a", "--yes", status=1, OPENAI_API_KEY=KEY)
+    assert next(number) > offsets
+    assert found.count("[secret]") > offsets / 2
+    assert parts_of(said, found) == []
+
+
+@pytest.mark.parametrize("echoed", ECHOES)
+def test_a_key_in_the_query_of_an_address_is_sent_and_hidden(echoed: str) -> None:
+    """Where it belongs; and the command to continue with does not show it."""
+    paths = []
+
+    def echo(request: BaseHTTPRequestHandler) -> Answer:
+        paths.append(unquote(request.path))
+        said = ECHOES[echoed](KEY)
+        good = chat(f"So the answer is <answer>{said}</answer>")
+        return good if len(paths) < 4 else (400, f"bad key {said}".encode())
+
+    with serving(echo) as address:
+        asked = ["--dataset", "atlas", "--limit", 3, "--model", "m", "--max-calls", 3]
+        place = f"{address}/v1?key={quote(KEY, safe='')}"
+        found = left_behind("generate", *asked, "--base-url", place, "--run", "runs/a", "--yes", status=3)
+    assert set(paths) == {f"/v1/chat/completions?key={KEY}"}
+    assert "continue with: reasonrag generate" in found
+    assert parts_of(KEY, found) == []
+    assert parts_of(ECHOES[echoed](KEY), found, length=12) == []
+
+
+@pytest.mark.parametrize("echoed", ECHOES)
+def test_a_token_that_a_retriever_echoes_is_in_no_file(echoed: str) -> None:
+    """Neither from its identity nor from a passage, which are in every prompt."""
+    said = ECHOES[echoed](KEY)
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        identity = {"identity": f"bm25:{said}"}
+        if request.command == "GET":
+            return 200, orjson.dumps(identity | {"passages": 1})
+        document = {"id": f"p {said}", "contents": f'"A {said}"\nSaid {said}.'}
+        queries: list[Any] = orjson.loads(request.body)["queries"]  # type: ignore[attr-defined]
+        return 200, orjson.dumps(identity | {"result": [[{"document": document, "score": 1.0}] for _ in queries]})
+
+    with serving(answer) as address:
+        asked = ["--dataset", "atlas", "--limit", 2, "--retriever", address, "--run", "runs/a"]
+        found = left_behind("generate", *asked, status=0, REASONRAG_RETRIEVER_TOKEN=KEY)
+    assert found.count("[secret]") > 10
+    assert parts_of(said, found, length=12) == []
+
+
+@pytest.mark.parametrize("flag", ["--base-url", "--retriever"])
+@pytest.mark.parametrize("address", ["user:s3cr3t-pass@host:80/v1", "http://user:s3cr3t/pass@host/v1", "u:s3cr3t@host"])
+def test_a_password_in_an_address_is_never_shown(flag: str, address: str) -> None:
+    """With a scheme or without one; such an address is refused."""
+    asked = ["--dataset", "atlas", "--limit", 1, "--run", "runs/a", "--yes"]
+    model = ["--model", "m"] if flag == "--base-url" else []
+    found = left_behind("generate", *asked, *model, flag, address, status=2)
+    assert "Traceback" not in found
+    assert "host" in found
+    assert "s3cr3t" not in found
