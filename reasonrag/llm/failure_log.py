@@ -15,7 +15,10 @@ from preference.export.files import open_private
 from reasonrag.errors import ReasonragError
 from reasonrag.files import append_durably, storing
 from reasonrag.llm.endpoint.endpoint import CallFailure
-from reasonrag.redaction import redact
+from reasonrag.redaction import excerpt
+
+MOST_NOTED = 10_000
+"""Characters kept of each text of a failure; a traceback has a few thousand."""
 
 
 class FailureLog:
@@ -47,8 +50,8 @@ class FailureLog:
         self.note(kind, **where, cause=error.cause, message=str(error))
 
     def note(self, kind: str, **failure: Any) -> dict[str, Any]:
-        """Write a failure down; what was written of it."""
-        shown = {key: redact(value) if isinstance(value, str) else value for key, value in failure.items()}
+        """Write a failure down, its texts without secrets and cut; what was written of it."""
+        shown = {key: excerpt(value, MOST_NOTED) if isinstance(value, str) else value for key, value in failure.items()}
         with storing(self._path):
             if self._file is None:
                 self._file = open_private(self._path, "ab")

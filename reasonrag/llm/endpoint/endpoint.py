@@ -299,11 +299,12 @@ class EndpointModel:
         )
 
         async def attempt() -> None:
+            paid = list[_Answer]()
             try:
-                answer = await self._post(endpoint, trial)
-                with self._keeping_the_answer():  # an error there ends the run at its first request
-                    self._learn(answer, endpoint, trial)
-                    [reply] = answer.completions
+                with self._keeping(paid):
+                    paid.append(await self._post(endpoint, trial))
+                    self._learn(paid[0], endpoint, trial)
+                    [reply] = paid[0].completions
                     self.reasons |= reasons(reply)
                     if without_reasoning(reply).reasoning:
                         self._go_without_stop(endpoint)
@@ -386,18 +387,19 @@ class EndpointModel:
         prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         expected = prompt_tokens + len(request.samples) * self._reply_tokens
         priority = request.priority + _BEHIND_ALL * trials.while_down
-        async with self.scheduler.slot(priority, tokens=expected, avoid=trials.last_lane) as slot:
-            trials.last_lane = slot.lane
-            endpoint = self._endpoints[slot.lane]
-            try:
-                answer = await self._post(endpoint, request)
-            except Exception as error:
-                self._note(error, slot, trials)
-                raise
-            with self._keeping_the_answer():
-                self._account(answer, slot)
-                self._learn(answer, endpoint, request)
-        return answer.completions
+        paid = list[_Answer]()
+        with self._keeping(paid):
+            async with self.scheduler.slot(priority, tokens=expected, avoid=trials.last_lane) as slot:
+                trials.last_lane = slot.lane
+                endpoint = self._endpoints[slot.lane]
+                try:
+                    paid.append(await self._post(endpoint, request))
+                except Exception as error:
+                    self._note(error, slot, trials)
+                    raise
+                self._account(paid[0], slot)
+                self._learn(paid[0], endpoint, request)
+        return paid[0].completions
 
     async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> _Answer:
         """Send a request; if parameters of it are refused, send it again at once without them. Each request goes by its
@@ -431,15 +433,15 @@ class EndpointModel:
         return _Answer(completions[: len(request.samples)], answer.headers, without)
 
     @contextmanager
-    def _keeping_the_answer(self) -> Iterator[None]:
-        """For all that is done with an answer but returning it: whatever fails there ends the run, and the answer is
-        still returned."""
+    def _keeping(self, paid: Sequence[_Answer]) -> Iterator[None]:
+        """Once `paid` holds an answer, what fails in the block no longer loses it: no more is requested instead, and
+        the answer is returned."""
         try:
             yield
-        except RunStopped as stopped:
-            self.stop(stopped)
-        except Exception as error:  # noqa: BLE001 - a paid answer must reach the journal
-            self.stop(UnexpectedError(error, kept=True))
+        except Exception as error:
+            if not paid:
+                raise
+            self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
 
     def _account(self, answer: _Answer, slot: RequestSlot) -> None:
         """Report an answer to the endpoint's pace, and count it."""
