@@ -96,7 +96,7 @@ class Interrupted(RunStopped):
 
 
 class DegenerateRun(RunStopped):
-    """Nearly every tree shows a sign of degeneracy."""
+    """Nearly every tree shows a sign of degeneracy and can give no pair."""
 
     cause = "degenerate"
 

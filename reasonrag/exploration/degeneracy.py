@@ -1,8 +1,9 @@
 """Degenerate trees, which give no training signal: their signs, remedies, and when to stop a run.
 
 A sign is a pure function of one finished record; *most* means more than half of at least two cases. Decides what is
-reported during a run, which signs end it, and after how many questions. Knows nothing of files, settings or models;
-`docs/troubleshooting.md` has a section for every sign.
+reported during a run, which signs end it, and after how many questions. Only questions that can give no pair count
+towards that, and questions are counted in their order, whichever ends first. Knows nothing of files, settings or
+models; `docs/troubleshooting.md` has a section for every sign.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from preference import RolloutNode, RolloutRecord, normalize_answer
+from preference import NO_FILTERS, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
 from reasonrag.llm.reasoning import more_room
 
@@ -20,8 +21,9 @@ PAGE = "docs/troubleshooting.md"
 SAID_FROM, WARNED_FROM = 10, 5
 """Finished questions before a sign is reported during a run, and before the summary warns of it."""
 STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
-"""Finished questions before a sign ends a run. Outcome signs wait longer: a habit of the teacher or its endpoint shows
-in every question, but if one question in ten gives a signal, 20 in a row without one are common."""
+"""Finished questions before a sign ends a run. A fault of the endpoint or of the form of replies shows in every
+question alike. A good teacher with hard questions may show everything else, which therefore ends a run later, and only
+where no question at all gives a pair: if one in ten does, 20 in a row without are common, and 100 are not."""
 TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
 """Share of questions with a sign before it is reported; higher for outcome signs, which half of the questions show in
 healthy runs."""
@@ -43,8 +45,8 @@ class Sign:
     """One kind of degeneracy.
 
     means: description of a question that shows it. remedy: what to try first. stops_from: finished questions after
-        which it ends a run if nearly every one shows it; None for a sign that still leaves useful pairs. told_at: share
-        of questions from which it is reported.
+        which it ends a run if nearly every one shows it and can give no pair; None for a sign that still leaves useful
+        pairs. told_at: share of questions from which it is reported.
     """
 
     name: str
@@ -74,6 +76,11 @@ def reasoning_cut(rollout: RolloutRecord) -> bool:
 def identical_siblings(rollout: RolloutRecord) -> bool:
     """In most states with at least two draws, all steps are equivalent."""
     return _most(state.distinct == 1 for state in drawn_states(rollout))
+
+
+def never_parses(rollout: RolloutRecord) -> bool:
+    """All continuations, at least two, end in a failed step."""
+    return len(rollout.ends) >= SEVERAL and all(each.end == "failed" for each in rollout.ends)
 
 
 def never_answers(rollout: RolloutRecord) -> bool:
@@ -136,22 +143,31 @@ SIGNS = (
     ),
     ALIKE,
     Sign(
+        "never_parses",
+        "every continuation ends in a reply that does not parse",
+        "Read some replies: the model does not keep to the form that the prompt asks for (--prompts)",
+        never_parses,
+    ),
+    Sign(
         "never_answers",
         "nearly all continuations end in the forced conclusion or in failed steps",
         "Read some replies: the model may not follow the prompt (--prompts), omit its tags, or find nothing",
         never_answers,
+        stops_from=OUTCOMES_STOP_FROM,
     ),
     Sign(
         "instant_answer",
         "most first steps are answers, so searching is not learned",
         "Ask questions the teacher does not know by heart, or tell it to search first (--prompts)",
         instant_answer,
+        stops_from=OUTCOMES_STOP_FROM,
     ),
     Sign(
         "none_loop",
         "most read turns report None",
         "Check that the corpus belongs to the questions, and raise --top-k",
         none_loop,
+        stops_from=OUTCOMES_STOP_FROM,
     ),
     Sign(
         "repeated_query",
@@ -194,17 +210,27 @@ SIGNS = (
 @dataclass(frozen=True, slots=True)
 class ObservedSigns:
     """Signs of one record. `states`: states with at least two draws; `states_alike`: those where all draws are
-    equivalent."""
+    equivalent; `pairless`: whether it shows a sign that may end a run, and can give no pair."""
 
     signs: frozenset[str]
     states: int
     states_alike: int
+    pairless: bool = False
 
 
 def observed_signs(rollout: RolloutRecord) -> ObservedSigns:
     cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
     alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
-    return ObservedSigns(frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout)), len(alike), sum(alike))
+    signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
+    return ObservedSigns(signs, len(alike), sum(alike), bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout))
+
+
+def gives_a_pair(rollout: RolloutRecord) -> bool:
+    """Whether two different steps of one state have rewards that differ, and not only by the length of their paths."""
+    return any(each.dropped is None and "efficiency_only" not in each.tags for each in candidates(rollout, NO_FILTERS))
+
+
+_STOPPING = {sign.name: sign for sign in SIGNS if sign.stops_from is not None}
 
 
 @dataclass
@@ -244,18 +270,91 @@ class SignCounts:
         telling = self._telling(from_questions=WARNED_FROM)
         return [sign.tell(self.shown[sign.name], self.questions) for sign in telling]
 
-    def reason_to_stop(self, share: float) -> str | None:
-        """The first sign that ends a run and is shown by at least this share of the questions; 0: never."""
-        for sign in self._telling(from_questions=STOPS_FROM, share=share) if share else ():
-            if sign.stops_from is not None and self.questions >= sign.stops_from:
-                return sign.tell(self.shown[sign.name], self.questions)
-        return None
-
-    def _telling(self, *, from_questions: int, share: float | None = None) -> list[Sign]:
-        """Signs shown by at least this share of questions, by default their own threshold."""
+    def _telling(self, *, from_questions: int) -> list[Sign]:
+        """Signs shown by at least their share of questions."""
         if self.questions < from_questions:
             return []
-        return [sign for sign in SIGNS if self.shown[sign.name] >= (share or sign.told_at) * self.questions]
+        return [sign for sign in SIGNS if self.shown[sign.name] >= sign.told_at * self.questions]
+
+
+class StopDecision:
+    """When a run stops: after the first questions in order that a sign rules, nearly all of them, and that can give no
+    pair. The same whatever the concurrency, and after any number of kills.
+
+    share: of these questions; 0: never. questions: their number; after the last one nothing is left to be stopped.
+    `counts`: of the leading questions that have ended. `reason`: why the run stops, after `reach` questions. `reach`:
+    leading questions that belong to the run however it will be decided; those after them wait.
+    """
+
+    def __init__(self, share: float, questions: int) -> None:
+        self.counts = SignCounts()
+        self.reason: str | None = None
+        self.reach = 0
+        self._share = share
+        self._questions = questions
+        self._seen: dict[int, ObservedSigns | None] = {}
+        self._decided = 0
+        """Leading questions that have ended, and after which the run goes on."""
+        self._pairless: Counter[str] = Counter()
+        """Of the leading questions by sign; all of them under the empty name."""
+        self._others: Counter[str] = Counter()
+        """Of the first `reach` questions those that are known not to count, by sign."""
+        self._extend()
+
+    def add(self, position: int, look: ObservedSigns | None) -> None:
+        """A question has ended. position: its place in order, from 0. look: None if it failed, and is not counted."""
+        self._seen[position] = look
+        if position < self.reach:
+            self._others.update(_not_counted(look))
+        while self.reason is None and self._decided in self._seen:
+            first = self._seen[self._decided]
+            self._decided += 1
+            if first is not None:
+                self.counts.add(first)
+                self._pairless.update(_counted(first))
+                self.reason = self._reason()
+        if self.reason:
+            self.reach = self._decided
+        else:
+            self._extend()
+
+    def _reason(self) -> str | None:
+        if not self._share or self._decided >= self._questions:
+            return None
+        count = self.counts.questions
+        for sign in _STOPPING.values():
+            enough = count >= (sign.stops_from or 0) and self._pairless[sign.name] >= self._share * count
+            if enough and (sign.stops_from == STOPS_FROM or self._pairless[""] == count):
+                return sign.tell(self._pairless[sign.name], count)
+        return None
+
+    def _extend(self) -> None:
+        """Go on to the first question after which the run may still turn out to stop."""
+        while self.reach < self._questions and (self.reach <= self._decided or not self._may_stop_at_reach()):
+            self._others.update(_not_counted(self._seen.get(self.reach)))
+            self.reach += 1
+
+    def _may_stop_at_reach(self) -> bool:
+        """If all questions that have not ended showed every sign."""
+        return bool(self._share) and any(
+            self.reach >= (sign.stops_from or 0)
+            and self.reach - self._others[sign.name] >= self._share * self.reach
+            and (sign.stops_from == STOPS_FROM or not self._others[""])
+            for sign in _STOPPING.values()
+        )
+
+
+def _counted(look: ObservedSigns) -> set[str]:
+    """The signs for which a question counts towards a stop, and the empty name if it does at all. Siblings that are
+    alike in most states only, such as three times `None`, are no fault of the endpoint."""
+    if not look.pairless:
+        return set()
+    unlike = {ALIKE.name} if look.states_alike < look.states else set()
+    return {"", *(look.signs & _STOPPING.keys())} - unlike
+
+
+def _not_counted(look: ObservedSigns | None) -> set[str]:
+    return set() if look is None else {"", *_STOPPING} - _counted(look)
 
 
 # -- helpers -----------------------------------------------------------------------------------------

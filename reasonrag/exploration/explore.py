@@ -101,14 +101,15 @@ async def explore(
             )
             questions = source.limited(settings.limit)
             caps, free = caps_of(settings), bool(replay or shared_journal)
-            if session.owes(questions):
+            session.begin(questions)
+            if session.stopped is None and session.owes(questions):
                 await session.check()
                 if not free and needs_consent([each for each in (teacher, student) if each], caps, yes=settings.yes):
                     await _agree(session, questions, teacher=teacher, student=student, begun=journal.questions)
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
-            if session.stopped is None:
+            if session.stopped is None or isinstance(session.stopped, DegenerateRun):
                 run.sort_by_question(question.id for question in questions)
             summary = _summarise(run, session, total=len(questions))
             run.write_summary(summary.model_dump())

@@ -1,7 +1,8 @@
 """A run directory: its files, its lock, and how a run resumes.
 
     config.json     resolved settings and their hash; no secrets
-    rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end
+    rollouts.jsonl  one line per question, appended as trees finish, put in question order at a clean end; a tree waits
+                    while the run may still turn out to stop before its question
     failures.jsonl  every failed question and call, with its cause
     journal.jsonl   every paid answer (see `reasonrag.llm.journal`)
     summary.json    what the last run did
@@ -66,6 +67,12 @@ class RunDirectory:
     def is_done(self, question_id: str) -> bool:
         """Whether the question has a tree; one with only an error is tried again."""
         return question_id in self._lines and question_id not in self._failed
+
+    def tree(self, question_id: str) -> RolloutRecord:
+        """The tree of a question that is done."""
+        start, length = self._lines[question_id]
+        self._rollouts.seek(start)
+        return parse_rollout(self._rollouts.read(length), where=f"{self.rollouts_path}, byte {start:,}")
 
     def append(self, rollout: RolloutRecord) -> None:
         """Write a finished tree, or its error, to disk. Raises StorageError; the file is then unchanged."""

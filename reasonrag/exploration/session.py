@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from preference import QuestionError, RolloutRecord
@@ -18,12 +18,13 @@ from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import OutcomeRule
 from reasonrag.data.questions import Question, Questions
 from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
-from reasonrag.exploration.degeneracy import ObservedSigns, SignCounts, observed_signs
+from reasonrag.exploration.degeneracy import StopDecision, observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
+from reasonrag.rendering import counted
 
 
 @dataclass
@@ -31,7 +32,7 @@ class ExplorationSession:
     """See the module's docstring.
 
     agent: proposes steps, and continues them unless value_agent does; see `Explorer`. rule: how answers are valued.
-    abort_degenerate: share of this session's questions with a sign of degeneracy that ends it; 0: never.
+    abort_degenerate: share of the questions with a sign of degeneracy that ends it; 0: never; see `StopDecision`.
     """
 
     run: RunDirectory
@@ -45,13 +46,11 @@ class ExplorationSession:
     _total: int = 0
     _done_before: int = 0
     _cost_of_finished: float = 0.0
-    _signs: SignCounts = field(default_factory=SignCounts)
-    _observed: dict[int, ObservedSigns | None] = field(default_factory=dict)
-    """Signs of questions that ended before an earlier one; None for a failed one."""
-    _judged: int = 0
-    """Number of leading questions whose signs were counted, or that failed."""
+    _waiting: dict[int, RolloutRecord] = field(default_factory=dict)
+    """Finished questions, by their place, that may come after the one where the run stops."""
 
     def __post_init__(self) -> None:
+        self._decision = StopDecision(0.0, 0)
         self.session = Session(self.models, self.watcher, self.run.failures.attempt)
 
     @property
@@ -71,25 +70,43 @@ class ExplorationSession:
         await self.models.check()
         self.run.note_refusals(self.models.refused_parameters)
 
+    def begin(self, questions: Questions) -> None:
+        """Take the trees of earlier sessions into account, which may stop this one before anything is asked."""
+        self._total = len(questions)
+        self._decision = StopDecision(self.abort_degenerate, self._total)
+        done = [(position, each.id) for position, each in enumerate(questions) if self.run.is_done(each.id)]
+        self._done_before = len(done)
+        if self._done_before == self._total:
+            return
+        for position, question_id in done:
+            undecided = self._decision.reach < self._total  # else there is no need to read them
+            self._decision.add(position, observed_signs(self.run.tree(question_id)) if undecided else None)
+        with suppress(DegenerateRun):
+            self._check_degeneracy()
+
     async def explore_all(self, questions: Questions, *, at_once: int) -> None:
         """Explore every remaining question in order, with `at_once` trees open at a time.
 
         A tree almost always has a request in flight, so as many trees as allowed requests fill the endpoint; older
         trees' requests go first.
         """
-        self._total = total = len(questions)
-        self._done_before = total - sum(1 for _ in self.owed(questions))
-        self.watcher.started(total=total, done=self._done_before)
-        if self._done_before == total:
+        self.watcher.started(total=self._total, done=self._done_before)
+        if self._done_before == self._total or self.stopped:
             self.watcher.ended()
             return
+        queue = ((position, each) for position, each in enumerate(questions) if not self.run.is_done(each.id))
         with _rare_garbage_collection():
-            await self.session.run(enumerate(self.owed(questions)), self._explore, at_once=at_once)
+            await self.session.run(queue, self._explore, at_once=at_once)
+        if self._waiting and not isinstance(self.stopped, DegenerateRun):
+            self.watcher.say(
+                f"{counted(len(self._waiting), 'finished tree')} will be written once earlier questions are done; the "
+                "journal has the answers, so the same command pays nothing for them"
+            )
 
     # -- one question --------------------------------------------------------------------------
 
     async def _explore(self, queued: tuple[int, Question]) -> None:
-        """Explore one question and write its line, even if it fails. Raises RunStopped."""
+        """Explore one question and write its line, even if it fails, once it is decided. Raises RunStopped."""
         position, question = queued
         explorer = self._explorer(position, question)
         try:
@@ -102,10 +119,17 @@ class ExplorationSession:
         except Exception as error:  # noqa: BLE001 - a bug must cost one question, not the run
             message = f"{type(error).__name__}: {error}"
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
-        self.run.append(rollout)
+        self._waiting[position] = rollout
+        self._decision.add(position, None if rollout.error else observed_signs(rollout))
+        self._write_decided()
         self._count(rollout)
-        self._observed[position] = None if rollout.error else observed_signs(rollout)
         self._check_degeneracy()
+
+    def _write_decided(self) -> None:
+        """Write the lines of questions that belong to the run wherever it stops. Raises StorageError."""
+        for position in [each for each in self._waiting if each < self._decision.reach]:
+            self.run.append(self._waiting[position])
+            del self._waiting[position]
 
     def _explorer(self, position: int, question: Question) -> Explorer:
         own = replace(self.agent, priority=position, spending=Spending())
@@ -124,22 +148,14 @@ class ExplorationSession:
         self.session.advance()
 
     def _check_degeneracy(self) -> None:
-        """Report signs of degeneracy so far. Raises DegenerateRun if continuing would waste money.
-
-        In question order, because questions that end first are not typical. Trees of earlier sessions are not counted:
-        changes since then may have helped.
-        """
-        while self._judged in self._observed:
-            look = self._observed.pop(self._judged)
-            self._judged += 1
-            if look is None:
-                continue
-            self._signs.add(look)
-            for message in self._signs.new_messages():
-                self.watcher.warn(message)
-            reason = self._signs.reason_to_stop(self.abort_degenerate)
-            if reason and self._done_before + self.session.tally.questions < self._total:
-                raise DegenerateRun(reason)
+        """Report signs of degeneracy so far, in question order, because questions that end first are not typical.
+        Raises DegenerateRun if continuing would waste money."""
+        for message in self._decision.counts.new_messages():
+            self.watcher.warn(message)
+        if self._decision.reason:
+            stop = DegenerateRun(self._decision.reason)
+            self.session.stop(stop)
+            raise stop
 
     def _failed(self, explorer: Explorer, cause: str, message: str, *, details: str | None) -> RolloutRecord:
         written = self.run.failures.note(

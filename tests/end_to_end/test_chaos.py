@@ -125,6 +125,25 @@ def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undis
     assert served["delivered"]["repeated"] <= kills * concurrency + trials
 
 
+def test_a_run_that_stops_for_its_trees_stops_alike_after_kills() -> None:
+    """A greedy endpoint: the stop falls at one question, and leaves the same rollouts, wherever the run was killed."""
+    killer, found = Killer(), []
+    stage = Stage(EndpointBehaviour(), arrived=killer.arrived, answered=killer.answered)
+    with stage.open():
+        for kills, concurrency in ((0, 1), (12, 16)):
+            run = f"runs/{kills}"
+            words = command(stage.base_url, "--concurrency", concurrency, "--temperature", 0, run=run, limit=40)
+            for _ in range(kills):
+                with Command(*words) as running:
+                    killer.aim(running)
+                    assert running.wait() == -signal.SIGKILL, running.err
+            stopped = finished(*words, "--json")
+            assert stopped.returncode == 1, stopped.stderr
+            found.append((json.loads(stopped.stdout)["stopped"], digest(run)))
+    assert found[0] == found[1]
+    assert "identical_siblings in 20 of 20 questions" in found[0][0]["message"]
+
+
 def test_a_journal_is_replayed_with_the_network_off(undisturbed: str) -> None:
     """Killed, and gone on with --replay: what the journal holds is used; what it lacks is a failed question, owed."""
     stage = Stage(EndpointBehaviour())
