@@ -34,7 +34,7 @@ from reasonrag.publishing.hub import (
 )
 from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
-from reasonrag.publishing.staging import staging_directory
+from reasonrag.publishing.staging import refuse_links_out, staging_directory
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
 from reasonrag.training.model_card import CARD
@@ -167,8 +167,7 @@ def _objections(model: ModelFolder, provenance: Provenance | None, files: Mappin
     else:
         what = "it was trained on questions of {}, not a training split: never evaluate on it then"
         found = [Blocker("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
-    read = [source for path, source in files.items() if not _is_binary(path) and path not in _VOCABULARY]
-    keys = [place for each in read for place in _keys_in(each)]
+    keys = [place for path, source in files.items() if not _is_binary(path) for place in _keys_in(source)]
     if keys:
         more = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
         found.append(Blocker("--allow", "secrets", f"{keys[0]}{more} holds a possible key"))
@@ -179,7 +178,7 @@ def _keys_in(path: Path) -> Iterator[str]:
     """Places of lines with a possible key."""
     known = secrets()
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_bytes().decode("utf-8", "replace" if path.suffix == ".model" else "strict").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text; it has to be scanned before it is published") from error
     for number, line in enumerate(lines, start=1):
@@ -188,12 +187,16 @@ def _keys_in(path: Path) -> Iterator[str]:
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
-    """The files to upload, by their path in the repository; a checkpoint gets the provenance of its training."""
+    """The files to upload, by their path in the repository; a checkpoint gets the provenance of its training. Raises
+    InputError for links out of the folder."""
     found = [each for each in [*folder.iterdir(), *folder.glob("prompts/*")] if each.is_file()]
     files = {each.relative_to(folder).as_posix(): each for each in found}
     if about := find_provenance(folder):
         files[PROVENANCE] = about
-    return {path: files[path] for path in sorted(files) if is_model_file(path)}
+    files = {path: files[path] for path in sorted(files) if is_model_file(path)}
+    for path, source in files.items():
+        refuse_links_out(source.parent if path == PROVENANCE else folder, [source])
+    return files
 
 
 def _left_behind(folder: Path) -> list[str]:
@@ -203,7 +206,7 @@ def _left_behind(folder: Path) -> list[str]:
 
 
 def _is_binary(path: str) -> bool:
-    return path.endswith((".safetensors", ".png", ".model"))
+    return path.endswith((".safetensors", ".png"))
 
 
 # -- staging -----------------------------------------------------------------------------------------------------

@@ -141,6 +141,22 @@ def staging_directory(directory: Path) -> Iterator[Path]:
         _lock_of(scratch).unlink(missing_ok=True)
 
 
+def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
+    """Raises InputError for a file that is a link out of its folder: what it names elsewhere would be published. Within
+    the Hub's cache, files of a model are links to its `blobs`, which are its own."""
+    home = folder.resolve()
+    snapshots = home.parent
+    is_cache = snapshots.name == "snapshots" and snapshots.parent.name.startswith(("models--", "datasets--"))
+    own = (home, snapshots.parent / "blobs") if is_cache else (home,)
+    for path in files:
+        target = path.resolve()
+        if not any(target.is_relative_to(each) for each in own):
+            raise InputError(
+                f"{path} is a link to {target}, outside of {folder}, so that would be published. Put a copy in its "
+                "place if it belongs there, else remove the link"
+            )
+
+
 def _lock_of(scratch: Path) -> Path:
     """Beside the folder: a folder itself can be locked, and moved with a file that is open, on POSIX only."""
     return scratch.with_suffix(".lock")
@@ -158,8 +174,12 @@ def _remove_leftover(left: Path) -> None:
 def stage_files(
     inventory: DatasetInventory, folder: Path, *, repo: str, trees: Sequence[PublishedRun], shard_bytes: int
 ) -> list[StagedFile]:
-    """Stage everything but the card. shard_bytes: at most this many bytes of JSON rows per Parquet file."""
+    """Stage everything but the card. shard_bytes: at most this many bytes of JSON rows per Parquet file. Raises
+    InputError for links out of the folders."""
     source, staged = inventory.directory, []
+    refuse_links_out(source, (each for each in source.iterdir() if each.is_file()))
+    for tree in trees:
+        refuse_links_out(tree.directory, (tree.directory / CONFIG, tree.directory / ROLLOUTS))
 
     def add(path: str, about: str) -> Path:
         staged.append(StagedFile(path, about))

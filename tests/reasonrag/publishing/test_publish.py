@@ -321,6 +321,20 @@ def leave_another_question_out(data: Path) -> None:
     (data / "contamination.jsonl").write_bytes(orjson.dumps(left_out) + b"\n")
 
 
+@pytest.mark.parametrize("name", ["audit.html", "questions.jsonl", "RAG_ProGuide.json"])
+def test_a_link_out_of_the_data_set_is_not_followed(
+    name: str, data: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """What it leads to would be published; the message names it, and nothing stays behind."""
+    reasonrag("audit", data)
+    (data / name).rename(tmp_path / "elsewhere")
+    (data / name).symlink_to(tmp_path / "elsewhere")
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert f"{data / name} is a link to {tmp_path / 'elsewhere'}" in done.err
+    assert not (data / "publish").exists()
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

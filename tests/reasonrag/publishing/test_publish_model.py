@@ -249,6 +249,12 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
         ("reasonrag.json", None, "reasonrag.json is missing.*--allow no_provenance"),
         ("reasonrag.json", "{", "is damaged"),
         ("metrics.json", '{\n"key": "sk-abcdefghijklmnop12345"}', "metrics.json, line 2 holds a possible key"),
+        (
+            "tokenizer.json",
+            '{"added_tokens": [\n"sk-abcdefghijklmnop12345"]}',
+            "tokenizer.json, line 2 holds a possible",
+        ),
+        ("tokenizer.model", "\udcff sk-abcdefghijklmnop12345", "tokenizer.model, line 1 holds a possible key"),
         ("adapter_model.safetensors", None, "has no weights"),
         ("adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen"}', "names /home/me/qwen.*--base-model"),
         ("adapter_config.json", "{}", None),
@@ -258,7 +264,7 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
 def test_what_speaks_against_a_model(name: str, content: str | None, said: str | None, adapter: Path) -> None:
     """Each with what to do; nothing is written before."""
     if content and not content.isascii():
-        (adapter / name).write_bytes(b"\xff")
+        (adapter / name).write_bytes(content.encode("utf-8", "surrogateescape"))
     else:
         spoiled(adapter, name, content)
     if said is None:
@@ -267,6 +273,57 @@ def test_what_speaks_against_a_model(name: str, content: str | None, said: str |
     with pytest.raises(InputError, match=f"(?s){said}"):
         rehearsed(adapter)
     assert not (adapter / "publish").exists()
+
+
+# -- links ---------------------------------------------------------------------------------------------------------
+
+
+def linked(folder: Path, name: str, target: Path) -> None:
+    """The file is a link to the target, which has its content."""
+    place = folder / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    content = place.read_bytes() if place.is_file() else b"of somebody"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "adapter_model.safetensors", "tokenizer.json", "prompts/read.txt", "reasonrag.json", "curves.png"],
+)
+def test_a_link_out_of_the_folder_is_not_followed(name: str, adapter: Path, tmp_path: Path) -> None:
+    """What it leads to was never meant to be published; the message names the link and what to do."""
+    target = tmp_path / "elsewhere" / Path(name).name
+    linked(adapter, name, target)
+    with pytest.raises(InputError, match=r"is a link to .*elsewhere.*Put a copy in its place") as error:
+        rehearsed(adapter)
+    assert str(adapter / name) in str(error.value)
+    assert not (adapter / "publish").exists()
+    assert target.stat().st_nlink == 1
+
+
+def test_a_folder_of_prompts_that_is_a_link_is_not_followed(adapter: Path, tmp_path: Path) -> None:
+    """Nor what lies in it."""
+    (adapter / "prompts").rename(tmp_path / "elsewhere")
+    (adapter / "prompts").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    with pytest.raises(InputError, match=r"prompts.* is a link to .*elsewhere"):
+        rehearsed(adapter)
+
+
+def test_links_within_a_folder_and_within_the_hub_s_cache_are_followed(adapter: Path, tmp_path: Path) -> None:
+    """The Hub's client keeps a model as links from its snapshot to its blobs; another model's are not."""
+    cache = tmp_path / "hub" / "models--org--student"
+    snapshot = cache / "snapshots" / "0123abc"
+    snapshot.parent.mkdir(parents=True)
+    adapter.rename(snapshot)
+    linked(snapshot, "adapter_model.safetensors", cache / "blobs" / "b1")
+    linked(snapshot, "chat_template.jinja", snapshot / "template.txt")
+    assert "adapter_model.safetensors" in [each.path for each in rehearsed(snapshot).files]
+    linked(snapshot, "tokenizer.json", tmp_path / "hub" / "models--org--other" / "blobs" / "b2")
+    with pytest.raises(InputError, match=r"tokenizer\.json is a link to"):
+        rehearsed(snapshot)
 
 
 def test_pickled_weights_are_refused_with_the_way_out(adapter: Path) -> None:
