@@ -22,7 +22,7 @@ from preference.labelling import labelled_states
 from preference.records import RolloutRecord, read_rollouts
 from reasonrag import generate, pairs
 from reasonrag.agent.parsing import ParsedReply, parse_reply
-from reasonrag.llm.servers.checkpoint import open_tokenizer
+from reasonrag.llm.servers.chat_template import open_tokenizer
 
 SMALL = Size(towns=12, people=20, works=20, organisations=6)
 SPLITS = {"warmup": 60, "explore": 60, "heldout": 60}

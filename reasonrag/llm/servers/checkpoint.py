@@ -7,10 +7,11 @@ Runs in any environment that has torch and transformers (and peft, for an adapte
 example, and then prints `serving at http://127.0.0.1:PORT/v1  (stop with Ctrl-C)`. `POST /v1/chat/completions`,
 `GET /v1/models`, `GET /health`. It needs no key and listens on loopback by default.
 
-Prompts are rendered by the tokenizer's chat template. Honoured: messages, temperature, top_p, max_tokens or
-max_completion_tokens (by default and at most what the model's context leaves), n, stop (dropped from the text) and
-seed (choice i uses seed + i). The same seed gives the same reply whatever else is in the batch, up to the noise
-described in `decoder`. Refused: `stream`, and prompts that leave no room for a reply. Other fields are ignored.
+Prompts are rendered by the tokenizer's chat template, in a process with bounds (`chat_template`). Honoured: messages,
+temperature, top_p, max_tokens or max_completion_tokens (by default and at most what the model's context leaves), n,
+stop (dropped from the text) and seed (choice i uses seed + i). The same seed gives the same reply whatever else is in
+the batch, up to the noise described in `decoder`. Refused: `stream`, and prompts that leave no room for a reply. Other
+fields are ignored.
 
 For many GPUs or long contexts vLLM is faster; this server is for environments without it. `transformers serve` was
 measured in its place (benchmarks/RESULTS.md): replies in flight together do not follow their own seeds there.
@@ -30,13 +31,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.llm.servers.model_folder import ModelFolder, open_model, read_json
+from reasonrag.llm.servers.chat_template import ChatTemplate, open_tokenizer
+from reasonrag.llm.servers.model_folder import ModelFolder, open_model
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
@@ -60,19 +61,19 @@ MAX_BATCH = 64
 SMALL = 30_000_000
 """Parameter count up to which one CPU thread is fastest: two spend more time waiting for each other than working, and
 far more if another process uses their core."""
-_GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""Classes that add nothing to tokenizer.json."""
 _END_OF_TURN = "<|im_end|>"
 """Always ends a reply: models trained on ChatML write it, and some configurations omit it."""
 
 
 @dataclass
 class LoadedModel:
-    """A loaded model. context: most tokens of prompt and reply together. ends: tokens that end a reply."""
+    """A loaded model. tokenizer_source: the folder, or the model on the Hub, that the tokenizer is of. context: most
+    tokens of prompt and reply together. ends: tokens that end a reply."""
 
     name: str
     model: Any
     tokenizer: Any
+    tokenizer_source: str
     context: int
     ends: frozenset[int]
 
@@ -100,9 +101,9 @@ def load(
             raise InputError(f"{folder.path} is an adapter that does not name its base model; give --base")
     else:
         source = str(folder.path)
-    words = adapter if adapter and adapter.has_tokenizer else None
+    tokenizer_source = str(adapter.path) if adapter and adapter.has_tokenizer else source
     try:
-        tokenizer = open_tokenizer(words.path if words else source)
+        tokenizer = open_tokenizer(tokenizer_source)
         model = AutoModelForCausalLM.from_pretrained(source, **_dtype(source, place))
         if adapter:
             model = _merged(model, adapter)
@@ -114,24 +115,13 @@ def load(
         raise InputError(f"cannot load {where}: {what}") from error
     if not tokenizer.chat_template:
         raise InputError(
-            f"the tokenizer of {source} has no chat template; copy chat_template.jinja from its base model"
+            f"the tokenizer of {tokenizer_source} has no chat template; copy chat_template.jinja from its base model"
         )
     if place == "cpu" and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < SMALL:
         torch.set_num_threads(1)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None) or min(tokenizer.model_max_length, 1 << 15)
-    return LoadedModel(name, model.to(place).eval(), tokenizer, int(context), _ends(model, tokenizer))
-
-
-def open_tokenizer(source: str | Path) -> Any:
-    """The tokenizer as its files define it. `AutoTokenizer` differs by version: since some 5.x it replaces the rules of
-    a Qwen2 model's tokenizer.json by Qwen2's own, and its words become unknown."""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    declared = Path(source) / "tokenizer_config.json"
-    if declared.is_file() and read_json(declared).get("tokenizer_class") in _GENERIC_TOKENIZERS:
-        return PreTrainedTokenizerFast.from_pretrained(source)
-    return AutoTokenizer.from_pretrained(source)
+    return LoadedModel(name, model.to(place).eval(), tokenizer, tokenizer_source, int(context), _ends(model, tokenizer))
 
 
 def _dtype(source: str, device: str) -> dict[str, Any]:
@@ -179,6 +169,7 @@ class _ModelService:
         from reasonrag.llm.servers.decoder import Decoder
 
         self.loaded = loaded
+        self.template = ChatTemplate(loaded.tokenizer_source)
         self.decoder: Decoder = Decoder(loaded.model, loaded.tokenizer, ends=loaded.ends, max_batch=max_batch)
         self._thread = threading.Thread(target=self.decoder.run, name="decoder", daemon=True)
         self._thread.start()
@@ -187,30 +178,23 @@ class _ModelService:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.decoder.stop()
+        await self.template.close()
         self._thread.join(timeout=10)
 
-    def prompt(self, asked: ChatCompletionRequest) -> tuple[int, ...]:
+    async def prompt(self, asked: ChatCompletionRequest) -> tuple[int, ...]:
         """Token ids of the messages. Raises ValueError for `stream`, too long prompts, and messages the template
         refuses."""
-        from jinja2 import TemplateError
-
         if asked.stream:
             raise ValueError("stream is not supported here; leave it out")
-        messages = [{"role": each.role, "content": each.content} for each in asked.messages]
-        try:
-            ids = self.loaded.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-        except TemplateError as error:
-            raise ValueError(f"the chat template of {self.loaded.name} refuses these messages: {error}") from error
+        ids = await self.template.prompt(asked.messages)
         if len(ids) >= self.loaded.context:
             raise _TooLongError(
                 f"the prompt has {len(ids):,} tokens, and {self.loaded.name} takes {self.loaded.context:,} of prompt "
                 "and reply together"
             )
-        return tuple(ids)
+        return ids
 
     async def replies(self, asked: ChatCompletionRequest, prompt: tuple[int, ...]) -> list[Generation]:
         """All choices, complete. Raises the model's exceptions. Cancelling stops their generation."""
@@ -270,17 +254,19 @@ async def serving(
     allow_host: Iterable[str] = (),
     max_batch: int = MAX_BATCH,
 ) -> AsyncIterator[str]:
-    """The base URL of the running service. See `listening` for host, port and allow_host."""
+    """The base URL of the running service. See `listening` for host, port and allow_host. Raises InputError if it
+    cannot listen, or the chat template takes too much."""
     app = web.Application(client_max_size=MOST_BODY_BYTES)
     app[_SERVICE] = service = _ModelService(loaded, max_batch=max_batch)
     app.router.add_get("/v1/models", _models)
     app.router.add_post("/v1/chat/completions", _chat)
     app.router.add_get("/health", _health)
     try:
+        await service.template.try_out()
         async with listening(app, host=host, port=port, allow_host=allow_host) as address:
             yield f"{address}/v1"
     finally:
-        service.close()
+        await service.close()
 
 
 async def _models(request: web.Request) -> web.Response:
@@ -301,7 +287,7 @@ async def _chat(request: web.Request) -> web.Response:
         if asked.model not in (None, service.loaded.name):
             message = f"there is no model {asked.model!r} here; this serves {service.loaded.name!r}"
             return error_answer(HTTPStatus.NOT_FOUND, message, "model_not_found")
-        prompt = service.prompt(asked)
+        prompt = await service.prompt(asked)
     except _TooLongError as error:
         return error_answer(HTTPStatus.BAD_REQUEST, str(error), "context_length_exceeded")
     except ValueError as error:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -404,6 +405,20 @@ def test_a_folder_that_is_no_model_says_what_is_missing(
         folder.mkdir()
     with pytest.raises(InputError, match=said):
         open_model(folder)
+
+
+def test_a_model_whose_chat_template_never_ends_is_not_served(made: Made, train_python: Path, tmp_path: Path) -> None:
+    """Exit status 2 and one sentence, which names the file, after the seconds that a template may take."""
+    shutil.copytree(made.home / "tiny", tmp_path / "tiny")
+    template = tmp_path / "tiny" / "chat_template.jinja"
+    template.write_text("{% for each in range(99999) %}" * 3 + "{% endfor %}" * 3)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [train_python, "-m", "reasonrag.model_serving", template.parent]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(
+        f"error: the chat template {template} takes more than 2 s or 512 MiB"
+    )
 
 
 def test_without_an_environment_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

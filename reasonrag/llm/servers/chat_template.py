@@ -1,0 +1,170 @@
+"""Prompts as a model's own tokenizer and chat template make them, within bounds of time and memory.
+
+A chat template is a program that came with the model: jinja's sandbox keeps it from files and the network, not from
+loops and strings without end. So a process of its own renders and tokenizes, and ends when it takes too much; the next
+prompt starts another. Runs where the model is served; needs transformers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from preference import Message
+from reasonrag.errors import InputError
+from reasonrag.llm.servers.model_folder import read_json
+
+CPU_S = 2.0
+"""Of the processor, per prompt: a thousand times what templates of today take for a full context."""
+MEMORY_BYTES = 512 * 1024 * 1024
+"""Beyond what the tokenizer takes."""
+WAIT_S = 60.0
+"""For a prompt where the processor is busy, or there is no limit of its time (Windows)."""
+LOAD_S = 300.0
+"""For the tokenizer to be loaded, from a slow disk."""
+_GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Classes that add nothing to tokenizer.json."""
+_HELLO = {"role": "user", "content": "hello"}
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.llm.servers.chat_template import main; main()"
+
+
+def open_tokenizer(source: str | Path) -> Any:
+    """The tokenizer as its files define it. `AutoTokenizer` differs by version: since some 5.x it replaces the rules of
+    a Qwen2 model's tokenizer.json by Qwen2's own, and its words become unknown."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    declared = Path(source) / "tokenizer_config.json"
+    if declared.is_file() and read_json(declared).get("tokenizer_class") in _GENERIC_TOKENIZERS:
+        return PreTrainedTokenizerFast.from_pretrained(source)
+    return AutoTokenizer.from_pretrained(source)
+
+
+class ChatTemplate:
+    """The chat template and the tokenizer of a folder, or of a model on the Hub."""
+
+    def __init__(self, source: str, *, cpu_s: float = CPU_S) -> None:
+        files = [Path(source) / each for each in ("chat_template.jinja", "tokenizer_config.json")]
+        self._file = next((str(each) for each in files if each.is_file()), f"of {source}")
+        self._source, self._cpu_s = source, cpu_s
+        self._excess = f"the chat template {self._file} takes more than {cpu_s:g} s or {MEMORY_BYTES >> 20} MiB"
+        self._process: Process | None = None
+        self._free = asyncio.Lock()
+
+    async def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Token ids of a chat, up to where the reply begins. Raises ValueError if the template refuses the messages or
+        takes too much."""
+        sent = [{"role": each.role, "content": each.content} for each in messages]
+        async with self._free:
+            process = self._process or await self._started()
+            answer = await self._exchange(process, sent, WAIT_S)
+        if answer is None:
+            raise ValueError(f"{self._excess} for these messages; shorten them, or take the base model's template")
+        if "refused" in answer:
+            raise ValueError(f"the chat template {self._file} refuses these messages: {answer['refused']}")
+        return tuple(answer["ids"])
+
+    async def try_out(self) -> None:
+        """Raises InputError if it cannot be loaded, or takes too much for a short message; it may refuse it."""
+        async with self._free:
+            answer = await self._exchange(await self._started(), [_HELLO], WAIT_S)
+        if answer is None:
+            raise InputError(f"{self._excess} for a message of one word; take the base model's template")
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)  # Process.kill polls, which takes the status from wait
+            await process.wait()
+
+    async def _started(self) -> Process:
+        """A process with the tokenizer. Raises InputError if there is none to be had."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _BOOT, str(Path(__file__).parents[3])),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+        )
+        self._process = process
+        start = {"source": self._source, "cpu_s": self._cpu_s}
+        answer = await self._exchange(process, start, LOAD_S) or {"refused": "its process ended"}
+        if "refused" in answer:
+            await self.close()
+            raise InputError(f"cannot load the tokenizer of {self._source}: {answer['refused']}")
+        return process
+
+    async def _exchange(self, process: Process, sent: object, seconds: float) -> dict[str, Any] | None:
+        """An answer of the process; None if it took too much, after which it may have ended."""
+        stdin, stdout = cast("asyncio.StreamWriter", process.stdin), cast("asyncio.StreamReader", process.stdout)
+        try:
+            async with asyncio.timeout(seconds):
+                stdin.write(json.dumps(sent).encode() + b"\n")
+                await stdin.drain()
+                size = int.from_bytes(await stdout.readexactly(8))
+                answer: dict[str, Any] = json.loads(await stdout.readexactly(size))
+                return None if "too_much" in answer else answer
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            await self.close()
+            return None
+        except asyncio.CancelledError:
+            await self.close()  # what it answers belongs to nobody
+            raise
+
+
+# -- the process -------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Reads a line with the source and its limit, then one with messages for each prompt, until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the server
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    tokenizer, cpu_s = None, 0.0
+    for line in sys.stdin:
+        sent = json.loads(line)
+        try:
+            if tokenizer is None:
+                tokenizer, cpu_s = open_tokenizer(sent["source"]), sent["cpu_s"]
+                tokenizer.apply_chat_template([_HELLO], chat_template="hello", tokenize=False)  # imports what it needs
+                _limit_memory()
+                answer: dict[str, Any] = {"ready": True}
+            else:
+                _limit_time(cpu_s)
+                ids = tokenizer.apply_chat_template(sent, add_generation_prompt=True, tokenize=True, return_dict=False)
+                answer = {"ids": list(ids)}
+        except MemoryError:
+            answer = {"too_much": True}
+        except Exception as error:  # noqa: BLE001 - any exception of a template is a refusal
+            answer = {"refused": f"{type(error).__name__}: {error}"[:500]}
+        _limit_time(0)
+        _send(answers, answer)
+
+
+def _send(answers: BinaryIO, answer: dict[str, Any]) -> None:
+    content = json.dumps(answer).encode()
+    answers.write(len(content).to_bytes(8) + content)
+    answers.flush()
+
+
+def _limit_time(seconds: float) -> None:
+    """End this process by SIGPROF once it has used the processor for so long; 0: never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(ImportError, OSError):  # not on Windows and macOS
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))

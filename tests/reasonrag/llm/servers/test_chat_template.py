@@ -1,0 +1,89 @@
+"""A model folder's chat template: its prompts are those of transformers, and what it takes is bounded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from preference import Message
+from reasonrag.errors import InputError
+from reasonrag.llm.servers.chat_template import ChatTemplate, open_tokenizer
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.slow
+
+HONEST = (
+    "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<go>{% endif %}"
+)
+TURN, END = "{% for each in range(99999) %}", "{% endfor %}"
+ENDLESS = 3 * TURN + 3 * END
+BOMBS = {
+    "loop": ENDLESS,
+    "power": "{% set n = messages | length + 8 %}{{ 7 ** (n ** n) }}",
+    "string": "{{ 'x' * 10 ** 10 }}",
+    "centre": "{{ 'x'.center(10 ** 10) }}",
+    "double": "{% set n = namespace(s='x') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+    "again": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "refuse": "{{ raise_exception('no such role') }}",
+}
+"""By the message that sets each off. Numbers are no constants, which would be computed where the template is read."""
+
+
+def folder_with(template: str, folder: Path) -> Path:
+    """A tokenizer of words with this template."""
+    vocabulary = {word: number for number, word in enumerate(["<?>", "<user>", "<system>", "<go>", "hello", "world"])}
+    split = {"type": "WhitespaceSplit"}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<?>"}
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": split})
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def chat(*contents: str) -> list[Message]:
+    return [Message(role="user", content=each) for each in contents]
+
+
+async def test_prompts_are_those_of_transformers(tmp_path: Path) -> None:
+    """Token for token, for many prompts of one process."""
+    folder = folder_with(HONEST, tmp_path / "model")
+    tokenizer, template = open_tokenizer(folder), ChatTemplate(str(folder))
+    try:
+        await template.try_out()
+        for messages in (chat("hello"), chat("hello world", "no\nwords", ""), chat("hello " * 50_000)):
+            sent = [{"role": each.role, "content": each.content} for each in messages]
+            expected = tokenizer.apply_chat_template(sent, add_generation_prompt=True, return_dict=False)
+            assert await template.prompt(messages) == tuple(expected)
+    finally:
+        await template.close()
+
+
+async def test_what_a_template_takes_is_bounded(tmp_path: Path) -> None:
+    """Loops, strings and numbers without end are a refusal of the request that names the file; others are answered."""
+    cases = "".join(f"{{% if messages[0].content == '{name}' %}}{bomb}{{% endif %}}" for name, bomb in BOMBS.items())
+    folder = folder_with(cases + HONEST, tmp_path / "model")
+    template = ChatTemplate(str(folder), cpu_s=0.3)
+    try:
+        for name in BOMBS:
+            with pytest.raises(ValueError, match=f"the chat template {folder}/chat_template.jinja ") as error:
+                await template.prompt(chat(name))
+            too_much = "takes more than 0.3 s or 512 MiB for these messages"
+            said = {"again": f"({too_much}|RecursionError)", "refuse": "refuses these messages: .*no such role"}
+            assert re.search(said.get(name, too_much), str(error.value))
+        assert await template.prompt(chat("hello")) == (1, 4, 3)
+    finally:
+        await template.close()
+
+
+async def test_a_template_that_never_ends_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    """With the file that it is in."""
+    template = ChatTemplate(str(folder_with(ENDLESS, tmp_path / "model")), cpu_s=0.3)
+    with pytest.raises(InputError, match=r"model/chat_template\.jinja takes more than 0\.3 s or 512 MiB"):
+        await template.try_out()
+    await template.close()
