@@ -104,11 +104,11 @@ class Completion(BaseModel):
     text: str
     finish_reason: FinishReason
     reasoning: str = ""
-    requests: int = Field(default=1, ge=0)
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
-    reasoning_tokens: int = Field(default=0, ge=0)
-    cached_tokens: int = Field(default=0, ge=0)
+    requests: int = 1
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
     tokens_bounded: bool = False
 
     @field_validator("text", "reasoning", mode="before")

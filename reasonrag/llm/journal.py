@@ -302,9 +302,10 @@ class JournaledModel:
         cut = [stopped_in_reasoning(request, each) for each in said]
         completions = _usage_on_a_used_reply(said, cut)
         answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
-        line = journal_line(request.question_id, answered, completions, model=self._recorded_as)
-        _parse(line, with_digest=True)  # what cannot be read again would be lost
-        return completions, line
+        used = Tokens.of(completions)
+        if not all(isinstance(each, int) and each >= 0 for each in (used.requests, used.prompt, used.completion)):
+            raise ValueError(f"{used} cannot be what a request used")
+        return completions, journal_line(request.question_id, answered, completions, model=self._recorded_as)
 
     def holds(self, request: ChatRequest) -> bool:
         """Whether the journal answers it whole, as far as earlier sessions go."""

@@ -10,7 +10,10 @@ import orjson
 import pytest
 from aiohttp import web
 
+import reasonrag as package
 from reasonrag.llm import offline
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import finished
@@ -153,3 +156,23 @@ def test_bodies_of_megabytes_are_neither_kept_nor_shown(status: int, cause: str,
     assert orjson.loads(done.stdout)["failures_by_cause"] == {cause: 4}
     written = sum(each.stat().st_size for each in Path("runs/a").iterdir())
     assert written + len(done.stdout) + len(done.stderr) < 100_000
+
+
+def test_an_answer_that_cannot_be_accounted_for_is_kept_and_ends_the_run() -> None:
+    """Of a model of the user's own that tells a number no file can hold: the next run goes on behind that answer."""
+    sane = 5
+
+    def says(request: ChatRequest, position: int) -> Completion:
+        text = offline.reply(request.messages, temperature=1.0, seed=request.seeds[0], choice=position)
+        told = Completion(text=text, finish_reason="stop", prompt_tokens=1)
+        odd = len(model.requests) > sane and position == 0
+        return told.model_copy(update={"prompt_tokens": 10**30}) if odd else told
+
+    model = ScriptedModel(says, name="offline")
+    flags: dict[str, Any] = {"dataset": "atlas", "limit": 2, "simulations": 1, "run": "runs/a", "concurrency": 1}
+    summary = package.generate(**flags, chat_model=model)
+    assert summary.stopped is not None
+    assert (summary.stopped.cause, summary.failed) == ("internal", 0)
+    assert "This is a bug in reasonrag" in summary.stopped.message
+    assert sane < len(model.requests) == len(journal()) < sane + 4  # of one tree, some are in flight together
+    assert package.generate(**flags, chat_model=offline.OfflineTeacher()).done == 2
