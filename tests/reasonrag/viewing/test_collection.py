@@ -265,6 +265,17 @@ def test_a_data_set_whose_rows_were_never_written_is_refused(made: Made, tmp_pat
         open_collection(data)
 
 
+def test_candidates_that_do_not_belong_to_the_rows_are_not_counted_as_kept(
+    made: Made, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """An earlier version left new candidates beside the older rows where its command was stopped."""
+    data = shutil.copytree(made.data, tmp_path / "data")
+    path = data / "candidates.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"pair_id":"', b'"pair_id":"other-'))
+    done = reasonrag("stats", data)
+    assert (done.status, "does not belong to the rows" in done.err) == (2, True), done.err
+
+
 @pytest.mark.parametrize("file", ["dropped.jsonl", "RAG_ProGuide.json"])
 def test_a_file_that_was_cut_off_is_refused_by_its_name(made: Made, tmp_path: Path, file: str) -> None:
     """Half of the verdicts would be shown as all of them."""
