@@ -6,12 +6,13 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import BinaryIO
 
 from filelock import lock_descriptor
 
+from preference.export.json_stream import LONGEST_ITEM
 from preference.export.staging import is_unfinished
 from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError, StorageError
@@ -97,6 +98,18 @@ def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
 def _refuse_large(path: Path, size: int, most: int) -> None:
     if size > most:
         raise InputError(f"{path} is larger than {most / 1e6:,.1f} MB, far more than such a file has")
+
+
+def numbered_lines(path: Path, file: BinaryIO, longest: int = LONGEST_ITEM) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that others wrote, from 1. Raises OSError, and InputError for a line of more than `longest`
+    bytes, which is not read."""
+    for number in count(1):
+        line = file.readline(longest + 1)
+        if len(line) > longest:
+            raise InputError(f"{path}, line {number}: it has more than {longest // 10**6} MB; correct the file")
+        if not line:
+            return
+        yield number, line
 
 
 def file_digest(path: Path) -> str:

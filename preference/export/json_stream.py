@@ -19,8 +19,12 @@ from typing import Any, BinaryIO
 import orjson
 
 BLOCK = 1 << 20
-LONGEST_ITEM = 1 << 28
-"""In bytes, so that a missing quote or bracket is noticed near its place, not at the end of the file."""
+LONGEST_ITEM = 1 << 24
+"""In bytes; a longer one is skipped. A row of RAG_ProGuide has some kB, a tree of 1,000 steps with three passages each
+some MB; a value of nothing but brackets takes 20 times its bytes once it is read."""
+_DEEPEST = 1 << 20
+"""Open brackets of a skipped item; no reader takes more than some thousands."""
+_SIGN, _END_OF_STRING = re.compile(rb'["{}\[\]]'), re.compile(rb'["\\]')
 _UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
 """The text between two brackets, including whole strings. No possessive quantifiers, which the first releases of Python
 3.11 get wrong; there is no backtracking anyway, since no two parts can begin alike."""
@@ -38,28 +42,32 @@ class MalformedFileError(ValueError):
 @dataclass(frozen=True, slots=True)
 class JsonItem:
     """number: from 1. repaired: whether it held NaN, numbers without bound, or characters that no text may have; they
-    are replaced by null, floats and the replacement character."""
+    are replaced by null, floats and the replacement character. too_long: whether it was skipped, being longer than
+    allowed; its value is None."""
 
     number: int
     value: Any
     repaired: bool = False
+    too_long: bool = False
 
 
-def read_items(path: Path) -> Iterator[JsonItem]:
-    """The values of a list, or the objects of JSON lines; in UTF-8.
+def read_items(path: Path, *, longest: int = LONGEST_ITEM) -> Iterator[JsonItem]:
+    """The values of a list, or the objects of JSON lines; in UTF-8. longest: bytes of an item that is read.
 
     Raises MalformedFileError at the first malformed item, after yielding those before it, and OSError.
     """
     with path.open("rb") as file:
-        yield from _ItemReader(path, file).items()
+        yield from _ItemReader(path, file, longest).items()
 
 
 class _ItemReader:
-    """Finds where values begin and end. Holds the current value and a block or two of what follows."""
+    """Finds where values begin and end. Holds the current value, if it is not too long, and a block or two of what
+    follows."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: BinaryIO, longest: int) -> None:
         self._path = path
         self._file = file
+        self._longest = longest
         self._held = b""
         self._base = 0
         """File offset of the buffer."""
@@ -105,8 +113,12 @@ class _ItemReader:
         item = self._on_a_line(number) or self._up_to_a_brace(number)
         if item is None:
             start, end = self._here, self._end_of_string() if sign == b'"' else self._end_of(sign)
-            item = self._decoded(self._held[start:end], number, self._base + start)
-            self._here = end
+            if end is None or end - start > self._longest:
+                self._skip(sign)
+                item = JsonItem(number, None, too_long=True)
+            else:
+                item = self._decoded(self._held[start:end], number, self._base + start)
+                self._here = end
         self._found = number
         return item
 
@@ -128,6 +140,8 @@ class _ItemReader:
 
     def _guessed(self, content: bytes, number: int) -> JsonItem | None:
         """The item these bytes may be. No proper prefix of an item is an item, so a match is certain."""
+        if len(content) > self._longest:
+            return None
         try:
             value = orjson.loads(content)
         except orjson.JSONDecodeError:
@@ -137,39 +151,75 @@ class _ItemReader:
 
     # -- where a value ends ------------------------------------------------------------------------------------
 
-    def _end_of(self, sign: bytes) -> int:
+    # None: the item is too long
+
+    def _end_of(self, sign: bytes) -> int | None:
         return self._end_of_brackets() if sign in b"{[" else self._end_of_word()
 
-    def _end_of_brackets(self) -> int:
+    def _end_of_brackets(self) -> int | None:
         depth, position = 0, self._here
         while True:
             position = _UP_TO_A_BRACKET.match(self._held, position).end()  # type: ignore[union-attr] # matches nothing
             sign = self._held[position : position + 1]
             if sign in (b"", b'"'):  # the end of the buffer, or an incomplete string
-                self._read_more_of_it()
+                if not self._read_more_of_it():
+                    return None
                 continue
             position += 1
             depth += 1 if sign in b"{[" else -1
             if not depth:
                 return position
 
-    def _end_of_string(self) -> int:
+    def _end_of_string(self) -> int | None:
         while not (found := _STRING.match(self._held, self._here)):
-            self._read_more_of_it()
+            if not self._read_more_of_it():
+                return None
         return found.end()
 
-    def _end_of_word(self) -> int:
+    def _end_of_word(self) -> int | None:
         while not (found := _WORD.match(self._held, self._here)) or found.end() == len(self._held):
-            self._read_more_of_it()
+            if not self._read_more_of_it():
+                return None
         return found.end()
 
-    def _read_more_of_it(self) -> None:
-        """Read as much again as the item has, so that a long string is rescanned only a few times."""
+    def _read_more_of_it(self) -> bool:
+        """Read as much again as the item has, so that a long string is rescanned only a few times; False if it is too
+        long already."""
         held = len(self._held) - self._here
-        if held > LONGEST_ITEM:
-            raise self._malformed(self._base + self._here, f"item {self._found + 1:,} has no end")
+        if held > self._longest:
+            return False
         if not self._read(held):
             raise self._cut_off()
+        return True
+
+    def _skip(self, sign: bytes) -> None:
+        """Move past the item that begins here with this byte, holding a block of it at a time."""
+        start, in_string = self._base + self._here, False
+        opened = bytearray()
+        while True:
+            if sign not in b'"{[':
+                ended = _WORD.match(self._held, self._here)
+                self._here = ended.end() if ended else self._here
+                if self._here < len(self._held):
+                    return
+            elif found := (_END_OF_STRING if in_string else _SIGN).search(self._held, self._here):
+                self._here = found.end()
+                match found[0]:
+                    case b"\\":
+                        self._here += len(self._next(1))
+                    case b'"':
+                        in_string = not in_string
+                    case b"{" | b"[" as bracket if len(opened) < _DEEPEST:
+                        opened += bracket
+                    case bracket if bracket in b"{[" or opened.pop() != (b"{" if bracket == b"}" else b"[")[0]:
+                        break
+                if not opened and not in_string:
+                    return
+                continue
+            self._base, self._held, self._here = self._base + len(self._held), b"", 0
+            if not self._read():
+                break
+        raise self._malformed(start, f"item {self._found + 1:,} has no end")
 
     # -- bytes -------------------------------------------------------------------------------------------------
 

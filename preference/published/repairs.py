@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from preference.candidates import question_key
+from preference.export.json_stream import LONGEST_ITEM
 from preference.export.sanitize import plain_text
 from preference.records import ActionType, Message, ParseFailure
 
@@ -87,6 +88,7 @@ REFUSALS: Final[dict[str, str]] = {
     "chosen_malformed": "the chosen reply has no tag with something in it",
     "no_layer": "no layer is given, and the previous thoughts do not tell",
     "duplicate": "the same pair was read before",
+    "too_long": f"it has more than {LONGEST_ITEM // 10**6} MB, far more than a tree or a pair has",
 }
 """Name of a refusal -> why the item cannot be used."""
 

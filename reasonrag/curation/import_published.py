@@ -302,6 +302,8 @@ class _TreeImporter:
         found = RepairLog()
         if item.repaired:
             found.repaired("unreadable_characters", where)
+        if item.too_long:
+            raise Unusable("too_long")
         record = read_tree(item.value, self._rules, found, where=where, revision=revision)
         mark = hashlib.sha256(record.model_copy(update={"revision": None}).to_line()).digest()
         if mark in self._seen:
@@ -477,6 +479,8 @@ def _take_row(
     reader: PublishedRowReader, item: JsonItem, repair_log: RepairLog, rejected: BinaryIO, *, where: str, revision: str
 ) -> None:
     try:
+        if item.too_long:
+            raise Unusable("too_long")  # noqa: TRY301 - refused like others
         reader.add(item.value, where=where, revision=revision)
     except Unusable as error:
         repair_log.refused(error.cause, where)

@@ -20,7 +20,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from reasonrag.errors import InputError
-from reasonrag.files import reading
+from reasonrag.files import numbered_lines, reading
 
 _TOLD_EVERY = 1 << 20
 LONG_PASSAGE_CHARS = 12_000
@@ -94,7 +94,7 @@ def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: Non
     with reading(f"the corpus {path}"):
         with path.open("rb") as lines:
             position = told = 0
-            for number, line in enumerate(lines, start=1):
+            for number, line in numbered_lines(path, lines):
                 passage = parse_passage(line, where=f"{path}, line {number}")
                 names.append(hash(passage.id))
                 long = _with_passage(long, passage)
@@ -119,7 +119,7 @@ def _refuse_duplicates(path: Path, names: npt.NDArray[np.int64]) -> None:
     rows = set(np.flatnonzero(np.isin(names, suspects)).tolist())
     first_seen: dict[str, int] = {}
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in numbered_lines(path, lines):
             if number - 1 not in rows:
                 continue
             passage_id = parse_passage(line, where=f"{path}, line {number}").id

@@ -17,11 +17,12 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from preference.candidates import is_training_split
+from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
 from reasonrag.data.datasets import ATLAS, HUB_SPLITS, download_questions
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, file_digest, reading
+from reasonrag.files import CONFIG, file_digest, numbered_lines, reading
 from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
@@ -156,7 +157,7 @@ def _starts_with_a_question(path: Path) -> bool:
     """Whether a file holds questions, and not records of a run or data set, if its name does not tell."""
     try:
         with path.open("rb") as lines:
-            record = orjson.loads(lines.readline())
+            record = orjson.loads(lines.readline(LONGEST_ITEM))
     except (OSError, orjson.JSONDecodeError):
         return False
     return isinstance(record, dict) and isinstance(record.get("question"), str) and "schema_version" not in record
@@ -254,7 +255,7 @@ def _add_if_there(
 
 def _questions(path: Path) -> Iterator[EvalQuestion]:
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in numbered_lines(path, lines):
             if line.strip():
                 yield _question(line, number, where=f"{path}, line {number}")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from preference.candidates import MalformedCandidatesError
-from preference.export.json_stream import JsonItem, MalformedFileError
+from preference.export.json_stream import LONGEST_ITEM, JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError
 from reasonrag.errors import InputError, needs_extra
@@ -53,8 +53,11 @@ def _rows(path: Path) -> Iterator[JsonItem]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield JsonItem(number, row)
+                alone = [batch] if batch.nbytes <= LONGEST_ITEM else [batch.slice(row, 1) for row in range(len(batch))]
+                for part in alone:
+                    too_long = part.nbytes > LONGEST_ITEM
+                    for row in [None] * len(part) if too_long else part.to_pylist():
+                        number += 1
+                        yield JsonItem(number, row, too_long=too_long)
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{path} is damaged after row {number:,} ({error}); fetch it again") from error

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from preference.records import first_error
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
-from reasonrag.files import reading
+from reasonrag.files import numbered_lines, reading
 
 _HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
 
@@ -208,7 +208,7 @@ def open_questions(
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
     with reading(f"the questions {path}"), path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in numbered_lines(path, lines):
             question = parse_question(line, where=f"{path}, line {number}", check=check)
             if first_seen.setdefault(question.id, number) != number:
                 raise InputError(

@@ -131,10 +131,58 @@ def test_a_broken_file_says_where_it_breaks(file: Path, content: str, before: li
 def test_a_bracket_that_is_missing_is_noticed_soon(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when gigabytes that follow are in memory."""
     monkeypatch.setattr(json_stream, "BLOCK", 100)
-    monkeypatch.setattr(json_stream, "LONGEST_ITEM", 1000)
     file.write_text('[{"a": {"b": 1},' + '{"a": 1},' * 10_000 + '{"a": 1}]')
     with pytest.raises(MalformedFileError, match="item 1 has no end"):
-        values(file)
+        list(read_items(file, longest=1000))
+
+
+LONG = "x" * 900
+
+
+@pytest.mark.parametrize("block", [7, 100, 1 << 20])
+@pytest.mark.parametrize(
+    "layout", ["[{0},\n{1},\n{2}]", "[{0},{1},{2}]", "{0}\n{1}\n{2}\n", "{0}{1}{2}", "[\n{0}\n,\n{1}\n,\n{2}\n]"]
+)
+@pytest.mark.parametrize(
+    "long",
+    [
+        json.dumps({"a": LONG}),
+        json.dumps({"a": {"b": [LONG, '}]{["\\', {"c": "\\\\"}]}, "d": LONG}),
+        '{"a":' + "[" * 600 + "]" * 600 + "}",
+        '{"a": "' + '\\"' * 600 + '"}',
+        '{"a": "' + "\\\\" * 600 + '"}',
+        json.dumps([LONG]),
+        json.dumps(LONG),
+        "9" * 1200,
+    ],
+)
+def test_an_item_that_is_too_long_is_passed_over(
+    long: str, layout: str, block: int, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes before and after is read; where the item is one of JSON lines, it is an object."""
+    if "[{0}" not in layout.replace("\n", "") and not long.startswith("{"):
+        return
+    monkeypatch.setattr(json_stream, "BLOCK", block)
+    file.write_text(layout.replace("{0}", '{"n": 1}').replace("{1}", long).replace("{2}", '{"n": {"m": "]"}}'))
+    found = list(read_items(file, longest=800))
+    assert [each.value for each in found] == [{"n": 1}, None, {"n": {"m": "]"}}]
+    assert [each.too_long for each in found] == [False, True, False]
+    assert not any(each.too_long for each in read_items(file, longest=len(long)))
+
+
+def test_an_item_of_the_length_allowed_is_read(file: Path) -> None:
+    """And one of a byte more is not."""
+    file.write_text(json.dumps({"a": LONG}))
+    size = file.stat().st_size
+    assert [each.too_long for each in read_items(file, longest=size)] == [False]
+    assert [each.too_long for each in read_items(file, longest=size - 1)] == [True]
+
+
+def test_a_long_item_without_an_end_is_said_to_have_none(file: Path) -> None:
+    """With the place where it begins."""
+    file.write_text('{"n": 1}\n{"a": "' + LONG)
+    with pytest.raises(MalformedFileError, match=r"line 2 \(byte 9\): item 2 has no end"):
+        list(read_items(file, longest=100))
 
 
 def test_a_text_longer_than_a_block_is_whole(file: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import reasonrag as library
 from preference import read_rollouts
+from preference.export.json_stream import LONGEST_ITEM
 from preference.published.repairs import REFUSALS, REPAIRS
 from tests.helpers.command_line import Reasonrag
 
@@ -261,17 +262,42 @@ def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, 
     assert read_json(tmp_path / "data/q/summary.json")["dropped"]["malformed"] == 0
 
 
+def written(path: Path, rows: list[Json]) -> Path:
+    """In the form that the name's end says."""
+    if path.suffix == ".parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        text = "\n".join(map(json.dumps, rows)) if path.suffix == ".jsonl" else json.dumps(rows)
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "gz", "parquet"])
+def test_a_row_that_is_too_long_is_refused_and_the_others_are_read(form: str, tmp_path: Path) -> None:
+    """It is not held; its cause and place are kept, not its content."""
+    other = row(input="Question: Who was Grace?", prompt="System: Be brief.\nUser: Question: Who was Grace?")
+    path = written(tmp_path / f"rows.{form}", [row(), row(chosen="x" * (LONGEST_ITEM + 1)), other])
+    report = library.import_published(path, out="data/p")
+    assert (report.items, report.kept) == (3, 2)
+    assert {name: each.count for name, each in report.refusals.items()} == {"too_long": 1}
+    [rejected] = lines(tmp_path / "data/p/rejected_rows.jsonl")
+    assert (rejected["item"], rejected["cause"], rejected["row"]) == (f"rows.{form}:2", "too_long", None)
+
+
+def test_a_tree_that_is_too_long_is_an_error_line(tmp_path: Path) -> None:
+    """Of failures.jsonl; it has no question that could be named."""
+    saved(tmp_path / "trees.json", [tree(), tree("dev_2", note="x" * LONGEST_ITEM)])
+    report = library.import_published("trees.json", out="runs/a")
+    assert (report.items, report.kept) == (2, 1)
+    assert [each["cause"] for each in lines(tmp_path / "runs/a/failures.jsonl")] == ["too_long"]
+
+
 @pytest.mark.parametrize("form", ["json", "jsonl", "gz", "parquet"])
 def test_rows_are_read_in_every_form(form: str, tmp_path: Path) -> None:
     """The same rows, the same data set."""
     rows = [row(), row(input="Question: Who was Grace?", prompt="System: Be brief.\nUser: Question: Who was Grace?")]
-    path = tmp_path / f"rows.{form}"
-    if form == "parquet":
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        text = "\n".join(map(json.dumps, rows)) if form == "jsonl" else json.dumps(rows)
-        path.write_bytes(gzip.compress(text.encode()) if form == "gz" else text.encode())
+    path = written(tmp_path / f"rows.{form}", rows)
     report = library.import_published(path, out="data/p")
     assert (report.kept, report.repairs, report.refusals) == (2, {}, {})
     assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == [

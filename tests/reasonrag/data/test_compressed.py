@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.compressed import plain_corpus
+from reasonrag.data.compressed import _SMALL, plain_corpus
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 
@@ -53,6 +53,17 @@ def test_a_packed_corpus_is_unpacked_once(packing: str, name: str, tmp_path: Pat
     before = plain.stat().st_mtime_ns
     assert plain_corpus(packed, tmp_path / "home", say=silent) == plain
     assert plain.stat().st_mtime_ns == before
+
+
+def test_a_file_that_unpacks_to_far_more_than_a_corpus_would_is_refused(tmp_path: Path) -> None:
+    """A bomb fills no disk; what is small in any case is unpacked however well it packs."""
+    packed = tmp_path / "bomb.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"x" * (_SMALL + (1 << 21)), 9))
+    with pytest.raises(InputError, match=r"bomb\.jsonl\.gz unpacks to more than 200 times its size"):
+        plain_corpus(packed, tmp_path / "home")
+    assert not list((tmp_path / "home").rglob("*.jsonl"))
+    packed.write_bytes(gzip.compress(b"x" * (1 << 22), 9))
+    assert plain_corpus(packed, tmp_path / "home").stat().st_size == 1 << 22
 
 
 def test_several_frames_of_zstandard_are_one_file(tmp_path: Path) -> None:
