@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
-from reasonrag.redaction import keep_secret, keys_in, secrets, texts_in
+from reasonrag.redaction import excerpt, keep_secret, keys_in, secrets, texts_in
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
@@ -197,6 +197,8 @@ def resolve(
         if name.endswith(("base_url", "retriever")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
+        elif keys_in("\n".join(texts_in(value)), secrets()):
+            raise InputError(f"{where}: this contains what looks like a key, which would be written to files")
 
     for name, value in _read_table(file, command).items():
         take(name, value, f"{file}, [{command}]")
@@ -223,7 +225,7 @@ def _excerpt(value: object) -> str:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply; a number too long to be written
         return "a value that cannot be shown"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}.."
+    return text if len(text) <= _SHOWN else f"{excerpt(text, _SHOWN)}.."
 
 
 def _read_table(file: Path, command: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from reasonrag.redaction import API_VERSION
+from reasonrag.redaction import API_VERSION, redact
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -38,13 +38,13 @@ def http_address(url: str) -> SplitResult | None:
 
 
 def shown_url(url: str) -> str:
-    """An address safe for files and terminals, also if it is malformed: without user and password, and of its query
-    only Azure's version."""
+    """An address safe for files and terminals, also if it is malformed: without user and password, of its query only
+    Azure's version, and with keys of the environment hidden in its path."""
     parts = http_address(url)
     if parts is None:  # no scheme, or a password with a slash: all that is before the last @ may belong to it
-        return re.split(r"[?#]", re.sub(r"^([A-Za-z][\w+.-]*://|//)?.*@", r"\1", url, flags=re.DOTALL))[0]
+        return redact(re.split(r"[?#]", re.sub(r"^([A-Za-z][\w+.-]*://|//)?.*@", r"\1", url, flags=re.DOTALL))[0])
     query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name == API_VERSION])
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+    return redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, "")))
 
 
 def open_session(

@@ -151,3 +151,38 @@ def test_a_password_in_an_address_is_never_shown(flag: str, address: str) -> Non
     assert "Traceback" not in found
     assert "host" in found
     assert "s3cr3t" not in found
+
+
+@pytest.mark.parametrize("echoed", ECHOES)
+def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them(echoed: str) -> None:
+    """Each command asks, reads or shows what an endpoint said that puts the key into every reply."""
+    said = ECHOES[echoed](KEY)
+    reply = f"<query>{said}</query> <evidence>{said}</evidence> So the answer is <answer>{said}</answer> 50 {said}"
+    found = ""
+    with serving(lambda _: chat(reply)) as address:
+        model = ["--model", "m", "--base-url", f"{address}/v1", "--yes"]
+        atlas = ["--dataset", "atlas", "--limit", 3]
+        for status, *words in (
+            [0, "generate", *atlas, *model, "--run", "runs/a", "--max-calls-per-question", 12],
+            [0, "generate", *atlas, "--run", "runs/b"],
+            [0, "pairs", "runs/b", "--out", "data/b", "--label", "judge", *model, "--json"],
+            [0, "show", "runs/a", "atlas_train_0_0"],
+            [0, "stats", "runs/a"],
+            [0, "view", "runs/a", "--out", "a.html"],
+            [0, "evaluate", *atlas, *model, "--run", "runs/e", "--judge", "m", "--json"],
+            [0, "compare", "runs/e", "runs/e", "--out", "runs/c"],
+            [0, "ask", "Who wrote it?", "--dataset", "atlas", *model],
+        ):
+            found += left_behind(*words, status=status, OPENAI_API_KEY=KEY)
+    assert found.count("[secret]") > 50
+    assert parts_of(said, found, length=12) == []
+
+
+@pytest.mark.parametrize("flag", ["--model", "--dataset", "--temperature", "--extra-body"])
+def test_a_key_in_a_setting_is_refused_and_not_repeated(flag: str) -> None:
+    """It would be written into config.json."""
+    value = f'{{"x": "{KEY}"}}' if flag == "--extra-body" else KEY
+    asked = ["--dataset", "atlas", "--limit", 1, "--run", "runs/a"]
+    found = left_behind("generate", *asked, flag, value, status=2, OPENAI_API_KEY=KEY)
+    assert flag in found
+    assert parts_of(KEY, found) == []
