@@ -404,7 +404,9 @@ def _shared_names(one: type[Any], other: type[BaseModel]) -> tuple[str, ...]:
 
 
 def first_error(error: ValidationError) -> str:
-    """The first problem of a validation error as `field: message`."""
+    """The first problem of a validation error in a line, with its field."""
     first: Any = error.errors(include_url=False)[0]
     location = ".".join(str(part) for part in first["loc"]) or "record"
-    return f"{location}: {first['msg']}"
+    if first["type"] == "missing":
+        return f"{location} is missing"
+    return f"{location} is not known" if first["type"] == "extra_forbidden" else f"{location}: {first['msg']}"

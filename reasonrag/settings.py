@@ -215,6 +215,8 @@ def resolve(
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         where = origin.get(name, f"--{name.replace('_', '-')}")
+        if first["type"] == "missing":
+            raise InputError(f"{where} is required") from error
         given = f" (got {_excerpt(values[name])})" if name in values else ""
         raise InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}{given}") from error
 

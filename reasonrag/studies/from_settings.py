@@ -80,7 +80,7 @@ def made_with(run: Path) -> RunConfig:
     missing = next((name for name, value in needed.items() if not value), None)
     if missing:
         raise InputError(
-            f"{run / CONFIG} is not a configuration of reasonrag: {missing}: Field required. "
+            f"{run / CONFIG} is not a configuration of reasonrag: {missing} is missing. "
             "Give a run directory of reasonrag generate"
         )
     return made

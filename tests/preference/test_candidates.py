@@ -81,7 +81,7 @@ def with_step(**fields: Any) -> Change:
 MALFORMED: list[tuple[Change, str]] = [
     (lambda _: [], "is not a line of reasonrag.candidates/1: record: "),
     (lambda _: None, "is not a line of reasonrag.candidates/1: record: "),
-    (without("question"), "is not a line of reasonrag.candidates/1: question: Field required"),
+    (without("question"), "is not a line of reasonrag.candidates/1: question is missing"),
     (changed(schema_version="reasonrag.candidates/2"), "schema_version: Input should be 'reasonrag.candidates/1'"),
     (changed(layer=-1), "layer: Input should be greater than or equal to 0"),
     (changed(question=7), "question: Input should be a valid string"),

@@ -160,7 +160,7 @@ def test_a_margin_of_zero_is_a_margin() -> None:
 
 def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
     """A run directory has no default."""
-    with pytest.raises(InputError, match=r"^--run: Field required$"):
+    with pytest.raises(InputError, match=r"^--run is required$"):
         resolve(GenerateSettings, "generate", {}, environment={})
 
 

@@ -159,7 +159,7 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
         ({}, "is not the manifest of an index: it has no `kind` (bm25 or dense)"),
         ([], "is not a JSON object"),
         ({"kind": "sparse"}, "is not the manifest of an index: its `kind` is 'sparse', not bm25 or dense"),
-        ({"kind": "bm25"}, "is not the manifest of an index: corpus: Field required"),
+        ({"kind": "bm25"}, "is not the manifest of an index: corpus is missing"),
     ],
 )
 def test_a_manifest_that_is_none_is_explained_in_a_line(content: object, cause: str, reasonrag: Reasonrag) -> None:
