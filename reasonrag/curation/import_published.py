@@ -118,26 +118,27 @@ def import_published(
     """
     settings = resolve(ImportSettings, "import", flags)
     given = [sources] if isinstance(sources, str | Path) else list(sources)
-    with tempfile.TemporaryDirectory(prefix="reasonrag-import-") as scratch:
-        found = find_sources(given, Path(scratch), say)
-        kind = common_kind(found.files)
-        _check_place(settings.out, kind, found, settings.questions, replace=settings.replace)
-        known = _known_questions(settings.questions, settings.dataset, settings.split)
-        begun = ImportReport(
-            kind=kind,
-            out=str(settings.out),
-            sources=[file.source for file in found.files],
-            passed_over=found.passed_over,
-            dataset=settings.dataset,
-            split=settings.split,
-            teacher=settings.teacher,
-            versions=versions(),
-        )
-        out = settings.out
-        if kind == "pairs":
-            _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
-        with writing(out), _own_place(out), only_writer(out, flag="--out"), staging_folder(out) as staged:
+    out = settings.out
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; give a directory")
+    with writing(out), _own_place(out), only_writer(out, flag="--out"), staging_folder(out) as staged:
+        with tempfile.TemporaryDirectory(dir=staged) as unpacked:
+            found = find_sources(given, Path(unpacked), say)
+            kind = common_kind(found.files)
+            _check_place(out, kind, found, settings.questions, replace=settings.replace)
+            known = _known_questions(settings.questions, settings.dataset, settings.split)
+            begun = ImportReport(
+                kind=kind,
+                out=str(out),
+                sources=[file.source for file in found.files],
+                passed_over=found.passed_over,
+                dataset=settings.dataset,
+                split=settings.split,
+                teacher=settings.teacher,
+                versions=versions(),
+            )
             if kind == "pairs":
+                _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
                 report = _import_pairs(found, out, staged, begun, known)
             else:
                 rules = TreeRules(
@@ -150,12 +151,12 @@ def import_published(
                     support=_StringMatchSupport(),
                 )
                 report = _import_trees(found, staged, begun, rules)
-            write_json(staged / IMPORT_REPORT, report.model_dump())
-            pages = pages_of(out)
-            put_in_place(staged, out, obsolete=pages, last=(*LAST, IMPORT_REPORT))
-        for removed in pages.values():
-            say(removed)
-        return report
+        write_json(staged / IMPORT_REPORT, report.model_dump())
+        pages = pages_of(out)
+        put_in_place(staged, out, obsolete=pages, last=(*LAST, IMPORT_REPORT))
+    for removed in pages.values():
+        say(removed)
+    return report
 
 
 # -- known questions -------------------------------------------------------------------------------------------
@@ -182,8 +183,6 @@ def _known_questions(files: Sequence[Path], dataset: str | None, split: str | No
 def _check_place(out: Path, kind: ImportKind, found: ImportFiles, questions: Sequence[Path], *, replace: bool) -> None:
     """Raises InputError if `out` holds something else. An earlier import of the same files, by name or content, is
     replaced, one of other files of the same kind with --replace; a file that is being read never."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; give a directory")
     read = [(file.source.name, file.path) for file in found.files] + [(str(path), path) for path in questions]
     for name, path in read:
         if path.resolve().parent == out.resolve():
@@ -219,10 +218,9 @@ def _sources_in(report: Path, kind: ImportKind) -> dict[str, str] | None:
 
 @contextmanager
 def _own_place(out: Path) -> Iterator[None]:
-    """The directory; where it was made for nothing it is removed again."""
+    """Where the directory is made for nothing it is removed again."""
     created = not out.exists()
     try:
-        out.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         if created:
