@@ -12,7 +12,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -24,12 +24,14 @@ NAME = "offline"
 STUDENT = "offline-student"
 """Its name as a value model beside itself: a different policy, because of its sampling."""
 
-_USER_TURN = re.compile(
-    r"Question: (?P<question>.*?)(?:\nPrevious Thoughts: (?P<thoughts>.*?))?"
-    r"(?:\. Reference: <reference>(?P<reference>.*)</reference>)?",
-    re.DOTALL,
-)
-_TAGGED = {tag: re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("query", "evidence", "answer")}
+MOST_READ = 50_000
+"""Characters of a question, of thoughts, of evidence and of reasoning that are considered: more than any honest prompt
+has. Of more, comparing names with each other would take minutes."""
+MOST_COMPARED = 200
+"""Gold answers and candidates that are considered."""
+_QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
+_REFERENCE, _END = ". Reference: <reference>", "</reference>"
+_TAGS = ("query", "evidence", "answer")
 _GIVEN = re.compile(
     r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Passage [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE
 )
@@ -57,7 +59,9 @@ _NOUN = re.compile(
     r"\b(?:is|was|are|were) (?:an?|the) ([a-z][\w -]{2,40}?)(?=[.,;(]| (?:who|that|which|from|in|by|of|with)\b)"
 )
 _VERDICT_QUESTION = re.compile(r"(?:is|are|was|were|do|does|did|has|have|had|can|could)\b", re.IGNORECASE)
-_EITHER_OR = re.compile(r"(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or ([^,?]+)\?")
+_BESIDE_A_CHOICE = re.compile(r"[^,:?]+")
+_AFTER_A_CHOICE = re.compile(r"[,?]")
+_BEFORE_A_CHOICE = re.compile(r"between|\bor both\b")
 _SUPERLATIVE_LOW = re.compile(r"\b(?:first|earlier|earliest|older|oldest)\b", re.IGNORECASE)
 _STOP_WORDS = frozenset(
     "a an the of in on at to for from by with and or as is are was were be been being do does did has have had it "
@@ -78,7 +82,7 @@ class ParsedPrompt:
 
     def said(self, tag: str) -> list[str]:
         """Contents of this tag in the thoughts, in order."""
-        return [found.strip() for found in _TAGGED[tag].findall(self.thoughts)]
+        return [found.strip()[:MOST_READ] for found in _tagged(tag, self.thoughts)]
 
     @property
     def evidence(self) -> list[str]:
@@ -153,18 +157,31 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     if not system and "<search>" in user:
         return _parse_loop_prompt(messages)
     if turn == "conclude" and (asked := _RAG_TURN.match(user)):
-        return ParsedPrompt("answer", asked["question"], thoughts="", passages=tuple(_PASSAGE_LINE.findall(user)))
-    match = _USER_TURN.fullmatch(user)
-    if match is None:
-        return ParsedPrompt(turn, question=user, thoughts="", passages=())
-    passages = (match["reference"] or "").split("Wikipedia Title: ")[1:]
-    titled = (passage.partition("\n") for passage in passages)
+        passages = tuple(_PASSAGE_LINE.findall(user))
+        return ParsedPrompt("answer", asked["question"][:MOST_READ], thoughts="", passages=passages)
+    if not user.startswith(_QUESTION):
+        shown = user if turn in ("judge", "rank", "pick") else user[:MOST_READ]
+        return ParsedPrompt(turn, question=shown, thoughts="", passages=())
+    question, thoughts, reference = _parts(user)
+    titled = (passage.partition("\n") for passage in reference.split("Wikipedia Title: ")[1:])
     return ParsedPrompt(
         turn=turn,
-        question=match["question"].strip(),
-        thoughts=match["thoughts"] or "",
+        question=question.strip()[:MOST_READ],
+        thoughts=thoughts[:MOST_READ],
         passages=tuple((title.strip(), text.strip()) for title, _, text in titled),
     )
+
+
+def _parts(user: str) -> tuple[str, str, str]:
+    """Question, thoughts and reference of a user turn; empty where there is none."""
+    end, thoughts, reference = len(user), "", ""
+    asked = user.find(_THOUGHTS)
+    cited = user.find(_REFERENCE)
+    if cited >= 0 and user.endswith(_END) and cited + len(_REFERENCE) + len(_END) <= end:
+        reference, end = user[cited + len(_REFERENCE) : -len(_END)], cited
+    if 0 <= asked < end:
+        thoughts, end = user[asked + len(_THOUGHTS) : end], asked
+    return user[len(_QUESTION) : end], thoughts, reference
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
@@ -173,7 +190,8 @@ def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     for theirs, ours in (("search", "query"), ("think", "evidence")):
         thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
     question = messages[0].content.rpartition(" Question: ")[2].strip()
-    return ParsedPrompt("loop", question, thoughts, tuple(_DOC_LINE.findall(messages[-1].content)))
+    passages = tuple(_DOC_LINE.findall(messages[-1].content))
+    return ParsedPrompt("loop", question[:MOST_READ], thoughts[:MOST_READ], passages)
 
 
 # -- the turns -------------------------------------------------------------------------------------------------
@@ -198,12 +216,12 @@ def _read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
     wanted, context = _stems(query), _stems(prompt.question)
     options = [_Proposal("None", 0.8)]
     for rank, (title, text) in enumerate(prompt.passages):
-        on_title = 2.5 * _share(_stems(title), wanted)
+        on_title, named = 2.5 * _share(_stems(title), wanted), title.casefold()
         for position, sentence in enumerate(sentences(text)):
             stems = _stems(sentence)
             overlap = 3.5 * _share(wanted, stems) + 1.5 * _share(context, stems)
             logit = overlap + on_title - 0.3 * rank - 0.1 * position
-            shown = sentence if title.casefold() in sentence.casefold() else f"{title}: {sentence}"
+            shown = sentence if named in sentence.casefold() else f"{title}: {sentence}"
             options.append(_Proposal(shown, logit))
     first = _draw(options, temperature, dice)
     if first.text == "None":
@@ -248,7 +266,7 @@ def _ranking(prompt: ParsedPrompt, dice: random.Random) -> str:
 
 def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
     """The best and the worst candidate by noisy quality, or none if they are close."""
-    qualities = _qualities(prompt, dice)
+    qualities = _qualities(prompt, dice) or {"1": 0.0}
     better, worse = (choose(qualities, key=lambda number: qualities[number]) for choose in (max, min))
     picked = f"{better} {worse}" if qualities[better] - qualities[worse] > 0.1 else "none"
     return f"Judged by where they lead. So the pick is <pick>{picked}</pick>"
@@ -257,11 +275,12 @@ def _pick(prompt: ParsedPrompt, dice: random.Random) -> str:
 def _qualities(prompt: ParsedPrompt, dice: random.Random) -> dict[str, float]:
     """Noisy quality of every candidate by its number."""
     given = _given(prompt)
+    names = [name for name in given if name.startswith("Candidate ")][:MOST_COMPARED]
+    reasoning = given.get("Reasoning", "")[:MOST_READ]
     return {
-        name.removeprefix("Candidate "): _quality(prompt, given, f"{given.get('Reasoning', '')} {said}")
+        name.removeprefix("Candidate "): _quality(prompt, given, f"{reasoning} {given[name][:MOST_READ]}")
         + dice.gauss(0, 0.08)
-        for name, said in given.items()
-        if name.startswith("Candidate ")
+        for name in names
     }
 
 
@@ -274,10 +293,10 @@ def _quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str) -> flo
     """Quality in [0, 1]: how well the last answer, else the evidence, covers the correct answer; if none was shown, how
     much of the question was searched and found."""
     if "Correct answer" not in given:
-        said = " ".join(text for tag in _TAGGED.values() for text in tag.findall(reasoning))
+        said = " ".join(text for tag in _TAGS for text in _tagged(tag, reasoning))
         return _share(_stems(prompt.question.partition("\n")[0]), _stems(said))
-    golden = given["Correct answer"].split(" or ")
-    answers = _TAGGED["answer"].findall(reasoning)
+    golden = given["Correct answer"][:MOST_READ].split(" or ")[:MOST_COMPARED]
+    answers = _tagged("answer", reasoning)
     if answers:
         return f1_score(answers[-1], golden)
     return 0.3 + 0.4 * any(gold.casefold() in reasoning.casefold() for gold in golden)
@@ -289,11 +308,13 @@ def _answer_quality(prompt: ParsedPrompt, given: dict[str, str], reasoning: str)
     answer = given["Answer"]
     rubric = [_stems(text) for name, text in given.items() if name.startswith("Criterion ")]
     if rubric:
-        return sum(_share(asked, _stems(f"{reasoning} {answer}")) for asked in rubric) / len(rubric)
+        met = _stems(f"{reasoning} {answer}")
+        return sum(_share(asked, met) for asked in rubric) / len(rubric)
     if "Correct answer" in given:
-        return f1_score(answer, given["Correct answer"].split(" or "))
+        return f1_score(answer[:MOST_READ], given["Correct answer"][:MOST_READ].split(" or ")[:MOST_COMPARED])
     read = " ".join(text for name, text in given.items() if name.startswith("Passage "))
-    holding = [each for each in sentences(read) if answer.casefold() in each.casefold()]
+    wanted = answer.casefold()
+    holding = [each for each in sentences(read) if wanted in each.casefold()]
     asked = _stems(prompt.question.partition("\n")[0])
     return max((0.3 + 0.7 * _share(asked, _stems(each)) for each in holding), default=0.0)
 
@@ -307,7 +328,7 @@ def _answer(option: _Proposal) -> str:
 
 def _queries(prompt: ParsedPrompt) -> list[_Proposal]:
     """Possible next queries: the question, its names, and names from the evidence."""
-    asked = [query.casefold() for query in prompt.said("query")]
+    asked = dict.fromkeys(query.casefold() for query in prompt.said("query"))
     names = _names(prompt.question)
     rest = " ".join(
         word for word in _WORD.findall(prompt.question) if word.casefold() not in _STOP_WORDS and not word[0].isupper()
@@ -331,9 +352,8 @@ def _answers(prompt: ParsedPrompt) -> list[_Proposal]:
     question = prompt.question
     if _VERDICT_QUESTION.match(question):
         return _verdicts(prompt)
-    compared = _EITHER_OR.search(question)
-    if compared:
-        return _compared(prompt, [_trim(compared[1]), _trim(compared[2])])
+    if compared := _either_or(question):
+        return _compared(prompt, [_trim(each) for each in compared])
     asked = _stems(question)
     options: list[_Proposal] = []
     for age, evidence in enumerate(reversed(prompt.evidence)):
@@ -379,6 +399,47 @@ def _year_beside(name: str, evidence: Sequence[str]) -> int | None:
     return None
 
 
+def _either_or(question: str) -> tuple[str, str] | None:
+    r"""The two things of `.. A or B?`: what the first match of `(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or
+    ([^,?]+)\?` has, which would take cubic time."""
+    closed = _ends_of_second_things(question)
+    for part in _BESIDE_A_CHOICE.finditer(question):
+        start, end = part.span()
+        ends = [each for each in _places(" or ", question, start, end) if each in closed]
+        after_comma = end + 1 if question.startswith(", or ", end) and end + 1 in closed else None
+        last = end if after_comma else max(ends, default=-1)
+        prefix = _BEFORE_A_CHOICE.match(question, start, end) if start == 0 or question[start - 1] == "?" else None
+        for begin in [prefix.end(), start] if prefix else [start]:
+            text = question[begin:end]
+            first = min(begin + len(text) - len(text.lstrip()), last - 1)
+            if first >= begin:
+                found = next((each for each in ends if each > first), None)
+                thing, place = (question[first:end], end + 1) if found is None else (question[first:found], found)
+                return thing, question[place + 4 : closed[place]]
+    return None
+
+
+def _ends_of_second_things(question: str) -> dict[int, int]:
+    """By the place of an ` or `, that of the question mark that follows, if there is no comma before it."""
+    found, close = {}, None
+    for place in _places(" or ", question, 0, len(question)):
+        if close is None or close.start() < place + 4:
+            close = _AFTER_A_CHOICE.search(question, place + 4)
+        if close is None:
+            break
+        if close[0] == "?" and close.start() > place + 4:
+            found[place] = close.start()
+    return found
+
+
+def _places(word: str, text: str, start: int, end: int) -> Iterator[int]:
+    """Where a word is in a text, also where it overlaps with itself."""
+    place = text.find(word, start, end)
+    while place >= 0:
+        yield place
+        place = text.find(word, place + 1, end)
+
+
 def _spans(sentence: str, question: str) -> list[tuple[str, float]]:
     """Candidate answers in a sentence, with how well their kind fits the question."""
     lowered = question.casefold()
@@ -417,6 +478,16 @@ def _names(text: str) -> list[str]:
 def _without_opening_word(name: str) -> str:
     first, _, rest = name.partition(" ")
     return rest if rest and first.casefold() in _STOP_WORDS - {"the"} else name
+
+
+def _tagged(tag: str, text: str) -> list[str]:
+    """What is between each tag and the next closing one."""
+    found, (opening, closing) = [], (f"<{tag}>", f"</{tag}>")
+    start = text.find(opening)
+    while start >= 0 and (end := text.find(closing, start)) >= 0:
+        found.append(text[start + len(opening) : end])
+        start = text.find(opening, end + len(closing))
+    return found
 
 
 def _trim(text: str) -> str:

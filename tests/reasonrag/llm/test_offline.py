@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preference import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.agent.prompting import load_prompts, render_judgement, render_prompt
 from reasonrag.data.corpus import Passage
+from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Sampling, estimate_tokens
 from reasonrag.llm.offline import OfflineTeacher, reply
 
@@ -246,3 +247,58 @@ def test_a_reply_does_not_depend_on_the_process_that_gives_it(hash_seed: int) ->
         hashed = os.environ | {"PYTHONHASHSEED": str(each)}
         told.append(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=hashed).stdout)
     assert told[0] == told[1]
+
+
+# -- prompts of any size -----------------------------------------------------------------------------------------
+
+EITHER_OR = re.compile(r"(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or ([^,?]+)\?")
+USER_TURN = re.compile(
+    r"Question: (.*?)(?:\nPrevious Thoughts: (.*?))?(?:\. Reference: <reference>(.*)</reference>)?", re.DOTALL
+)
+QUERY = re.compile("<query>(.*?)</query>", re.DOTALL)
+"""What the teacher read prompts with, in cubic and quadratic time."""
+
+
+@given(
+    st.lists(st.sampled_from([" or ", "or", " ", ",", ":", "?", "between", "or both", "A", "b", "\n"]), max_size=10),
+    st.lists(
+        st.sampled_from(["\nPrevious Thoughts: ", ". Reference: <reference>", "</reference>", "a", "\n", "."]),
+        max_size=9,
+    ),
+    st.lists(st.sampled_from(["<query>", "</query>", "a", "<", "query>"]), max_size=9),
+)
+@settings(max_examples=400)
+def test_prompts_are_read_as_by_expressions(question: list[str], turn: list[str], thoughts: list[str]) -> None:
+    """The same things to choose from, the same parts of a turn, and the same tags, in linear time."""
+    found = EITHER_OR.search("".join(question))
+    assert offline._either_or("".join(question)) == (found and found.groups())
+    user = "Question: " + "".join(turn)
+    parts = USER_TURN.fullmatch(user)
+    assert parts
+    assert offline._parts(user) == tuple(each or "" for each in parts.groups())
+    assert offline._tagged("query", "".join(thoughts)) == QUERY.findall("".join(thoughts))
+
+
+LONG = [
+    " ",
+    "A or ",
+    "<query>",
+    "\nPrevious Thoughts: ",
+    ". Reference: <reference>",
+    "Ab is the Cd. ",
+    "\nCandidate 1: x",
+]
+
+
+@pytest.mark.parametrize("turn", ["<query>", "<evidence>", "<score>", "<ranking>", "conclude"])
+@pytest.mark.parametrize("piece", LONG)
+def test_a_prompt_of_a_megabyte_is_answered(turn: str, piece: str) -> None:
+    """As question, thoughts, passages and what a judge is shown; each took minutes or hours."""
+    long = piece * (500_000 // len(piece))
+    for user in (
+        f"Question: {long}?{long}",
+        f"Question: Is A or B?\nPrevious Thoughts: <evidence>{long}</evidence>. Reference: <reference>{long}</reference>",
+        f"Who?\nCorrect answer: {long}\nAnswer: {long}",
+    ):
+        messages = [Message(role="system", content=turn), Message(role="user", content=user)]
+        assert offline.reply(messages, temperature=1.0, seed=1, choice=0)
