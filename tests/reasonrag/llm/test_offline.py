@@ -297,7 +297,7 @@ def test_a_prompt_of_a_megabyte_is_answered(turn: str, piece: str) -> None:
     long = piece * (500_000 // len(piece))
     for user in (
         f"Question: {long}?{long}",
-        f"Question: Is A or B?\nPrevious Thoughts: <evidence>{long}</evidence>. Reference: <reference>{long}</reference>",
+        f"Question: A or B?\nPrevious Thoughts: <evidence>{long}</evidence>. Reference: <reference>{long}</reference>",
         f"Who?\nCorrect answer: {long}\nAnswer: {long}",
     ):
         messages = [Message(role="system", content=turn), Message(role="user", content=user)]
