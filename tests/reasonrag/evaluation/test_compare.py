@@ -20,9 +20,11 @@ import reasonrag as package
 from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
-from reasonrag.evaluation.compare import compare, default_out
+from reasonrag.evaluation.compare import _shortened, compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.from_settings import conditions_of_method
+from reasonrag.evaluation.pages.comparison_page import _label
+from reasonrag.evaluation.pages.report_page import _short
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.settings import CompareSettings
@@ -508,3 +510,15 @@ def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonr
     refused = reasonrag("evaluate", *words, "--iterations", "2")
     assert refused.status == 2
     assert "iterations was 3, is 2" in refused.err
+
+
+@pytest.mark.parametrize("cut", [_shortened, _short, _label])
+def test_a_key_across_the_end_of_an_example_is_not_shown_in_part(
+    cut: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply of an earlier run may hold what is a secret by now; it is hidden before the reply is cut."""
+    key = "planted-0123456789-abcdefghijklmnopqrstuvw"
+    monkeypatch.setenv("SOME_API_KEY", key)
+    for before in range(0, 320, 3):
+        shown = cut("." * before + key + "." * 400)
+        assert not any(key[start : start + 8] in shown for start in range(len(key) - 7))

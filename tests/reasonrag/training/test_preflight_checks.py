@@ -102,7 +102,7 @@ WORDS: dict[str, tuple[list[str], str]] = {
     "pairs for a stage that takes none": (["--set", "stage=sft", "--set", "dataset=rag_proguide"], "holds pairs"),
     "no value": (["--set", "learning_rate"], "it takes key=value"),
     "a secret": (["--set", "hf_hub_token=hf_x"], "hf_hub_token holds a key, which would be written to files"),
-    "something like a secret": (["--set", "run_name=hf_" + 30 * "x"], "run_name holds a key"),
+    "something like a secret": (["--set", "run_name=hf_" + 30 * "x"], "what looks like a key"),
     "a key twice": (["--set", "seed=1", "--set", "seed=2"], "--set seed is given twice"),
     "a value that is no YAML": (["--set", "seed=[1"], "the value is not valid YAML"),
     "machines without the first": (["--nodes", "2", "--node-rank", "0"], "--nodes needs --master"),
