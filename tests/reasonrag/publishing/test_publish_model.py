@@ -212,6 +212,16 @@ def test_a_card_that_somebody_wrote_stays(adapter: Path) -> None:
     assert card.endswith("# Our student\n\nIt answers.")
 
 
+def test_a_card_whose_metadata_is_a_bomb_is_refused(adapter: Path, reasonrag: Reasonrag) -> None:
+    """huggingface_hub would expand 400 million values."""
+    levels = [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
+    front = "\n".join(["a0: &a0 x", *levels])
+    (adapter / "README.md").write_text(f"---\n{front}\n---\nMy own words.")
+    done = reasonrag("publish", "--model", adapter, "--repo", REPO, "--dry-run")
+    assert done.status == 2
+    assert "cannot be read: line 6: more than 10,000 values, aliases expanded" in done.err
+
+
 def test_a_checkpoint_goes_up_with_what_its_training_says(adapter: Path) -> None:
     """So that whoever loads it is told how it must be asked."""
     checkpoint = adapter.rename(adapter.with_name("checkpoint-20"))
