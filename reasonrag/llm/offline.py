@@ -27,6 +27,8 @@ STUDENT = "offline-student"
 MOST_READ = 50_000
 """Characters of a question, of thoughts, of evidence and of reasoning that are considered: more than any honest prompt
 has. Of more, comparing names with each other would take minutes."""
+MOST_TITLE = 1000
+"""Characters of a passage's title, which is put before each of its sentences."""
 MOST_COMPARED = 200
 """Gold answers and candidates that are considered."""
 _QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
@@ -215,7 +217,8 @@ def _read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
     query = (prompt.said("query") or [prompt.question])[-1]
     wanted, context = _stems(query), _stems(prompt.question)
     options = [_Proposal("None", 0.8)]
-    for rank, (title, text) in enumerate(prompt.passages):
+    for rank, (whole_title, text) in enumerate(prompt.passages):
+        title = whole_title[:MOST_TITLE]
         on_title, named = 2.5 * _share(_stems(title), wanted), title.casefold()
         for position, sentence in enumerate(sentences(text)):
             stems = _stems(sentence)

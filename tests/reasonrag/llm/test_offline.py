@@ -298,6 +298,7 @@ def test_a_prompt_of_a_megabyte_is_answered(turn: str, piece: str) -> None:
     for user in (
         f"Question: {long}?{long}",
         f"Question: A or B?\nPrevious Thoughts: <evidence>{long}</evidence>. Reference: <reference>{long}</reference>",
+        f"Question: Who?\nPassage 1: {long}: {long}",
         f"Who?\nCorrect answer: {long}\nAnswer: {long}",
     ):
         messages = [Message(role="system", content=turn), Message(role="user", content=user)]
