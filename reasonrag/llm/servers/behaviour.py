@@ -58,7 +58,9 @@ class EndpointBehaviour(Settings):
     rpm: int | None = setting("Requests per minute; further ones get status 429", Panel.LIMITS, ge=1)
     tpm: int | None = setting("Tokens per minute; further ones get status 429", Panel.LIMITS, ge=1)
     retry_after: bool = setting("Send Retry-After with status 429", Panel.LIMITS, default=True)
-    faults: Mapping[str, float] = Field(default={})
+    faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = Field(
+        default={}
+    )  # the check below says why not
     fault_seed: int = setting("Seed that decides which requests are hit", Panel.FAULTS, default=0)
     hang: float = setting("Seconds that a request with fault hang waits", Panel.FAULTS, default=600.0, ge=0)
     slow: float = setting("Seconds to the first byte with fault slow-first-byte", Panel.FAULTS, default=2.0, ge=0)
