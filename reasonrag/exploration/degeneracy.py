@@ -210,7 +210,8 @@ SIGNS = (
 @dataclass(frozen=True, slots=True)
 class ObservedSigns:
     """Signs of one record. `states`: states with at least two draws; `states_alike`: those where all draws are
-    equivalent; `pairless`: whether it shows a sign that may end a run, and can give no pair."""
+    equivalent; `pairless`: whether it shows a sign that may end a run, and can give no pair; False where
+    that was not looked at."""
 
     signs: frozenset[str]
     states: int
@@ -218,15 +219,19 @@ class ObservedSigns:
     pairless: bool = False
 
 
-def observed_signs(rollout: RolloutRecord) -> ObservedSigns:
+def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> ObservedSigns:
+    """for_stop: whether `pairless` is wanted, which takes as long as the rest."""
     cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
     alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
-    return ObservedSigns(signs, len(alike), sum(alike), bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout))
+    pairless = for_stop and bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout)
+    return ObservedSigns(signs, len(alike), sum(alike), pairless)
 
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:
     """Whether two different steps of one state have rewards that differ, and not only by the length of their paths."""
+    if len({node.reward for node in _steps(rollout)}) < SEVERAL:  # all wrong, mostly: no need to compare
+        return False
     return any(each.dropped is None and "efficiency_only" not in each.tags for each in candidates(rollout, NO_FILTERS))
 
 

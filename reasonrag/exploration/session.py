@@ -80,7 +80,9 @@ class ExplorationSession:
             return
         for position, question_id in done:
             undecided = self._decision.reach < self._total  # else there is no need to read them
-            self._decision.add(position, observed_signs(self.run.tree(question_id)) if undecided else None)
+            self._decision.add(
+                position, observed_signs(self.run.tree(question_id), for_stop=True) if undecided else None
+            )
         with suppress(DegenerateRun):
             self._check_degeneracy()
 
@@ -120,7 +122,7 @@ class ExplorationSession:
             message = f"{type(error).__name__}: {error}"
             rollout = self._failed(explorer, "internal", message, details=traceback.format_exc())
         self._waiting[position] = rollout
-        self._decision.add(position, None if rollout.error else observed_signs(rollout))
+        self._decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=True))
         self._write_decided()
         self._count(rollout)
         self._check_degeneracy()
