@@ -189,6 +189,7 @@ def resolve(
     fields = model.model_fields
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
+    known = [each for each in secrets() if not each.isalpha()]  # OPENAI_API_KEY=ollama is no reason to refuse a name
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:
@@ -197,7 +198,7 @@ def resolve(
         if name.endswith(("base_url", "retriever")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
-        elif keys_in("\n".join(texts_in(value)), secrets()):
+        elif name != "api_key" and keys_in("\n".join(texts_in(value)), known):
             raise InputError(f"{where}: this contains what looks like a key, which would be written to files")
 
     for name, value in _read_table(file, command).items():

@@ -37,9 +37,9 @@ from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import refuse_links_out, staging_directory
 from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
+from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.model_card import CARD
 from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
-from reasonrag.yaml_text import read_yaml
 
 _WEIGHTS = re.compile(
     r"(?:model|adapter_model|value_head)(?:-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"

@@ -19,10 +19,10 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
+from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.metrics import CURVES, Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance
-from reasonrag.yaml_text import read_yaml
 
 CARD: Final = "README.md"
 UNKNOWN: Final = "unknown"

@@ -186,3 +186,13 @@ def test_a_key_in_a_setting_is_refused_and_not_repeated(flag: str) -> None:
     found = left_behind("generate", *asked, flag, value, status=2, OPENAI_API_KEY=KEY)
     assert flag in found
     assert parts_of(KEY, found) == []
+
+
+def test_a_word_that_is_used_as_a_key_keeps_no_name_out() -> None:
+    """Servers that need no key are given any word; a simulated endpoint is given the key that clients send."""
+    asked = ["--dataset", "atlas", "--limit", 1, "--model", "offline", "--run", "runs/offline"]
+    assert finished("generate", *asked, environment=os.environ | {"OPENAI_API_KEY": "offline"}).returncode == 0
+    with serving(lambda _: chat("yes")) as address:
+        taken = ["--port", address.rpartition(":")[2], "--api-key", KEY]
+        refused = finished("simulate-endpoint", *taken, environment=os.environ | {"OPENAI_API_KEY": KEY})
+    assert "cannot listen" in refused.stderr

@@ -19,7 +19,7 @@ import yaml
 
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
-from reasonrag.yaml_text import BoundedLoader, read_yaml
+from reasonrag.training.llamafactory.yaml_text import BoundedLoader, read_yaml
 
 _SHOWN = 200
 """Characters of an argument in a message about it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reasonrag.files import SMALL_FILE
-from reasonrag.yaml_text import MOST_CHARACTERS, MOST_VALUES, read_yaml
+from reasonrag.training.llamafactory.yaml_text import MOST_CHARACTERS, MOST_VALUES, read_yaml
 from tests.helpers.command_line import Reasonrag
 
 BOMB = "a0: &a0 x\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
