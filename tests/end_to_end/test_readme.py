@@ -199,6 +199,13 @@ NAMED = re.compile(r"\b((?:reasonrag|preference|mcts)(?:\.[a-z_]+)+)(?![\w/])")
 NO_MODULES = {"reasonrag.toml", "reasonrag.json"}
 
 
+def test_every_test_that_the_promises_name_exists() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "promises.md").read_text("utf-8"))
+    assert len(named) > 50
+    tests = {path: (ROOT / "tests" / path).read_text("utf-8") for path, _ in named}
+    assert [each for each in named if f"def {each[1]}(" not in tests[each[0]]] == []
+
+
 @pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
 def test_every_module_and_call_that_the_pages_name_exists(page: Path) -> None:
     """A module that moved has moved here too."""
