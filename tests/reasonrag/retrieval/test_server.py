@@ -127,7 +127,7 @@ class Client:
 
 @asynccontextmanager
 async def client_of(base_url: str) -> AsyncIterator[Client]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
         yield Client(base_url, session)
 
 
@@ -144,7 +144,7 @@ async def served(retriever: Retriever, *, token: str | None = None, **limits: fl
 
 async def until(true: Any) -> None:
     """Wait for what another process is about to do."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await true():  # noqa: ASYNC110 - another process does it
             await asyncio.sleep(0.01)
 
