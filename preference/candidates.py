@@ -16,7 +16,17 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.answer_scores import normalize_answer
-from preference.records import ActionType, AgentAction, Message, QuestionError, Record, SparseRecord, Usage, first_error
+from preference.records import (
+    ActionType,
+    AgentAction,
+    Items,
+    Message,
+    QuestionError,
+    Record,
+    SparseRecord,
+    Usage,
+    first_error,
+)
 
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
@@ -114,7 +124,7 @@ class PairRecord(Record):
     same: bool = False
     """Both have equal content or share one estimate."""
     same_type: bool
-    tags: list[Tag] = Field(default_factory=list)
+    tags: Items[Tag] = Field(default_factory=list)
     gold: GoldVerdict = "unknown"
 
     def swapped(self) -> PairRecord:
@@ -141,18 +151,18 @@ class StateRecord(Record):
     """Equal for equal prompts, across runs."""
     question_id: str
     question: str
-    golden_answers: list[str]
+    golden_answers: Items[str]
     origin: Origin
     layer: int = Field(ge=0)
     action: AgentAction | None = None
-    prompt: list[Message]
+    prompt: Items[Message]
     """One system and one user turn."""
     tokens: int | None = None
     """Tokens of the prompt in the chat template, as a trainer counts them."""
     token_counter: str | None = None
     """What counted the tokens here and in the steps; null if they were not counted."""
-    steps: list[StepRecord]
-    pairs: list[PairRecord]
+    steps: Items[StepRecord]
+    pairs: Items[PairRecord]
 
 
 class PathStep(Record):
@@ -160,7 +170,7 @@ class PathStep(Record):
 
     layer: int
     action_type: ActionType
-    prompt: list[Message]
+    prompt: Items[Message]
     response: str
     content: str
 
@@ -171,12 +181,12 @@ class QuestionRecord(Record):
     schema_version: Literal["reasonrag.questions/1"] = QUESTIONS_SCHEMA
     question_id: str
     question: str
-    golden_answers: list[str]
+    golden_answers: Items[str]
     origin: Origin
     error: QuestionError | None = None
     ends: Ends = "unknown"
     usage: Usage | None = None
-    path: list[PathStep] | None = None
+    path: Items[PathStep] | None = None
     """Null if no continuation reaches a right answer by steps that all parsed."""
 
 

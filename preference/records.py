@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import orjson
 from pydantic import (
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SCHEMA_VERSION: Final = "reasonrag.rollouts/1"
+
+_Item = TypeVar("_Item")
+Items: TypeAlias = Annotated[list[_Item], Field(fail_fast=True)]
+"""A list whose first wrong item ends the check: the errors of millions take gigabytes."""
 
 ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
@@ -180,11 +184,11 @@ class RolloutNode(SparseRecord):
 
     id: int
     parent_id: int | None
-    children_ids: list[int]
+    children_ids: Items[int]
     layer: int | None
     """Layer of the state the step was taken in; root state 0, null at the root node."""
     action: AgentAction | None = None
-    prompt: list[Message] | None = None
+    prompt: Items[Message] | None = None
     """The state's own prompt, byte-identical to the one training and evaluation use."""
     response: str | None = None
     reasoning: str = ""
@@ -192,7 +196,7 @@ class RolloutNode(SparseRecord):
     action_type: ActionType | None = None
     content: str | None = None
     """Text inside the tag."""
-    passages: list[PassageRef] | None = None
+    passages: Items[PassageRef] | None = None
     """Passages shown in a read turn, best first; null for other turns."""
     terminal: bool = False
     parse_error: ParseFailure | None = None
@@ -210,7 +214,7 @@ class RolloutNode(SparseRecord):
     that was never searched."""
     sampled_by: str | None = None
     """The model that gave the reply, if that is the run's value model and not its teacher."""
-    sampled_with: list[Message] | None = None
+    sampled_with: Items[Message] | None = None
     """The messages really sent, if the step is not a plain sample of `prompt`: the repair turn, siblings shown, or the
     prompt itself at another temperature."""
     sampled_temperature: float | None = None
@@ -235,7 +239,7 @@ class RolloutNode(SparseRecord):
     any."""
     expected_outcome: float | None = None
     """Mean outcome below the step, undiscounted, every draw of a state weighing the same."""
-    rollouts: list[FinalScore] = []
+    rollouts: Items[FinalScore] = []
 
 
 class FailedContinuation(Record):
@@ -296,11 +300,11 @@ class RolloutRecord(SparseRecord):
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
     question: str
-    golden_answers: list[str]
+    golden_answers: Items[str]
     """Empty if the question has none; then a judge or a function decides the outcome."""
-    rubric: list[str] | None = None
+    rubric: Items[str] | None = None
     """The criteria answers were judged by; null unless the outcome is `rubric`."""
-    gold_passages: list[str] | None = None
+    gold_passages: Items[str] | None = None
     """Passages the answer rests on, by id or else by title; null if the question file names none."""
     dataset: str
     split: str
@@ -314,9 +318,9 @@ class RolloutRecord(SparseRecord):
     usage: Usage
     value_usage: Usage | None = None
     """The value model's part of `usage`; null in a run without one."""
-    nodes: list[RolloutNode]
-    failed_continuations: list[FailedContinuation] = []
-    unreadable_judgements: list[UnreadableJudgement] = []
+    nodes: Items[RolloutNode]
+    failed_continuations: Items[FailedContinuation] = []
+    unreadable_judgements: Items[UnreadableJudgement] = []
     error: QuestionError | None = None
 
     @cached_property

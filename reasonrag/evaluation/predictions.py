@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.export.files import atomic_replacement
-from preference.records import PassageRef, QuestionError, SparseRecord, first_error
+from preference.records import Items, PassageRef, QuestionError, SparseRecord, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -35,7 +35,7 @@ class PredictedStep(SparseRecord):
     """What the model reasoned before the response, where that is not part of the method's format."""
     content: str | None = None
     """The text inside the tag; null if the reply could not be parsed, see `parse_error`."""
-    passages: list[PassageRef] = Field(default_factory=list)
+    passages: Items[PassageRef] = Field(default_factory=list)
     """The passages shown in this turn, best first."""
     parse_error: str | None = None
     """Cause."""
@@ -54,7 +54,7 @@ class Prediction(SparseRecord):
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
     question_id: str
     question: str
-    golden_answers: list[str]
+    golden_answers: Items[str]
     type: str | None = None
     """Question type, as named by its data set."""
     hops: int | None = None
@@ -78,7 +78,7 @@ class Prediction(SparseRecord):
     """Completion tokens that are reasoning."""
     malformed: bool = False
     """Whether a reply could not be parsed, even after its repair turn."""
-    steps: list[PredictedStep] = Field(default_factory=list)
+    steps: Items[PredictedStep] = Field(default_factory=list)
     error: QuestionError | None = None
     """Why the question failed; the same command retries it."""
 

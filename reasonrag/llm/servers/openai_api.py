@@ -17,7 +17,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from preference import Message
-from preference.records import first_error
+from preference.records import Items, first_error
 from reasonrag.llm.chat import FinishReason
 
 MOST_CHOICES = 128
@@ -31,13 +31,13 @@ class ChatCompletionRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     model: str | None = None
-    messages: list[Message] = Field(min_length=1)
+    messages: Items[Message] = Field(min_length=1)
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     n: int = Field(default=1, ge=1, le=MOST_CHOICES)
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = Field(default=(), fail_fast=True)
     seed: int | None = None
     stream: bool = False
 

@@ -14,9 +14,11 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour, parse_faults
+from reasonrag.llm.servers.openai_api import ChatCompletionRequest
 from reasonrag.llm.servers.simulator import Traffic, request_identity, serving
 from tests.helpers.processes import simulated_endpoint
 
@@ -168,6 +170,16 @@ async def test_what_is_no_chat_request_gets_a_400(body: bytes) -> None:
         answer = await client.send("POST", f"{client.base_url}/chat/completions", body)
     assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
     assert (traffic.failed, traffic.delivered.total()) == (0, 0)
+
+
+@pytest.mark.parametrize("field", ["messages", "stop"])
+def test_a_body_of_wrong_items_is_refused_for_the_first(field: str) -> None:
+    """One of 8 MB took 5 GB and 18 seconds, in which nothing else was answered."""
+    body = {"messages": [{"role": "user", "content": "hello"}]} | {field: [{}] * 1000}
+    with pytest.raises(ValueError, match=field) as refused:
+        ChatCompletionRequest.read(orjson.dumps(body))
+    assert isinstance(refused.value.__cause__, ValidationError)
+    assert refused.value.__cause__.error_count() < 5
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------
