@@ -128,7 +128,9 @@ def index_check(
     else:
         damaged = damaged_files(place, manifest, manifest.all_files)
     watcher.say(f"reading {manifest.corpus}")
-    faults = [*damaged.values(), *extra_files(place, manifest), *_check_corpus(place, manifest, damaged)]
+    faults = [*damaged.values(), *_check_corpus(place, manifest, damaged)]
+    for each in extra_files(place, manifest):
+        watcher.say(f"{each} is not a file of this index; nothing reads it")
     if not faults and manifest.kind == "bm25":
         try:
             open_index(place)

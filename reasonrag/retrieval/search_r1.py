@@ -77,8 +77,10 @@ class SearchFailed(Exception):
 
     def advice(self) -> str:
         """What the user should do next."""
-        if self.status in _LOCKED_STATUSES:
+        if self.status == HTTPStatus.UNAUTHORIZED:
             return f"Set {TOKEN_VARIABLE} to the token that the server was started with"
+        if self.status == HTTPStatus.FORBIDDEN:
+            return f"Use a name that the server answers to, or set {TOKEN_VARIABLE} if it wants a token"
         advice: dict[FailureKind, str] = {
             "unreachable": "Check the address and that the server runs",
             "busy": "Run the same command again later",

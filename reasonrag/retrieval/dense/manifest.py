@@ -255,14 +255,12 @@ def damaged_files(
     return found
 
 
-def extra_files(directory: Path, manifest: IndexManifest) -> list[str]:
-    """Faults for the files of an index's directory that are not the index's, if it lists its own; hidden ones do not
-    count."""
+def extra_files(directory: Path, manifest: IndexManifest) -> list[Path]:
+    """The files of an index's directory that are not the index's, if it lists its own; hidden ones do not count."""
     if not manifest.files:
         return []
     known = {*manifest.all_files, MANIFEST}
-    names = sorted(each.name for each in directory.iterdir() if not each.name.startswith("."))
-    return [f"{directory / name} is not a file of this index; move it elsewhere" for name in names if name not in known]
+    return sorted(each for each in directory.iterdir() if not (each.name.startswith(".") or each.name in known))
 
 
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:

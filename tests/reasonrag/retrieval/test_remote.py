@@ -542,6 +542,10 @@ def answering(make: Callable[[], web.Response]) -> web.Application:
         (lambda: web.json_response({"result": [[{"contents": "A\nb"}]]}), "passage 1 of its answer has no id"),
         (lambda: web.Response(status=404, text="nothing here"), "status 404: nothing here. Check the address"),
         (lambda: web.Response(status=403), f"status 403.*{TOKEN_VARIABLE}"),
+        (
+            lambda: web.json_response({"error": "Ask for b"}, status=403),
+            "Ask for b. Use a name that the server answers to",
+        ),
         (lambda: web.Response(status=503, text="busy"), "status 503: busy. Run the same command again"),
         (lambda: web.Response(status=500), "status 500. Check the server"),
         (lambda: web.Response(status=302, headers={"Location": "http://b/x"}), "moved to http://b/x; give the address"),
