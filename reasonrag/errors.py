@@ -124,11 +124,11 @@ class UnexpectedError(RunStopped):
     def __init__(self, error: Exception, *, kept: bool) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = "".join(f" in {Path(each.filename).name}, line {each.lineno}" for each in place)
-        fate = "The answer and all others are kept" if kept else "All earlier answers are kept"
+        stored = "The answer and all others are kept" if kept else "All earlier answers are kept"
         super().__init__(
-            f"an answer arrived that could not be accounted for: {type(error).__name__}{where}: "
-            f"{excerpt(str(error), MOST_SHOWN)}. {fate}; nothing more is requested. This is a bug in reasonrag: please "
-            "report it. The same command continues the run"
+            f"a paid answer could not be accounted for: {type(error).__name__}{where}: "
+            f"{excerpt(str(error), MOST_SHOWN)}. {stored}; nothing more is requested. This is a bug in reasonrag: "
+            "please report it. The same command continues the run"
         )
 
 

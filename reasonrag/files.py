@@ -64,22 +64,21 @@ def rollouts_in(run: Path) -> Path:
 
 
 def check_finished(directory: Path) -> None:
-    """Raises InputError for a folder whose files are being put in place, or were when their command was killed."""
+    """Raises InputError for a data set whose files are being replaced, or were when the command was killed."""
     if is_unfinished(directory):
         raise InputError(
-            f"{directory} is unfinished: the pairs or import command that writes it was interrupted, or is still at "
-            "work. Run it again"
+            f"{directory} is unfinished: the pairs or import command that writes it was killed or is still running. "
+            "Give that command again to complete it"
         )
 
 
 SMALL_FILE = 1 << 24
-"""Largest file, in bytes or characters, that is read whole where others may have made it: settings, configurations,
-cards, prompts and records have some kB, and the provenance of a model some 40 bytes a question of its training."""
+"""Largest settings, configuration, card, prompt or record file that is read, in bytes or characters. Most have some kB;
+the provenance of a model has about 40 bytes per training question."""
 
 
 def read_small(path: Path, most: int = SMALL_FILE) -> bytes:
-    """The content of a file that is meant to be small. Raises OSError, and InputError if it has more than `most`
-    bytes."""
+    """The content of a file. Raises OSError, and InputError if it has more than `most` bytes."""
     with path.open("rb") as file:
         content = file.read(most + 1)
     _refuse_large(path, len(content), most)
@@ -87,8 +86,8 @@ def read_small(path: Path, most: int = SMALL_FILE) -> bytes:
 
 
 def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
-    """`Path.read_text` in UTF-8 of a file that is meant to be small. Raises OSError, UnicodeDecodeError, and InputError
-    if it has more than `most` characters."""
+    """`Path.read_text` in UTF-8. Raises OSError, UnicodeDecodeError, and InputError if the file has more than `most`
+    characters."""
     with path.open(encoding="utf-8") as file:
         content = file.read(most + 1)
     _refuse_large(path, len(content), most)
@@ -97,16 +96,20 @@ def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
 
 def _refuse_large(path: Path, size: int, most: int) -> None:
     if size > most:
-        raise InputError(f"{path} is larger than {most / 1e6:,.1f} MB, far more than such a file has")
+        raise InputError(
+            f"{path} is larger than {most / 1e6:,.1f} MB, the limit for such a file; see whether it is the right one"
+        )
 
 
 def numbered_lines(path: Path, file: BinaryIO, longest: int = LONGEST_ITEM) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that others wrote, from 1. Raises OSError, and InputError for a line of more than `longest`
-    bytes, which is not read."""
+    """Numbered lines of a file, from 1. Raises OSError, and InputError for a line of more than `longest` bytes, without
+    reading it."""
     for number in count(1):
         line = file.readline(longest + 1)
         if len(line) > longest:
-            raise InputError(f"{path}, line {number}: it has more than {longest // 10**6} MB; correct the file")
+            raise InputError(
+                f"{path}, line {number}: the line is longer than {longest // 10**6} MB; correct or remove it"
+            )
         if not line:
             return
         yield number, line

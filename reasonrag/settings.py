@@ -111,6 +111,12 @@ _OUR_FIELDS = frozenset(
 )
 
 
+HOLDS_A_KEY = (
+    "this contains what looks like a key, but settings are written to files; put keys into environment variables, "
+    "such as OPENAI_API_KEY"
+)
+
+
 def fields_of_a_body(value: object) -> object:
     """A JSON object, or its text, that adds fields to a request's body; None if it adds none. Its keys in order, as the
     same fields make the same request."""
@@ -126,7 +132,7 @@ def fields_of_a_body(value: object) -> object:
     for name in sorted(_OUR_FIELDS & value.keys()):
         raise ValueError(f"{name!r} is a field that reasonrag sets itself; leave it out")
     if keys_in("\n".join(texts_in(value)), secrets()):
-        raise ValueError("this contains what looks like a key, which would be written to files")
+        raise ValueError(HOLDS_A_KEY)
     try:
         return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) or None
     except TypeError as error:  # nested too deep; or of a TOML file or Python, what JSON does not hold
@@ -145,10 +151,10 @@ Limit: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 """An upper limit that fits into JSON files; 0: none."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 ALLOW_HOST = (
-    "Also answer under this name; repeatable. Beyond loopback: under no other than these and the addresses "
-    "[default: beyond loopback under any]"
+    "Host name under which clients reach the server, as behind a reverse proxy; repeatable. With a --host beyond "
+    "loopback, other names are refused once this is given"
 )
-"""Help of the flag of every server."""
+"""Help text of --allow-host, which every server but `view --serve` has."""
 
 # Fields of every command that asks a model, and may spend money on it.
 Concurrency: TypeAlias = Annotated[int, Panel.EXECUTION, Field(ge=1, description="HTTP requests in flight")]
@@ -189,7 +195,7 @@ def resolve(
     fields = model.model_fields
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    known = [each for each in secrets() if not each.isalpha()]  # OPENAI_API_KEY=ollama is no reason to refuse a name
+    known = [each for each in secrets() if not each.isalpha()]  # OPENAI_API_KEY=ollama forbids no name
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:
@@ -199,10 +205,10 @@ def resolve(
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
         elif name != "api_key" and keys_in("\n".join(texts_in(value)), known):
-            raise InputError(f"{where}: this contains what looks like a key, which would be written to files")
+            raise InputError(f"{where}: {HOLDS_A_KEY}")
 
     for name, value in _read_table(file, command).items():
-        take(name, value, f"{file}, [{command}]")
+        take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
     for name in fields:
         variable = ENV_PREFIX + name.upper()
         if environment.get(variable):
@@ -243,7 +249,7 @@ def _read_table(file: Path, command: str) -> dict[str, Any]:
         return {}
     except RecursionError as error:
         raise InputError(f"cannot read {file}: it is nested too deeply") from error
-    except (OSError, ValueError) as error:  # a number of 5,000 digits is no TOMLDecodeError
+    except (OSError, ValueError) as error:  # ValueError: a number of 5,000 digits
         raise InputError(f"cannot read {file}: {error}") from error
     for name, value in content.items():
         if name not in COMMANDS:

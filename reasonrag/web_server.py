@@ -306,8 +306,8 @@ def _guard(clients: _Clients, named: frozenset[str], flag: str | None) -> Middle
                 refused = refused_name(request.headers, own, check_host=clients.check_host)
                 if refused is None:
                     return await handler(request)
-                remedy = f", or start it with {flag} NAME for the name that you use" if flag else ""
-                message = f"{refused}. Ask for http://{_in_url(address)}:{port}{remedy}"
+                remedy = f", or start the server with {flag} and the name that you use" if flag else ""
+                message = f"{refused}. Use http://{_in_url(address)}:{port}{remedy}"
                 return web.json_response({"error": message}, status=HTTPStatus.FORBIDDEN)
             finally:
                 connection.wait(connection.limits.idle_s)

@@ -125,7 +125,7 @@ def test_a_run_killed_at_fifty_random_moments_ends_like_an_undisturbed_one(undis
     assert served["delivered"]["repeated"] <= kills * concurrency + trials
 
 
-def test_a_run_that_stops_for_its_trees_stops_alike_after_kills() -> None:
+def test_a_degenerate_run_stops_at_the_same_question_after_kills() -> None:
     """A greedy endpoint: the stop falls at one question, and leaves the same rollouts, wherever the run was killed."""
     killer, found = Killer(), []
     stage = Stage(EndpointBehaviour(), arrived=killer.arrived, answered=killer.answered)

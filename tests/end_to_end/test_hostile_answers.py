@@ -100,7 +100,7 @@ def test_no_answer_is_lost_and_no_cap_crossed_whatever_an_endpoint_says_of_it(
 
 
 @pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": 1}', '{"prompt_tokens": 1, "completion_tokens": 1}'])
-def test_a_cap_in_dollars_holds_where_tokens_are_not_told(usage: str) -> None:
+def test_a_cap_in_dollars_holds_without_token_counts(usage: str) -> None:
     """At a dollar a thousand tokens; each byte that was sent or came counts as one where fewer tokens are told than it
     can have."""
     sizes: list[int] = []
@@ -121,7 +121,7 @@ def test_a_cap_in_dollars_holds_where_tokens_are_not_told(usage: str) -> None:
     assert sum(sizes) / 1_000 < 20
 
 
-def test_a_wait_that_no_calendar_has_fails_no_question() -> None:
+def test_an_impossible_retry_after_fails_no_question() -> None:
     """The first request is refused until the year 90,000,000,000,000,000,000, and with limits of 5,000 digits."""
     headers = HEADERS["a year of 20 digits"] | HEADERS["a limit of 5,000 digits"]
 

@@ -94,7 +94,7 @@ EVERY = 7
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_kill_leaves_is_never_mixed_up_and_the_same_command_mends_it(
+def test_a_killed_export_never_mixes_parts_and_the_same_command_completes_it(
     name: str, sources: Path, tmp_path: Path
 ) -> None:
     """Whatever was in place by then, no question is in both parts; the bytes become those of a run without a kill."""
@@ -111,7 +111,9 @@ def test_what_a_kill_leaves_is_never_mixed_up_and_the_same_command_mends_it(
 
 
 @pytest.mark.parametrize(("name", "changes"), [("other parts and formats", 15), ("imported trees", 8)])
-def test_nothing_hidden_is_left_of_a_killed_command(name: str, changes: int, sources: Path, tmp_path: Path) -> None:
+def test_the_next_command_removes_what_a_killed_one_left_hidden(
+    name: str, changes: int, sources: Path, tmp_path: Path
+) -> None:
     """Folders and files that begin with a dot: the next command removes them."""
     case = CASES[name]
     begun = prepared(case, sources, tmp_path)
@@ -210,7 +212,7 @@ def unfinished(sources: Path, tmp_path: Path) -> Path:
     return begun
 
 
-def test_who_reads_an_unfinished_data_set_is_told(unfinished: Path) -> None:
+def test_every_command_refuses_to_read_an_unfinished_data_set(unfinished: Path) -> None:
     """By every command that reads one, before it does anything."""
     readers: tuple[Words, ...] = (
         ("audit", "data"),

@@ -188,7 +188,7 @@ def test_a_key_in_a_setting_is_refused_and_not_repeated(flag: str) -> None:
     assert parts_of(KEY, found) == []
 
 
-def test_a_word_that_is_used_as_a_key_keeps_no_name_out() -> None:
+def test_an_ordinary_word_used_as_a_key_blocks_no_setting() -> None:
     """Servers that need no key are given any word; a simulated endpoint is given the key that clients send."""
     asked = ["--dataset", "atlas", "--limit", 1, "--model", "offline", "--run", "runs/offline"]
     assert finished("generate", *asked, environment=os.environ | {"OPENAI_API_KEY": "offline"}).returncode == 0

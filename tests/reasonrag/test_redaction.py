@@ -243,7 +243,7 @@ def test_secrets_of_a_given_address_are_hidden(address: str, hidden: list[str]) 
         "http://user@host/v1",
     ],
 )
-def test_an_ordinary_word_of_an_address_is_none(address: str) -> None:
+def test_an_ordinary_word_in_an_address_is_not_a_secret(address: str) -> None:
     """Replies may hold it."""
     keep_secret(address)
     text = "8000, v1, 2024-10-21, research, user and host"

@@ -86,7 +86,7 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
             None,
             r"REASONRAG_RECIPE: .*'paper', 'economy' or 'released' \(got 'papre'",
         ),
-        ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\]: .*valid integer.*\(got 'all'\)"),
+        ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\] limit: .*valid integer.*\(got 'all'\)"),
         ({"limit": 0}, {"REASONRAG_LIMIT": "5"}, "[generate]\nlimit = 7", r"--limit: .*\(got 0\)"),
         ({}, {}, "[genrate]\nseed = 3", r"no command reads the table \[genrate\]; did you mean 'generate'\?"),
         (

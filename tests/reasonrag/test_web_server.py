@@ -141,7 +141,7 @@ async def health_of(base_url: str) -> AsyncIterator[aiohttp.ClientResponse]:
     [b"", HALF_A_HEAD, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", HALF_A_HEAD + b"x" * 8000],
     ids=["nothing", "half a head", "idle after an answer", "a long half"],
 )
-async def test_a_head_that_does_not_come_ends_the_connection(sent: bytes) -> None:
+async def test_a_connection_without_a_whole_request_head_is_closed(sent: bytes) -> None:
     """Also where a request was answered before."""
     async with listening(app(), limits=ConnectionLimits(idle_s=0.2)) as base_url:
         with connected(base_url, sent) as clients:
@@ -161,7 +161,7 @@ async def test_bytes_one_by_one_do_not_prolong_a_head() -> None:
                     pass
 
 
-async def test_a_body_that_does_not_come_is_told_so() -> None:
+async def test_a_body_that_does_not_arrive_gets_status_408() -> None:
     """Status 408, and the connection ends."""
     head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100\r\n\r\nhalf"
     async with listening(app(), limits=ConnectionLimits(body_s=0.5, idle_s=1)) as base_url:
@@ -212,7 +212,7 @@ async def test_half_requests_do_not_keep_others_out() -> None:
             await closed(clients[:40])
 
 
-async def test_where_all_are_being_answered_a_new_connection_is_closed() -> None:
+async def test_a_new_connection_is_closed_if_all_others_are_being_answered() -> None:
     """At once: it waits for nothing, and what is being answered goes on."""
     answering: list[asyncio.Transport] = []
     async with listening(app(answering), limits=ConnectionLimits(connections=2)) as base_url:
@@ -290,16 +290,16 @@ async def test_on_loopback_only_its_own_names_are_answered() -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/echo", "/nothing", "/wait"])
-async def test_a_refused_name_is_told_what_to_do(path: str) -> None:
+async def test_the_refusal_of_a_name_says_what_to_do(path: str) -> None:
     """Whatever is asked for: status 403, the address, and the flag where the command has one."""
-    for flag, allowed in ((", or start it with --allow-host NAME for the name that you use", []), ("", None)):
+    for flag, allowed in ((", or start the server with --allow-host and the name that you use", []), ("", None)):
         async with (
             listening(app(), allow_host=allowed) as base_url,
             aiohttp.ClientSession() as session,
             session.get(base_url + path, headers={"Host": "evil.com"}) as answer,
         ):
             assert answer.status == 403
-            said = f"the Host header does not name this server. Ask for {base_url}{flag}"
+            said = f"the Host header does not name this server. Use {base_url}{flag}"
             assert await answer.json() == {"error": said}
 
 
@@ -326,7 +326,7 @@ async def test_beyond_loopback_other_names_are_refused_once_there_is_a_list(
 
 
 @pytest.mark.parametrize("name", ["", "http://gpu7", "gpu7:8977", "gpu7/", "a b", "::x", "user@gpu7"])
-async def test_a_name_that_is_none_is_bad_input(name: str) -> None:
+async def test_an_invalid_host_name_is_bad_input(name: str) -> None:
     """Before anything is served."""
     with pytest.raises(InputError, match=f"--allow-host {re.escape(repr(name))}"):
         async with listening(app(), allow_host=[name]):
@@ -336,7 +336,7 @@ async def test_a_name_that_is_none_is_bad_input(name: str) -> None:
 # -- what is said ------------------------------------------------------------------------------------------------
 
 
-async def test_an_unexpected_error_is_one_line_and_what_is_not_http_none(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_an_unexpected_error_is_one_line_and_garbage_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     """Control characters are left out; the client gets status 500."""
     async with listening(app()) as base_url:
         for garbage in (b"\x16\x03\x01 TLS\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nA\x00: b\r\n\r\n"):

@@ -310,12 +310,12 @@ async def _down(request: web.Request) -> web.Response:
 
 
 def _keyless(request: web.Request) -> web.Response | None:
-    """The refusal of a request beside the API without the endpoint's key, if it has one; else None."""
+    """The refusal of /stats or /down without the endpoint's key; None if it has none or the request has it."""
     endpoint = request.app[_ENDPOINT]
     key = endpoint.behaviour.api_key
     if key is None or endpoint.profile.has_key(request.headers, key):
         return None
-    return error_answer(401, "this needs the key of --api-key, sent as to the API", "invalid_api_key")
+    return error_answer(401, "this needs the key of --api-key, in the same header as API requests", "invalid_api_key")
 
 
 def _closed(request: web.Request) -> web.Response | None:

@@ -19,7 +19,7 @@ def test_a_failed_write_leaves_the_earlier_file_and_no_other(tmp_path: Path) -> 
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_what_a_killed_process_left_of_a_file_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_only_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     """Files of other names stay; a name may hold what means something in a pattern."""
     path = tmp_path / "[a]*.json"
     for name in (
@@ -37,7 +37,7 @@ def test_what_a_killed_process_left_of_a_file_goes_and_nothing_else(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks")
-def test_two_processes_that_write_one_file_leave_each_other_alone(tmp_path: Path) -> None:
+def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
     """The last to end wins, whole."""
     path = tmp_path / "a.json"
     with atomic_replacement(path) as file:

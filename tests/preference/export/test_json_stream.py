@@ -156,7 +156,7 @@ LONG = "x" * 900
         "9" * 1200,
     ],
 )
-def test_an_item_that_is_too_long_is_passed_over(
+def test_an_item_that_is_too_long_is_skipped(
     long: str, layout: str, block: int, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes before and after is read; where the item is one of JSON lines, it is an object."""
@@ -178,7 +178,7 @@ def test_an_item_of_the_length_allowed_is_read(file: Path) -> None:
     assert [each.too_long for each in read_items(file, longest=size - 1)] == [True]
 
 
-def test_a_long_item_without_an_end_is_said_to_have_none(file: Path) -> None:
+def test_an_unterminated_long_item_is_reported(file: Path) -> None:
     """With the place where it begins."""
     file.write_text('{"n": 1}\n{"a": "' + LONG)
     with pytest.raises(MalformedFileError, match=r"line 2 \(byte 9\): item 2 has no end"):

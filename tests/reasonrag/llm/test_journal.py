@@ -483,7 +483,7 @@ async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> N
     assert set(await replay(path, [request([1])])) == {1}
 
 
-async def test_lines_of_earlier_versions_are_read_and_said_to_be_unprotected(tmp_path: Path) -> None:
+async def test_lines_of_earlier_versions_are_read_with_a_notice(tmp_path: Path) -> None:
     """Once for all of them; lines that are written now have a digest."""
     path, said = tmp_path / "journal.jsonl", list[str]()
     before = await record(path, [request([0]), request([1]), request([2])])

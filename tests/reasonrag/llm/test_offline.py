@@ -268,7 +268,9 @@ QUERY = re.compile("<query>(.*?)</query>", re.DOTALL)
     st.lists(st.sampled_from(["<query>", "</query>", "a", "<", "query>"]), max_size=9),
 )
 @settings(max_examples=400)
-def test_prompts_are_read_as_by_expressions(question: list[str], turn: list[str], thoughts: list[str]) -> None:
+def test_the_parser_of_prompts_agrees_with_regular_expressions(
+    question: list[str], turn: list[str], thoughts: list[str]
+) -> None:
     """The same things to choose from, the same parts of a turn, and the same tags, in linear time."""
     found = EITHER_OR.search("".join(question))
     assert offline._either_or("".join(question)) == (found and found.groups())

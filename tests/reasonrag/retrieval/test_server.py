@@ -569,7 +569,7 @@ async def test_beyond_the_limit_nothing_more_is_searched() -> None:
     assert long.asked <= SEARCHED_TOGETHER
 
 
-async def test_what_is_too_much_at_once_our_client_asks_for_in_parts() -> None:
+async def test_our_client_splits_a_request_whose_answer_is_too_large() -> None:
     """It divides the request until each answer is within the server's limit."""
     async with served(Long(), max_answer_bytes=4_500) as client:
         remote = await open_remote(client.base_url, token=None)

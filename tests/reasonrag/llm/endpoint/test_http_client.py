@@ -448,7 +448,7 @@ def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
     "count", ["null", "1e30", "1e400", "NaN", "-Infinity", "-7", '"9"', "true", "[9]", "{}", "9" * 5_000, "0"]
 )
 @pytest.mark.parametrize("usage", ["null", "[]", '{"prompt_tokens": %s}', '{"prompt_tokens": %s, "total_tokens": %s}'])
-def test_tokens_that_are_not_told_are_counted_as_bytes(usage: str, count: str) -> None:
+def test_missing_token_counts_are_replaced_by_bytes(usage: str, count: str) -> None:
     """An upper bound: caps hold with endpoints that tell nothing, or nothing that can be."""
     body = '{"choices": [{"message": {"content": "é"}}, {"message": {"content": "ab"}}], "usage": '
     first, second = completions_of(f"{body}{usage.replace('%s', count)}}}".encode(), (), prompt_size=99)
@@ -481,7 +481,7 @@ def test_prompt_and_reply_are_counted_apart_and_never_below_what_their_bytes_can
     assert (said.prompt_tokens, said.completion_tokens, said.tokens_bounded) == (prompt, completion, bounded)
 
 
-def test_no_real_text_has_so_many_bytes_a_token(shared_data: Path) -> None:
+def test_no_real_text_exceeds_the_assumed_bytes_per_token(shared_data: Path) -> None:
     """Counted with Qwen2.5's vocabulary: passages, questions and answers of six data sets."""
     try:
         counter = QwenTokenCounter()

@@ -64,7 +64,7 @@ async def test_prompts_are_those_of_transformers(tmp_path: Path) -> None:
         await template.close()
 
 
-async def test_what_a_template_takes_is_bounded(tmp_path: Path) -> None:
+async def test_time_and_memory_of_a_template_are_bounded(tmp_path: Path) -> None:
     """Loops, strings and numbers without end are a refusal of the request that names the file; others are answered."""
     cases = "".join(f"{{% if messages[0].content == '{name}' %}}{bomb}{{% endif %}}" for name, bomb in BOMBS.items())
     folder = folder_with(cases + HONEST, tmp_path / "model")

@@ -511,7 +511,7 @@ async def test_the_keeper_takes_it_down_from_outside() -> None:
 
 
 @pytest.mark.parametrize(("profile", "header"), [(None, "Authorization"), ("azure", "api-key")])
-async def test_only_who_has_the_key_is_a_keeper(profile: str | None, header: str) -> None:
+async def test_stats_and_down_need_the_api_key(profile: str | None, header: str) -> None:
     """/down and /stats without the key, or with another, are refused and change nothing, also while it is down."""
     async with told(EndpointBehaviour(api_key="right", profile=profile)) as (client, traffic):
         root = re.match("http://[^/]*", client.base_url)[0]  # type: ignore[index]

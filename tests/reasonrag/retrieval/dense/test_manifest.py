@@ -71,7 +71,7 @@ def test_one_changed_bit_is_found_wherever_it_is(kind: str, name: str, reasonrag
 
 
 @pytest.mark.parametrize(("kind", "name"), [each for each in EVERY_FILE if each[1] != MANIFEST])
-def test_a_file_too_large_to_read_at_opening_is_still_measured(kind: str, name: str) -> None:
+def test_the_size_of_a_large_file_is_checked_at_opening(kind: str, name: str) -> None:
     """A changed size is found by every opening, a changed bit by `check` alone."""
     index = built(kind)
     manifest = read_manifest(index)
@@ -99,7 +99,7 @@ def test_a_file_that_does_not_belong_to_the_index_is_named(reasonrag: Reasonrag)
 
 
 @pytest.mark.parametrize("kind", FLAGS)
-def test_the_command_that_is_named_mends_the_positions(kind: str) -> None:
+def test_the_suggested_command_repairs_the_offsets(kind: str) -> None:
     """Without encoding again; a dense index is not given up for them."""
     index = built(kind)
     before = (index / OFFSETS).read_bytes()
@@ -110,7 +110,7 @@ def test_the_command_that_is_named_mends_the_positions(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FLAGS)
-def test_an_index_of_an_earlier_version_opens_and_is_said_to_be_unchecked_once(kind: str, reasonrag: Reasonrag) -> None:
+def test_an_index_of_an_earlier_version_opens_with_one_notice(kind: str, reasonrag: Reasonrag) -> None:
     """Built again it has digests."""
     index = built(kind)
     manifest = orjson.loads((index / MANIFEST).read_bytes())
@@ -126,7 +126,7 @@ def test_an_index_of_an_earlier_version_opens_and_is_said_to_be_unchecked_once(k
     assert NO_DIGESTS not in reasonrag(*asked).err
 
 
-def test_vectors_of_an_earlier_version_get_no_digest_unless_they_are_as_encoded() -> None:
+def test_vectors_of_an_earlier_version_get_a_digest_only_if_they_are_unchanged() -> None:
     """What was damaged before is not declared sound."""
     index = built("dense")
     manifest = orjson.loads((index / MANIFEST).read_bytes())
@@ -161,7 +161,7 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
         ({"kind": "bm25"}, "is not the manifest of an index: corpus is missing"),
     ],
 )
-def test_a_manifest_that_is_none_is_explained_in_a_line(content: object, cause: str, reasonrag: Reasonrag) -> None:
+def test_an_unusable_manifest_is_explained_in_one_line(content: object, cause: str, reasonrag: Reasonrag) -> None:
     """With what to do."""
     Path("ix").mkdir()
     Path("ix", MANIFEST).write_bytes(orjson.dumps(content))
