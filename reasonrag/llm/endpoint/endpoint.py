@@ -27,6 +27,7 @@ from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
     BadAnswerError,
     Connection,
+    body_of,
     completions_of,
     error_cause,
     error_message,
@@ -55,10 +56,8 @@ MAX_ATTEMPTS = 8
 """Attempts per request, not counting those that found its endpoint down. With waits of 1, 2, 4, .. seconds, that is
 minutes."""
 SAME_ERROR_TIMES = 3
-"""A request that gets the same 5xx or garbled body this often will always fail, unless that may be chance."""
-CHANCE = 1e-6
-"""A request is given up early only where that many equal failures would be rarer by chance, at the share of requests
-that failed at its address. At 5 % that takes five, at 20 % MAX_ATTEMPTS."""
+"""A request that gets the same 5xx or garbled body this often is given up, if others at its address got that body as
+often and none was answered in between. Alone, it may have had bad luck."""
 MAX_WAIT_S = 60.0
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long; paid answers are kept."""
@@ -113,17 +112,15 @@ class _Endpoint:
     """Number in a row; from SHORT_ANSWERS on, `n` is not used any more."""
     refused: set[str] = field(default_factory=set)
     """Parameters that it refuses, and is not sent any more."""
-    answered: int = 0
-    """Requests answered."""
-    failed: int = 0
-    """Requests of which an attempt failed, answered or not."""
+    body_said: str | None = None
+    """Of its latest failure; None after an answer."""
+    said: int = 0
+    """How often it said that body in a row, to whichever requests."""
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
-    @property
-    def failing_share(self) -> float:
-        """Of its requests, those of which an attempt failed."""
-        return self.failed / max(1, self.failed + self.answered)
+    def note_body(self, body: str | None) -> None:
+        self.body_said, self.said = body, self.said + 1 if body == self.body_said else 1
 
     @property
     def gives_one_choice(self) -> bool:
@@ -168,34 +165,20 @@ class _Attempts:
 
     counted: int = 0
     """Attempts that count against the request, not against an endpoint that is down."""
-    bodies: Counter[str] = field(default_factory=Counter)
+    bodies: Counter[str | None] = field(default_factory=Counter)
+    """How often it got each body that is about requests."""
     last_lane: int | None = None
     """The endpoint that failed last; another one may do better."""
-    answered: int = 0
-    """Number of requests answered before the last failure."""
     while_down: int = 0
     """Attempts that found their endpoint down."""
-    failing_share: float = 0.0
-    """Share of requests that fail at the endpoint that failed last; 0 while nothing is known of others."""
+    hopeless: bool = False
 
-    def count(self, error: Exception, *, answered: int = 0, failing_share: float = 0.0) -> None:
-        """Count a failure. An overloaded server fails every request: it is this request's fault only if others were
-        answered in between."""
-        from openai import APIStatusError
-
+    def count(self, body: str | None, *, said: int) -> None:
+        """Count a failure with this body, which its endpoint `said` so often in a row, to this request and others."""
         self.counted += 1
-        self.failing_share = failing_share
-        others_fare_better, self.answered = answered > self.answered, answered
-        if isinstance(error, BadAnswerError):
-            self.bodies[str(error)] += 1
-        if isinstance(error, APIStatusError) and error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.bodies[error.response.text] += others_fare_better or not is_endpoint_failure(error)
-
-    @property
-    def hopeless(self) -> bool:
-        times = max(self.bodies.values(), default=0)
-        lasting = times >= SAME_ERROR_TIMES and self.failing_share**times < CHANCE
-        return lasting or self.counted >= MAX_ATTEMPTS
+        self.bodies[body] += body is not None
+        own = self.bodies[body]
+        self.hopeless = self.counted >= MAX_ATTEMPTS or SAME_ERROR_TIMES <= own <= said - SAME_ERROR_TIMES
 
 
 class EndpointModel:
@@ -309,7 +292,7 @@ class EndpointModel:
                     if without_reasoning(reply).reasoning:
                         self._go_without_stop(endpoint)
             except Exception as error:
-                trials.count(error)
+                trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # nobody waits for a trial
                 raise
 
         try:
@@ -450,7 +433,7 @@ class EndpointModel:
         slot.succeeded(spent or slot.tokens, now=now)
         self._given_up = self._forbidden = 0
         self._answered += 1
-        self._endpoints[slot.lane].answered += 1
+        self._endpoints[slot.lane].note_body(None)
         self._seconds += now - slot.sent_at
         if spent:
             per_draw = first.completion_tokens / len(answer.completions)
@@ -510,8 +493,9 @@ class EndpointModel:
         if was_down and blamed:
             trials.while_down += 1
         else:
-            endpoint.failed += trials.counted == 0
-            trials.count(error, answered=self._answered, failing_share=endpoint.failing_share)
+            body = body_of(error)
+            endpoint.note_body(body)
+            trials.count(body, said=endpoint.said)
         downs = [each.pace.down_since for each in self._endpoints]
         patience = self._limits.patience
         if all(since is not None and now - since > patience for since in downs):

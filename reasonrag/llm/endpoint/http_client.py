@@ -323,6 +323,16 @@ def is_endpoint_failure(error: Exception) -> bool:
     return isinstance(error, APIConnectionError)
 
 
+def body_of(error: Exception) -> str | None:
+    """What was said by a server error that is about the request, or by a garbled body; None for other errors."""
+    from openai import APIStatusError
+
+    if isinstance(error, APIStatusError):
+        broken = error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_endpoint_failure(error)
+        return error.response.text if broken else None
+    return str(error) if isinstance(error, BadAnswerError) else None
+
+
 def is_account_refused(error: Exception) -> bool:
     """Whether all requests will fail: the key is refused, or the account is empty."""
     from openai import APIStatusError

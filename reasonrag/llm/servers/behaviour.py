@@ -29,7 +29,7 @@ PASSING_FAULTS = {
 }
 """Faults drawn by request number: a retry may be answered."""
 LASTING_FAULTS = {
-    "same-500": "status 500, always with the same text",
+    "same-500": "status 500, always with the same text, and Retry-After: 0",
     "length": "replies cut in the middle, finish_reason length",
     "content-filter": "empty replies, finish_reason content_filter",
 }

@@ -416,7 +416,9 @@ async def _misbehave(
         case "500":
             return error_answer(500, f"The server had an error (request id req_{number:08x})", "server_error")
         case "same-500":
-            return error_answer(500, "The server had an error with this request", "server_error")
+            response = error_answer(500, "The server had an error with this request", "server_error")
+            response.headers["Retry-After"] = "0"  # which changes nothing, soon
+            return response
         case "invalid-json":
             return web.Response(body=b'{"choices": [{"index": 0, "mess', content_type="application/json")
         case "empty-choices":
