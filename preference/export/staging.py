@@ -19,7 +19,7 @@ from preference.export.files import keep_permissions
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 
-UNFINISHED = "UNFINISHED"
+UNFINISHED = "UNFINISHED.reasonrag"
 """The name of the file that comes last while the others are put in place: where it exists, they do not belong together.
 A single rename ends that."""
 LAST = (DATASET_INFO_FILE, CANDIDATES, QUESTIONS)

@@ -15,7 +15,7 @@ import orjson
 
 from preference.candidates import Origin
 from preference.export.formats import FORMATS, SPLITS
-from preference.export.staging import files_of_formats, is_unfinished
+from preference.export.staging import UNFINISHED, files_of_formats, is_unfinished
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
 from reasonrag.curation.decontamination import CONTAMINATION
@@ -89,10 +89,13 @@ def origins_in(data_set: Path) -> set[Origin] | None:
 
 def lines_in(path: Path) -> int:
     """Lines of a file; 0 if it is not there."""
-    if not path.is_file():
-        return 0
-    with path.open("rb") as lines:
-        return sum(1 for _ in lines)
+    return sum(1 for _ in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    if path.is_file():
+        with path.open("rb") as lines:
+            yield from lines
 
 
 def _origins(path: Path) -> Iterator[Origin | None]:
@@ -149,6 +152,14 @@ def replaces_other_runs(
         f"--out {out} holds a data set {what}. Given ({_shortened(map(str, sources))}): {given}. Nothing was changed. "
         f"Choose another --out, or put the new data set in its place with --replace{kept}"
     )
+
+
+def takes_in_what_is_there(out: Path) -> bool:
+    """Whether a killed command kept all questions of the data set in `out`, which may then be a source of the next one.
+    Raises OSError."""
+    coming = {hash(line) for line in _lines(out / UNFINISHED)}
+    there = out / QUESTIONS
+    return bool(coming) and there.is_file() and all(hash(line) in coming for line in _lines(there))
 
 
 def _earlier_sources(out: Path) -> list[str]:

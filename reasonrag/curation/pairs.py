@@ -42,6 +42,7 @@ from reasonrag.curation.existing_data_set import (
     origins_in,
     pages_of,
     replaces_other_runs,
+    takes_in_what_is_there,
 )
 from reasonrag.curation.judge_labels import Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
@@ -283,7 +284,7 @@ def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
     if not sources:
         raise InputError("give at least one run directory of reasonrag generate")
     for source in sources:
-        if source.resolve() != out.resolve():
+        if source.resolve() != out.resolve() or not takes_in_what_is_there(out):
             check_finished(source)
         if not is_data_set(source) and not rollouts_in(source).is_file():
             missing = rollouts_in(source)

@@ -228,3 +228,13 @@ def test_every_command_refuses_to_read_an_unfinished_data_set(unfinished: Path) 
         done = finished(*reader, cwd=unfinished)
         assert done.returncode == 2, (reader, done.stdout, done.stderr)
         assert "data is unfinished" in " ".join(done.stderr.split()), (reader, done.stderr)
+
+
+def test_a_killed_replacement_is_no_source(sources: Path, tmp_path: Path) -> None:
+    """Its candidates are of the new runs, its questions of the earlier ones."""
+    begun = prepared(CASES["other runs"], sources, tmp_path)
+    command = words(CASES["other runs"].command, sources)
+    assert finished(*command, cwd=begun, killed_at="data/questions.jsonl").returncode == -9
+    for others in ((), (f"{sources}/a",)):
+        done = finished("pairs", "data", *others, "--out", "data", *LOOSE, cwd=begun)
+        assert (done.returncode, "data is unfinished" in " ".join(done.stderr.split())) == (2, True), done.stderr
