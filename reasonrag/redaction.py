@@ -23,6 +23,8 @@ SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)$")
 SHORTEST = 6
 """Shorter values are not treated as secrets: replacing them would spoil ordinary text."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{30,})")
+_WORDS = re.compile(r"(?=.{0,20}\Z)(?:[A-Z]?[a-z]+|[A-Z]+)(?:[-_ ](?:[A-Z]?[a-z]+|[A-Z]+))*")
+"""No longer than a word gets; letters in any case may be a key."""
 HIDDEN = "[secret]"
 _BEYOND = 1 << 16
 """Characters that are redacted on the other side of a cut: longer than any key, and soon done in a text of any size."""
@@ -108,6 +110,12 @@ def spellings(secret: str) -> frozenset[str]:
     return frozenset(each for each in found if len(each) >= SHORTEST)
 
 
+def is_word(value: str) -> bool:
+    """Whether a key or password may be ordinary words, as servers that need none are given (`ollama`, `lm-studio`), and
+    so stand in names and texts for other reasons."""
+    return bool(_WORDS.fullmatch(value))
+
+
 def _escaped(character: str, form: str, kept: str | None) -> str:
     """The character as `form` shows its code, unless it is a letter, a digit or one of `kept`; None: every character
     is escaped."""
@@ -134,7 +142,7 @@ def _secrets_of_address(address: str) -> set[str]:
         query = address.partition("?")[2]
     found = _passwords_of_address(address)
     for name, _, value in (each.partition("=") for each in query.split("&")):
-        if name != API_VERSION and (_NAMES_A_KEY.search(name) or not value.isalpha()):
+        if name != API_VERSION and (_NAMES_A_KEY.search(name) or not is_word(value)):
             found |= {value, unquote(value), unquote_plus(value)}
     return found
 
@@ -146,7 +154,7 @@ def _passwords_of_address(address: str) -> set[str]:
         if user := until.match(address):
             name, colon, password = user[1].partition(":")
             value = password if colon else name
-            found |= {value, unquote(value)} if colon or not name.isalpha() else set()
+            found |= {value, unquote(value)} if colon or not is_word(name) else set()
     return found
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
-from reasonrag.redaction import excerpt, keep_secret, keys_in, secrets, texts_in
+from reasonrag.redaction import excerpt, is_word, keep_secret, keys_in, secrets, texts_in
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
@@ -195,7 +195,7 @@ def resolve(
     fields = model.model_fields
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    known = [each for each in secrets() if not each.isalpha()]  # OPENAI_API_KEY=ollama forbids no name
+    known = [each for each in secrets() if not is_word(each)]
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:

@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from preference.export.sanitize import plain_text
 from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
-from reasonrag.redaction import excerpt, hide_in, secrets, spellings
+from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.web import (
     CONNECT_S,
@@ -128,7 +128,7 @@ class SearchServer(HttpClient):
     first_wait_s: float
 
     def __post_init__(self) -> None:
-        self._secrets = [*spellings(self.token or ""), *secrets()]
+        self._of_token = sorted(spellings(self.token or ""), key=len, reverse=True)
 
     async def server_info(self) -> ServerInfo | None:
         """Info of our own server; None for another one. Raises SearchFailed."""
@@ -151,13 +151,13 @@ class SearchServer(HttpClient):
         )
 
     async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
-        """A successful answer, without secrets that the server echoes. Raises SearchFailed, after retries where they
+        """A successful answer, without the token if the server echoes it. Raises SearchFailed, after retries where they
         may help."""
         try:
             answer = orjson.loads(await self._exchange(method, path, body, attempts))
         except orjson.JSONDecodeError:
             raise SearchFailed("garbled", "its answer is not JSON") from None
-        hide_in(answer, self._secrets)
+        hide_in(answer, [] if is_word(self.token or "") else self._of_token)
         return answer
 
     async def _exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
@@ -212,7 +212,7 @@ class SearchServer(HttpClient):
 
     def _clean(self, text: str) -> str:
         """A server's message on one line, shortened, without secrets and control characters."""
-        line = " ".join(plain_text(excerpt(text, 4 * MAX_SAID, self._secrets)).split())
+        line = " ".join(plain_text(excerpt(text, 4 * MAX_SAID, [*self._of_token, *secrets()])).split())
         return line if len(line) <= MAX_SAID else f"{line[:MAX_SAID]}.."
 
     def _open(self) -> ClientSession:

@@ -19,6 +19,7 @@ from reasonrag.redaction import (
     SHORTEST,
     excerpt,
     hide_in,
+    is_word,
     keep_secret,
     keys_in,
     mask_secrets,
@@ -185,6 +186,16 @@ def test_ordinary_text_is_not_changed(key: str, text: str) -> None:
 def test_a_short_value_has_no_spellings(value: str) -> None:
     """Its base64 might be long enough, but would be an ordinary word's as well."""
     assert not spellings(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("ollama", True), ("EMPTY", True), ("lm-studio", True), ("Not needed", True), ("", False)]
+    + [(each, False) for each in ("hunter2", "qXzKvBnMwLpRtYsD", "abcdefghijklmnopqrstuvwxyz", "token-abc123")],
+)
+def test_what_may_be_words_is_told_from_keys(value: str, words: bool) -> None:
+    """Words are short and have no letter case of their own."""
+    assert is_word(value) == words
 
 
 # -- redacted first, then cut ------------------------------------------------------------------------------------

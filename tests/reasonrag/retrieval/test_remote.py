@@ -596,6 +596,25 @@ async def test_who_gives_up_opening_leaves_nothing_open() -> None:
             await opening
 
 
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("k33p-0ut-of-here", "key sk-of-the-model, token [secret]"),
+        ("keep-out", "key sk-of-the-model, token keep-out"),
+    ],
+)
+async def test_passages_are_as_the_server_sends_them_but_for_its_own_token(
+    token: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever other keys the environment has, so that a run is the same everywhere; and a word is no secret."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
+    said = f"key sk-of-the-model, token {token}"
+    passages = [[{"document": {"id": "a", "contents": f'"A"\n{said}'}, "score": 1.0}]]
+    async with foreign(lambda asked: passages * len(asked["queries"]), token=token) as (_, found):
+        [passage] = await found.retrieve("cats", 1)
+    assert passage.text == shown
+
+
 async def test_the_token_does_not_go_where_the_server_points() -> None:
     """Redirects are not followed."""
     other = Foreign()
