@@ -159,13 +159,14 @@ def _passwords_of_address(address: str) -> set[str]:
 
 
 def keys_in(text: str, known: Sequence[str]) -> list[str]:
-    """Kinds of secrets that a text holds: names of `KEY_SHAPES`, and `environment` for one of the `known`.
+    """Kinds of secrets that a text holds: names of `KEY_SHAPES`, and `environment` for one of the `known` that is no
+    word.
 
     known: the result of `secrets`. The secrets themselves are not returned.
     """
     hinted = dict.fromkeys([kind for sign, kind in _SIGNS if sign in text])
     kinds = [kind for kind in hinted if KEY_SHAPES[kind][1].search(text)]
-    return [*kinds, "environment"] if [secret for secret in known if secret in text] else kinds
+    return [*kinds, "environment"] if any(each in text and not is_word(each) for each in known) else kinds
 
 
 def mask_secrets(text: str, known: Sequence[str]) -> str:

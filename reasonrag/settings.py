@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
-from reasonrag.redaction import excerpt, is_word, keep_secret, keys_in, secrets, texts_in
+from reasonrag.redaction import excerpt, keep_secret, keys_in, secrets, texts_in
 
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
@@ -195,7 +195,6 @@ def resolve(
     fields = model.model_fields
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    known = [each for each in secrets() if not is_word(each)]
 
     def take(name: str, value: Any, where: str) -> None:
         if name not in fields:
@@ -204,7 +203,7 @@ def resolve(
         if name.endswith(("base_url", "retriever")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
-        elif name != "api_key" and keys_in("\n".join(texts_in(value)), known):
+        elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):
             raise InputError(f"{where}: {HOLDS_A_KEY}")
 
     for name, value in _read_table(file, command).items():
