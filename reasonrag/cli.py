@@ -81,7 +81,7 @@ def run(arguments: list[str]) -> int:
     except (ReasonragError, OSError) as error:
         print_shown(f"error: {redact(str(error))}", file=sys.stderr)
         return FAILED
-    except Exception as error:  # noqa: BLE001 - a fault of ours: the whole traceback, without secrets
+    except Exception as error:  # noqa: BLE001 - a bug: print the whole traceback, without secrets
         if hasattr(error, "format_message"):  # of typer, or of click in its older versions: a wrong flag
             return _refused_flag(error)
         print_shown(redact(traceback.format_exc()), file=sys.stderr)

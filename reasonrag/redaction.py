@@ -27,16 +27,16 @@ _WORDS = re.compile(r"(?=.{0,20}\Z)(?:[A-Z]?[a-z]+|[A-Z]+)(?:[-_ ](?:[A-Z]?[a-z]
 """No longer than a word gets; letters in any case may be a key."""
 HIDDEN = "[secret]"
 _BEYOND = 1 << 16
-"""Characters that are redacted on the other side of a cut: longer than any key, and soon done in a text of any size."""
+"""Characters beyond a cut that are redacted too: longer than any key, but bounded for texts of any size."""
 
 API_VERSION = "api-version"
 """The query parameter of Azure's dated addresses (Microsoft's reference of Azure OpenAI's REST API): no secret."""
 _NAMES_A_KEY = re.compile(r"key|token|secret|pass|pwd|sig|auth|code|cred", re.I)
-"""Query parameters whose values are secrets even if they are ordinary words."""
+"""Names of query parameters whose values are secrets even if they are ordinary words."""
 _USER = re.compile(r"^(?:[A-Za-z][\w+.-]*://)?(.*)@", re.S)
 _UP_TO_THE_FIRST_AT = re.compile(r"^(?:[A-Za-z][\w+.-]*://)?(.*?)@", re.S)
 _of_given_addresses: set[str] = set()
-"""Secrets of the addresses that this process was given as flags."""
+"""Secrets in the addresses that this process was given as settings."""
 
 KEY_SHAPES: dict[str, tuple[tuple[str, ...], re.Pattern[str]]] = {
     "openai": (("sk-",), re.compile(r"\bsk-(?=[\w-]*\d)[\w-]{16,}")),
@@ -93,8 +93,8 @@ def secrets() -> list[str]:
 
 @lru_cache(maxsize=256)
 def spellings(secret: str) -> frozenset[str]:
-    """A secret as it is, and as servers echo it: URL-encoded, in base64, escaped for HTML or JSON. Empty for one that
-    is shorter than SHORTEST."""
+    """A secret as it is and as servers may echo it: URL-encoded, in base64, escaped for HTML or JSON. Empty for one
+    that is shorter than SHORTEST."""
     if len(secret) < SHORTEST:
         return frozenset()
     found = {secret, quote_plus(secret, errors="replace"), escape(secret), escape(secret, quote=False)}
@@ -102,9 +102,9 @@ def spellings(secret: str) -> frozenset[str]:
     for kept in ("-_.~/", "-_.~", "-_.*", "", None):
         for form in ("%{:02X}", "%{:02x}", "\\u{:04X}", "\\u{:04x}", "\\x{:02x}", "&#{};", "&#x{:X};", "&#x{:x};"):
             found.add("".join(_escaped(each, form, kept) for each in secret))
-    for shift in range(3):  # of its beginning against a group of three bytes, as in base64("user:key")
+    for shift in range(3):  # offset of its start within a group of three bytes, as in base64("user:key")
         whole = b64encode(bytes(shift) + secret.encode("utf-8", "replace")).decode()
-        # characters that neither what stands before the secret nor what follows it can change
+        # the characters that do not depend on the bytes before and after the secret
         stable = whole[-(-shift * 8 // 6) : (shift + len(secret.encode("utf-8", "replace"))) * 8 // 6]
         found |= {stable, quote_plus(stable), stable.translate(str.maketrans("+/", "-_"))}
     return frozenset(each for each in found if len(each) >= SHORTEST)
@@ -117,8 +117,7 @@ def is_word(value: str) -> bool:
 
 
 def _escaped(character: str, form: str, kept: str | None) -> str:
-    """The character as `form` shows its code, unless it is a letter, a digit or one of `kept`; None: every character
-    is escaped."""
+    """A character escaped by `form`, unless it is a letter, a digit or one of `kept`. kept None: always escape."""
     if kept is not None and (character in kept or (character.isascii() and character.isalnum())):
         return character
     codes = character.encode("utf-8", "replace") if form[0] == "%" or "x{:02" in form else [ord(character)]
@@ -129,13 +128,13 @@ def _escaped(character: str, form: str, kept: str | None) -> str:
 
 
 def keep_secret(address: str) -> None:
-    """From now on, hide the password and the query values of an address that was given."""
+    """Redact the password and the query values of an address from now on."""
     _of_given_addresses.update(_secrets_of_address(address))
 
 
 def _secrets_of_address(address: str) -> set[str]:
-    """Passwords and query values, as written and decoded. Ordinary words are left out, unless the name of the parameter
-    says what they are, and so is API_VERSION."""
+    """Passwords and query values, as written and decoded. Ordinary words are left out unless the parameter's
+    name suggests a secret, and so is API_VERSION."""
     try:
         query = urlsplit(address).query
     except ValueError:
@@ -148,7 +147,7 @@ def _secrets_of_address(address: str) -> set[str]:
 
 
 def _passwords_of_address(address: str) -> set[str]:
-    """The password, with or without a scheme before it, as written and decoded; or a user without one, who is a key."""
+    """The password of an address, with or without scheme, as written and decoded. A user without password is a key."""
     found = set()
     for until in (_USER, _UP_TO_THE_FIRST_AT):  # a password may have an @ itself
         if user := until.match(address):
@@ -201,7 +200,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 def hide_in(value: object, known: Sequence[str]) -> None:
     """Replace the `known` secrets in every text inside a parsed value, in place; not in the keys of objects. What only
-    looks like a key is left: passages may name one."""
+    looks like a key stays, as passages may contain such text."""
     left = [value]
     while left:
         each = left.pop()

@@ -24,7 +24,7 @@ KEEP_ALIVE_S = 15.0
 """aiohttp's own default."""
 LONGEST_RETRY_AFTER_S = 3600.0
 MOST_ERROR_BYTES = 64 * 1024
-"""Of the body of an error, which is a sentence or a page: the rest is not read."""
+"""Bytes read of an error's body, which is a sentence or a page."""
 
 
 def http_address(url: str) -> SplitResult | None:
@@ -38,10 +38,10 @@ def http_address(url: str) -> SplitResult | None:
 
 
 def shown_url(url: str) -> str:
-    """An address safe for files and terminals, also if it is malformed: without user and password, of its query only
-    Azure's version, and with keys of the environment hidden in its path."""
+    """An address safe for files and terminals, even if malformed: without user, password and query (but for Azure's
+    version), and with known keys hidden in its path."""
     parts = http_address(url)
-    if parts is None:  # no scheme, or a password with a slash: all that is before the last @ may belong to it
+    if parts is None:  # no scheme, or a password with a slash: anything before the last @ may be part of the password
         return redact(re.split(r"[?#]", re.sub(r"^([A-Za-z][\w+.-]*://|//)?.*@", r"\1", url, flags=re.DOTALL))[0])
     query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name == API_VERSION])
     return redact(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, "")))

@@ -1,7 +1,7 @@
-"""Shared by all our servers: start and end of a service, what its clients may hold, under which names it answers.
+"""Shared by all our servers: start and end of a service, limits of its clients, and the names it answers under.
 
-Decides how many connections are open, how long a client may take to send a head and a body and to take an answer, that
-no site in a browser can ask under a name of its own (DNS rebinding), and what is said on stderr. Knows no service.
+Decides how many connections are open, how long clients may take to send a request and to read an answer, which Host and
+Origin headers are refused (DNS rebinding), and what is logged. Knows no service.
 """
 
 from __future__ import annotations
@@ -36,48 +36,48 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
 MOST_CONNECTIONS = 1024
-"""Open at once, where the process may have the descriptors: twice the requests in flight of our largest benchmark."""
+"""Default limit of open connections: twice the requests in flight in our largest benchmark."""
 DESCRIPTORS_KEPT = 48
-"""At least so many stay free for indexes, files, and connections that are being refused."""
+"""File descriptors kept free, at least, for indexes, files, and connections that are being refused."""
 ACCEPTED_TOGETHER = 8
-"""Connections that asyncio accepts before it hands over the first: with more, a burst uses up the descriptors."""
+"""Connections that asyncio accepts in one go, before it handles the first; more would use up descriptors in a burst."""
 BACKLOG = 1024
-"""Connections that wait in the kernel until they are accepted."""
+"""Connections queued in the kernel until they are accepted."""
 MOST_HEADERS = 64
-"""Per request, each of at most 8 KiB: bounds what an unfinished head holds to 0.5 MiB."""
+"""Headers per request, each of at most 8 KiB: an unfinished head holds at most 0.5 MiB."""
 SHUTDOWN_S = 0.1
-"""Time for open requests to finish at shutdown; hanging ones are cut off."""
+"""Seconds that open requests have to finish at shutdown."""
 MOST_LOGGED = 300
-"""Characters of a line on stderr that holds a text of others."""
+"""Characters of a log line with text from a client or an exception."""
 _WATCHED_EVERY_S = 1.0
 _REPEATED_AFTER_S = 60.0
-"""How often it is said that there are no descriptors left."""
+"""Seconds between two warnings that no descriptors are left."""
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What clients may hold of a server: connections, and seconds until they have sent or taken what they must."""
+    """Limits of a server's connections: their number, and the seconds that clients have to send or read."""
 
     connections: int | None = None
-    """Open at once; None: `most_connections`. At the limit the one that has waited longest for its client is closed for
-    a new one; where all are being answered, the new one is closed."""
+    """Open at once; None: `most_connections`. At the limit, a new connection replaces the one that has waited longest
+    for its client; if all are being answered, the new one is closed."""
     idle_s: float = 30.0
-    """For a whole request head, from connecting or from the last answer: twice as long as our clients reuse an idle
-    connection, so that the server does not close it under a request."""
+    """For a whole request head, from connecting or from the last answer. Twice as long as our clients keep an idle
+    connection, so the server does not close one that is about to be reused."""
     body_s: float = 30.0
     """For a whole body: 1 MiB takes 9 s at 1 Mbit/s."""
     answer_s: float = 10.0
-    """For taking an answer, beside the time that its bytes take at `answer_bytes_per_s`."""
+    """For reading an answer, in addition to its bytes at `answer_bytes_per_s`."""
     answer_bytes_per_s: int = 125_000
-    """The slowest network that a client may be on: 1 Mbit/s."""
+    """The slowest supported network: 1 Mbit/s."""
 
 
 DEFAULT_LIMITS = ConnectionLimits()
 
 
 def most_connections() -> int:
-    """MOST_CONNECTIONS, or as many as the process may have descriptors for, less a quarter and at least
-    DESCRIPTORS_KEPT."""
+    """MOST_CONNECTIONS, or less if the limit of descriptors (`ulimit -n`) is low: a quarter of them, and at least
+    DESCRIPTORS_KEPT, stay free."""
     try:
         import resource
     except ImportError:  # Windows
@@ -102,7 +102,7 @@ async def listening(
     it reads bodies with `read_body`. Requests under another name than the server's get 403, see `refused_name`.
 
     port: 0 takes a free one. allow_host: further names of the server; None: its command has no such flag. Raises
-    InputError if it cannot listen, and for a name that is none.
+    InputError if it cannot listen, and for an invalid name.
     """
     named = frozenset(_checked_name(each) for each in allow_host or ())
     clients = _Clients(limits)
@@ -114,7 +114,8 @@ async def listening(
         logger=logger,
         handler_cancellation=True,
         shutdown_timeout=shutdown_s,
-        keepalive_timeout=2 * limits.idle_s,  # ours comes first, and does not wait until everything was sent
+        keepalive_timeout=2
+        * limits.idle_s,  # `_Clients.watch` closes idle connections before that, also with unsent bytes
         max_headers=MOST_HEADERS,
     )
     loop = asyncio.get_running_loop()
@@ -161,7 +162,7 @@ async def serve_until_stopped(service: AbstractAsyncContextManager[str], *, say:
 
 
 class _Clients:
-    """The open connections of a server. check_host: whether requests must name it in Host."""
+    """The open connections of a server. check_host: whether the Host header must name the server."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits, self.check_host = limits, True
@@ -169,7 +170,7 @@ class _Clients:
         self._open: set[_Connection] = set()
 
     def admit(self, new: _Connection) -> bool:
-        """Whether there is room for one more, made where one waits for its client."""
+        """Whether there is room for a new connection; closes one that waits for its client if needed."""
         if len(self._open) >= self._most:
             waiting = [each for each in self._open if not each.working]
             if not waiting:
@@ -182,7 +183,7 @@ class _Clients:
         self._open.discard(connection)
 
     async def watch(self) -> None:
-        """Close the connections whose clients take too long, for ever."""
+        """Close connections whose clients take too long; runs until cancelled."""
         while True:
             await asyncio.sleep(min(_WATCHED_EVERY_S, self.limits.idle_s / 4, self.limits.answer_s / 4))
             now = time.monotonic()
@@ -191,10 +192,10 @@ class _Clients:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection, in front of aiohttp's protocol, which does not bound heads, unread answers and their number.
+    """Wraps aiohttp's protocol, which limits neither the time of heads and unread answers nor connections.
 
-    It waits for its client (for a head or a body, or until an answer is taken) until `ends_at`, or works on an answer,
-    which the service bounds.
+    A connection either waits for its client (to send a head or body, or to read an answer) until `ends_at`, or is
+    `working` on an answer, whose time the service limits.
     """
 
     def __init__(self, clients: _Clients, served: web.RequestHandler) -> None:
@@ -202,7 +203,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unread = False
         self.limits, self.reached = clients.limits, ("", 0)
-        """reached: address and port at this end."""
+        """reached: the server's address and port that the client connected to."""
         self.working, self.ends_at = False, math.inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -220,7 +221,7 @@ class _Connection(asyncio.Protocol):
         self.working, self.ends_at = True, math.inf
 
     def wait(self, seconds: float) -> None:
-        """The client's turn, for so many seconds; for longer while it takes an answer."""
+        """Wait for the client for so many seconds; longer while it reads an answer."""
         self.working = False
         if not self._unread:
             self.ends_at = time.monotonic() + seconds
@@ -263,7 +264,7 @@ async def read_body(request: web.Request) -> bytes:
     """The whole body; aiohttp limits its size. Raises HTTPException if it does not arrive in time, or garbled."""
     connection = _connection_of(request)
     seconds = connection.limits.body_s
-    connection.wait(2 * seconds)  # the answer below comes first; meanwhile others may take its place
+    connection.wait(2 * seconds)  # longer than the timeout below, which answers with 408
     try:
         async with asyncio.timeout(seconds):
             return await request.read()
@@ -293,7 +294,7 @@ async def send_pieces(request: web.Request, pieces: Iterable[bytearray | memoryv
 
 
 def _guard(clients: _Clients, named: frozenset[str], flag: str | None) -> Middleware:
-    """Middleware before all others: refuses what is meant for another name, and notes whose turn it is."""
+    """The outermost middleware: refuses requests under another name, and marks connections as working or waiting."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -317,14 +318,14 @@ def _guard(clients: _Clients, named: frozenset[str], flag: str | None) -> Middle
     return guard
 
 
-# -- names: a site may point its own name at this machine, and ask through the reader's browser (DNS rebinding) -----
+# -- names: a site can point its own name at this machine and send requests through a browser (DNS rebinding) -------
 
 _NAME = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s/@:\[\]?#\\]+))(?::[0-9]{1,5})?", re.IGNORECASE)
 
 
 def refused_name(headers: CIMultiDictProxy[str], own: Collection[str], *, check_host: bool) -> str | None:
-    """What is wrong with the names in a request's headers; None if nothing is. Origin, in which browsers tell which
-    site asks, must be an own name wherever it is sent; Host where it is checked."""
+    """Why the Host or Origin header is refused; None if it is not. Browsers name the requesting site in Origin, which
+    must be a name of the server if present; so must Host if `check_host`."""
     hosts, origins = headers.getall("Host", []), headers.getall("Origin", [])
     if check_host and (len(hosts) != 1 or _name(hosts[0]) not in own):
         return "the Host header does not name this server"
@@ -334,7 +335,7 @@ def refused_name(headers: CIMultiDictProxy[str], own: Collection[str], *, check_
 
 
 def _name(given: str) -> str | None:
-    """The name or address in `name` or `name:port`, in one spelling; None for anything else."""
+    """The normalised name or address of `name` or `name:port`; None if malformed."""
     found = _NAME.fullmatch(given)
     if found is None:
         return None
@@ -350,7 +351,7 @@ def _checked_name(given: str) -> str:
 
 
 def _plain_address(address: str) -> str:
-    """An IP address in one spelling, an IPv4 one as such; empty for anything else."""
+    """A normalised IP address, IPv4-mapped ones as IPv4; empty for anything else."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -363,11 +364,11 @@ def _in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-# -- what is said on stderr --------------------------------------------------------------------------------------
+# -- logging -----------------------------------------------------------------------------------------------------
 
 
 def log_line(text: str) -> str:
-    """A text of others as one line of a log: without secrets, cut, without control characters."""
+    """Untrusted text as one log line: redacted, cut, without control characters."""
     return one_line(excerpt(text, MOST_LOGGED))
 
 
@@ -384,8 +385,8 @@ class _OneLine(logging.Formatter):
 
 
 def _logger() -> logging.Logger:
-    """For aiohttp, which reports a traceback for each request that fails unexpectedly and for each that is
-    garbled; the latter is answered with 400, and not said."""
+    """A logger for aiohttp that writes one line instead of a traceback per failed request, and nothing for malformed
+    requests, which get status 400."""
     logger, stderr = logging.getLogger("reasonrag.server"), logging.StreamHandler()
     stderr.setFormatter(_OneLine())
     garbled = (HttpProcessingError, web.RequestPayloadError)
@@ -395,7 +396,7 @@ def _logger() -> logging.Logger:
 
 
 def _brief_about_descriptors(logger: logging.Logger, before: Any) -> Any:
-    """A handler of the loop's errors that says in a line, once a minute, that no connection can be accepted."""
+    """An exception handler of the loop that warns, once a minute, that no connection can be accepted."""
     said_at = -math.inf
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

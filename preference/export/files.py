@@ -15,12 +15,12 @@ from filelock import lock_descriptor
 INDENTED = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 """JSON for people to read."""
 PRIVATE = 0o660
-"""Permissions before the umask is taken off: texts of models and passages are for their owner and, if the umask lets
-it, for the group (teams share runs), but for no other user."""
+"""Mode of new files, less the umask: the group may read them, as teams share runs; other users may not, since they
+hold texts of models and passages."""
 
 
 def open_private(path: Path, mode: str, *, buffering: int = 0) -> BinaryIO:
-    """The file; one that is created gives others nothing (PRIVATE). Raises OSError."""
+    """Open a file; a new one has mode PRIVATE less the umask. Raises OSError."""
     return cast("BinaryIO", open(path, mode, buffering=buffering, opener=_private))
 
 
@@ -32,9 +32,8 @@ def _private(path: str, flags: int) -> int:
 def atomic_replacement(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     """A file that replaces `path` if the block ends without an exception, and is removed otherwise.
 
-    Others can read it only if it is `shared`, as indexes and models are, and the umask lets them. A private one keeps
-    what the group could do with its predecessor.
-    What killed processes left of the same file goes, too: a living one holds the lock of its own.
+    shared: mode 0666 less the umask, as for indexes and models; else PRIVATE, or for the group the mode of the replaced
+    file. Temporary files that killed processes left are removed; those of running processes are locked.
     """
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -47,7 +46,7 @@ def atomic_replacement(path: Path, *, shared: bool = False) -> Iterator[BinaryIO
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if os.name != "nt":  # which replaces no file that is open
+            if os.name != "nt":  # Windows cannot replace an open file
                 temporary.replace(path)
         if os.name == "nt":
             temporary.replace(path)
@@ -65,7 +64,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def keep_permissions(path: Path, successor: Path) -> None:
-    """Let the group do with the successor of a file what it could do with the file, if it is there; others, nothing."""
+    """Give the replacement of a file its group permissions, if it exists, and other users none."""
     with suppress(FileNotFoundError):
         successor.chmod(0o600 | (path.stat().st_mode & 0o060))
 

@@ -23,7 +23,7 @@ LONGEST_ITEM = 1 << 24
 """In bytes; a longer one is skipped. A row of RAG_ProGuide has some kB, a tree of 1,000 steps with three passages each
 some MB; a value of nothing but brackets takes 20 times its bytes once it is read."""
 _DEEPEST = 1 << 20
-"""Open brackets of a skipped item; no reader takes more than some thousands."""
+"""Deepest nesting of a skipped item; JSON parsers stop at a few thousand levels."""
 _SIGN, _END_OF_STRING = re.compile(rb'["{}\[\]]'), re.compile(rb'["\\]')
 _UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
 """The text between two brackets, including whole strings. No possessive quantifiers, which the first releases of Python

@@ -1,8 +1,7 @@
-"""A data set's files, made in a folder apart and then put in place together.
+"""A data set's files, written to a staging folder and then moved in place together.
 
-Decides the order in which they replace the earlier ones, so that a process may be killed between any two of them: no
-question then stands both in a file to train on and in one to validate with, readers are told, and the same command
-ends as if it had never been killed. Knows neither rows nor summaries.
+Decides the order of the moves, so that a kill between any two of them leaves no question in both training and
+validation files, readers refuse the data set, and the same command completes it. Knows neither rows nor summaries.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from preference.export.formats import FORMATS, SPLITS
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, SUMMARY
 
 UNFINISHED = "UNFINISHED.reasonrag"
-"""The name of the file that comes last while the others are put in place: where it exists, they do not belong together.
-A single rename ends that."""
+"""Present while files are moved in place: the last file, under this name. Its renaming completes the data set."""
 LAST = (DATASET_INFO_FILE, CANDIDATES, QUESTIONS)
-"""Put in place after everything else, in this order. Candidates come after the summary, which knows their judge, and
-questions decide from which runs a data set was made: a repeated command finds what the first one found."""
+"""Moved after everything else, in this order. The summary, which records the judge, comes before the candidates; the
+questions, which record the source runs, come last, so a repeated command finds what the first one found."""
 _PREFIX = ".sources-"
 _ROW_FILES = {split: {each.file_name(split) for each in FORMATS.values()} for split in SPLITS}
 
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """An empty folder below `out`, which goes at the end, and with it those of killed processes: there must be no
-    other writer of `out`. Raises OSError."""
+    """An empty folder below `out`, removed at the end; those of killed processes are removed first, so the caller must
+    be the only writer of `out`. Raises OSError."""
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"{_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -43,9 +41,9 @@ def staging_folder(out: Path) -> Iterator[Path]:
 def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), last: Sequence[str] = LAST) -> None:
     """Move the files of `staged` to `out`, and remove what an earlier export wrote and this one does not.
 
-    Files for validation go before others come, and come after those for training; the summary comes first, as it says
-    which files are ours. obsolete: other files of `out` to be removed. last: names in the order in which they come
-    last. Raises OSError; the same files may then be staged and put in place again.
+    Order: remove validation files, move the summary (which lists the files of the export), training files, validation
+    files, then `last` in their order. obsolete: other files of `out` to remove. Raises OSError; the same files may then
+    be staged and moved again.
     """
     names = {each.name for each in staged.iterdir()}
     earlier = files_of_formats(out)
@@ -63,16 +61,16 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     for name in before:
         (staged / name).replace(out / name)
     (out / UNFINISHED).replace(out / end)
-    (out / UNFINISHED).unlink(missing_ok=True)  # a rename leaves both of two names of one file
+    (out / UNFINISHED).unlink(missing_ok=True)  # os.rename does nothing if both names are hard links to one file
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a process is putting files in place there, or was killed while it did."""
+    """Whether a process is moving files in place there, or was killed while doing so."""
     return (directory / UNFINISHED).is_file()
 
 
 def files_of_formats(out: Path) -> set[str]:
-    """The files an earlier export wrote, by its summary; nothing else below `out` may be removed."""
+    """Files of an earlier export, according to its summary; nothing else below `out` may be removed."""
     try:
         files = set(orjson.loads((out / SUMMARY).read_bytes())["files"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):

@@ -27,7 +27,7 @@ from reasonrag.rendering import counted
 
 IMPORT_REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
 OF_AN_IMPORT = (IMPORT_REPORT, REJECTED)
-"""Files that go when other rows take the place of imported ones."""
+"""Files of an import, removed when other rows replace the imported ones."""
 STAGED = "publish"
 """Where `reasonrag publish` puts its copy together."""
 _SHOWN = 5
@@ -123,7 +123,7 @@ def replaces_other_runs(
     """
     if not (out / CANDIDATES).is_file() and not is_unfinished(out):
         taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
-        begun = taken == [QUESTIONS] and origins_in(out)  # an earlier version's command was killed in between
+        begun = taken == [QUESTIONS] and origins_in(out)  # left by a killed command of an earlier version
         if taken and not begun and not (set(taken) <= {AUDIT, AUDIT_PAGE} and _is_audited(out)):
             raise InputError(f"--out {out} is taken: {_foreign(taken)}; give a directory of its own")
         if not taken:
@@ -192,7 +192,7 @@ def _foreign(taken: Sequence[str]) -> str:
 
 
 def pages_of(out: Path) -> dict[str, str]:
-    """Pages and reports that show the rows which are about to be replaced; with each, what to say of its removal."""
+    """Pages and reports of the rows that are about to be replaced, each with the message about its removal."""
     return {
         name: f"removed {out / name}, which showed the earlier rows; make it again with: {command} {out}"
         for name, command in _SHOWS_ROWS.items()
@@ -201,8 +201,8 @@ def pages_of(out: Path) -> dict[str, str]:
 
 
 def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list[str]:
-    """What stays of a data set that makes room for another one, a sentence each. options: of the one that comes.
-    judged: whether a judge labels that one, whose answers are then in the journal, too."""
+    """Sentences about what stays of a replaced data set. options: of the new data set. judged: whether a judge labels
+    it, who continues the journal."""
     said = []
     if names := _reviewers(out):
         said.append(

@@ -206,7 +206,7 @@ def _check_place(out: Path, kind: ImportKind, found: ImportFiles, questions: Seq
 
 
 def _sources_in(report: Path, kind: ImportKind) -> dict[str, str] | None:
-    """Names of the imported files by their SHA-256; None where there is no report on an import of this kind."""
+    """Names of the imported files by SHA-256; None without a report of an import of this kind."""
     try:
         earlier = orjson.loads(report.read_bytes())
         if earlier["kind"] != kind:
@@ -218,7 +218,7 @@ def _sources_in(report: Path, kind: ImportKind) -> dict[str, str] | None:
 
 @contextmanager
 def _own_place(out: Path) -> Iterator[None]:
-    """Where the directory is made for nothing it is removed again."""
+    """Removes the directory again if it was created and stays empty."""
     created = not out.exists()
     try:
         yield

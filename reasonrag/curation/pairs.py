@@ -108,8 +108,8 @@ def pairs(
 
 
 class DataSetExport:
-    """What the settings of `pairs` make of gathered candidates. Raises InputError for a setting or file that cannot be
-    used, before anything is labelled."""
+    """Turns gathered candidates into a data set by the settings of `pairs`. Raises InputError for an unusable setting
+    or file, before anything is labelled."""
 
     def __init__(self, settings: PairsSettings) -> None:
         self._settings = settings
@@ -122,7 +122,7 @@ class DataSetExport:
         add_named(self._splits, settings.eval)
 
     def decontaminate(self, staged: Path, sources: Sequence[Path]) -> Decontamination:
-        """Which questions of the candidates in `staged` are left out. Raises InputError."""
+        """Find the questions to leave out because they are in an evaluation split. Raises InputError."""
         add_referenced(self._splits, sources, allowed=self._settings.allow_eval)
         return decontaminate(staged, self._splits, allowed=self._settings.allow_eval)
 
@@ -135,7 +135,7 @@ class DataSetExport:
         judging: dict[str, Any],
         warnings: Sequence[str],
     ) -> PairSummary:
-        """Everything of the data set, beside its candidates. Raises AuditFailed, OSError."""
+        """Write all files of the data set but its candidates. Raises AuditFailed, OSError."""
         settings = self._settings
         facts = ExportFacts(
             sources=tuple(map(str, sources)),
@@ -213,7 +213,7 @@ def _judged_before(sources: Sequence[Path], gathered: Path, out: Path) -> tuple[
     told = {each: _judging_of(each) for each in sources if is_data_set(each) and _is_judged(each)}
     for each in [each for each in told if each.resolve() == out.resolve()]:
         if told[each] in [told[other] for other in told if other != each]:
-            del told[each]  # it had its labels from there, when a command was killed
+            del told[each]  # a killed command had copied its labels from there
     [judging, *others] = told.values()
     if judging and not others:
         return judging, []
@@ -230,7 +230,7 @@ def _judging_of(source: Path) -> dict[str, Any]:
     try:
         told = Judging.model_validate(orjson.loads((source / SUMMARY).read_bytes())["judging"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
-        return {}  # files that were copied without it
+        return {}  # the files were copied without their summary
     return told.model_dump() | {"session_calls": 0}
 
 
@@ -247,8 +247,8 @@ def _understood(out: Path) -> Iterator[None]:
 def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: Path, processes: int = 1) -> None:
     """Write `candidates.jsonl` and `questions.jsonl` of all sources into an empty folder, every length by one counter.
 
-    out: the data set that they are for; of that one alone, nothing is labelled or merged again. Raises OSError, and
-    what reading the sources raises.
+    out: the data set that they are for; if it is the only source, nothing is labelled or merged again. Raises OSError,
+    and what reading the sources raises.
     """
     if len(sources) == 1 and not is_data_set(sources[0]):
         _label(sources[0], folder, tokens, processes)
@@ -269,7 +269,7 @@ def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: 
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same file under another name; a copy where that cannot be."""
+    """Hard-link a file, or copy it where links are not possible."""
     try:
         os.link(source, target)
     except OSError:

@@ -26,8 +26,7 @@ _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ON_THE_HUB = re.compile(r"hf:/+(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?(?:/(?P<file>.+))?")
 _BLOCK = 1 << 20
 MOST_TIMES, _SMALL = 200, 1 << 26
-"""How much more a compressed file may hold than its size, from 64 MiB on: English text packs to a third or fifth, one
-passage repeated by gzip to a thousandth."""
+"""Highest ratio of compression of files that unpack to more than 64 MiB. English text has 3 to 5, gzip up to 1,000."""
 
 
 def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
@@ -59,8 +58,8 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
             for block in _blocks(source):
                 if target.tell() > max(_SMALL, MOST_TIMES * stat.st_size):
                     raise InputError(
-                        f"{source} unpacks to more than {MOST_TIMES} times its size, which no corpus does; see what it "
-                        "is, or unpack it yourself"
+                        f"{source} unpacks to more than {MOST_TIMES} times its size, far more than text does; check "
+                        "the file, or unpack it yourself"
                     )
                 target.write(block)
         except _damages() as error:

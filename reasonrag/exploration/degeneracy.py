@@ -220,7 +220,7 @@ class ObservedSigns:
 
 
 def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> ObservedSigns:
-    """for_stop: whether `pairless` is wanted, which takes as long as the rest."""
+    """for_stop: also compute `pairless`, which takes as long as the rest."""
     cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
     alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
@@ -283,12 +283,13 @@ class SignCounts:
 
 
 class StopDecision:
-    """When a run stops: after the first questions in order that a sign rules, nearly all of them, and that can give no
-    pair. The same whatever the concurrency, and after any number of kills.
+    """Decides whether a run stops: a share of its first questions, in order, show a sign and can give no pair.
 
-    share: of these questions; 0: never. questions: their number; after the last one nothing is left to be stopped.
-    `counts`: of the leading questions that have ended. `reason`: why the run stops, after `reach` questions. `reach`:
-    leading questions that belong to the run however it will be decided; those after them wait.
+    The decision depends neither on concurrency nor on kills, since it looks at leading questions only.
+
+    share: of the questions so far; 0: never stop. questions: in the whole run, which is not stopped after the last one.
+    counts: signs of the leading questions that have ended. reason: why the run stops, after `reach` questions.
+    reach: leading questions whose trees belong to the run however it is decided; later trees wait.
     """
 
     def __init__(self, share: float, questions: int) -> None:
@@ -299,11 +300,11 @@ class StopDecision:
         self._questions = questions
         self._seen: dict[int, ObservedSigns | None] = {}
         self._decided = 0
-        """Leading questions that have ended, and after which the run goes on."""
+        """Number of leading questions that have ended and were considered."""
         self._pairless: Counter[str] = Counter()
-        """Of the leading questions by sign; all of them under the empty name."""
+        """Leading questions that count towards a stop, by sign; their total under the empty name."""
         self._others: Counter[str] = Counter()
-        """Of the first `reach` questions those that are known not to count, by sign."""
+        """Questions among the first `reach` that are known not to count, by sign; total under the empty name."""
         self._extend()
 
     def add(self, position: int, look: ObservedSigns | None) -> None:
@@ -334,13 +335,13 @@ class StopDecision:
         return None
 
     def _extend(self) -> None:
-        """Go on to the first question after which the run may still turn out to stop."""
+        """Advance `reach` to the first question after which the run could still stop."""
         while self.reach < self._questions and (self.reach <= self._decided or not self._may_stop_at_reach()):
             self._others.update(_not_counted(self._seen.get(self.reach)))
             self.reach += 1
 
     def _may_stop_at_reach(self) -> bool:
-        """If all questions that have not ended showed every sign."""
+        """Whether the run would stop at `reach` if all unfinished questions showed every sign."""
         return bool(self._share) and any(
             self.reach >= (sign.stops_from or 0)
             and self.reach - self._others[sign.name] >= self._share * self.reach
@@ -350,8 +351,8 @@ class StopDecision:
 
 
 def _counted(look: ObservedSigns) -> set[str]:
-    """The signs for which a question counts towards a stop, and the empty name if it does at all. Siblings that are
-    alike in most states only, such as three times `None`, are no fault of the endpoint."""
+    """Signs for which a question counts towards a stop, and the empty name if it counts at all. Identical siblings
+    count only if all states have them: in some states, such as three times `None`, the endpoint is not at fault."""
     if not look.pairless:
         return set()
     unlike = {ALIKE.name} if look.states_alike < look.states else set()

@@ -47,7 +47,7 @@ class ExplorationSession:
     _done_before: int = 0
     _cost_of_finished: float = 0.0
     _waiting: dict[int, RolloutRecord] = field(default_factory=dict)
-    """Finished questions, by their place, that may come after the one where the run stops."""
+    """Finished trees by position, not yet written because the run may stop at an earlier question."""
 
     def __post_init__(self) -> None:
         self._decision = StopDecision(0.0, 0)
@@ -71,7 +71,7 @@ class ExplorationSession:
         self.run.note_refusals(self.models.refused_parameters)
 
     def begin(self, questions: Questions) -> None:
-        """Take the trees of earlier sessions into account, which may stop this one before anything is asked."""
+        """Count the trees of earlier sessions, which may stop this one before its first request."""
         self._total = len(questions)
         self._decision = StopDecision(self.abort_degenerate, self._total)
         done = [(position, each.id) for position, each in enumerate(questions) if self.run.is_done(each.id)]
@@ -79,7 +79,7 @@ class ExplorationSession:
         if self._done_before == self._total:
             return
         for position, question_id in done:
-            undecided = self._decision.reach < self._total  # else there is no need to read them
+            undecided = self._decision.reach < self._total  # a tree is read only if it can matter
             self._decision.add(
                 position, observed_signs(self.run.tree(question_id), for_stop=True) if undecided else None
             )
@@ -108,7 +108,8 @@ class ExplorationSession:
     # -- one question --------------------------------------------------------------------------
 
     async def _explore(self, queued: tuple[int, Question]) -> None:
-        """Explore one question and write its line, even if it fails, once it is decided. Raises RunStopped."""
+        """Explore one question; its line, also of a failure, is written once the run is sure to reach it. Raises
+        RunStopped."""
         position, question = queued
         explorer = self._explorer(position, question)
         try:
@@ -128,7 +129,7 @@ class ExplorationSession:
         self._check_degeneracy()
 
     def _write_decided(self) -> None:
-        """Write the lines of questions that belong to the run wherever it stops. Raises StorageError."""
+        """Write the lines of questions that the run is sure to reach. Raises StorageError."""
         for position in [each for each in self._waiting if each < self._decision.reach]:
             self.run.append(self._waiting[position])
             del self._waiting[position]

@@ -79,7 +79,7 @@ class GenerateSettings(AgentSettings):
         "Dollars per million completion tokens of the value model [default: the list price, or 0 with --value-base-url]"
     )
     abort_degenerate: Share = setting(
-        "Stop when this share of the questions can give no pair, for a cause that all of them show; 0: never",
+        "Stop when this share of the questions shows the same sign of degeneracy and can give no pair; 0: never",
         Panel.EXECUTION,
         default=0.95,
     )

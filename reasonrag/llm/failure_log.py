@@ -18,7 +18,7 @@ from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.redaction import excerpt
 
 MOST_NOTED = 10_000
-"""Characters kept of each text of a failure; a traceback has a few thousand."""
+"""Characters kept of each text of a failure. A traceback has a few thousand."""
 
 
 class FailureLog:
@@ -50,7 +50,7 @@ class FailureLog:
         self.note(kind, **where, cause=error.cause, message=str(error))
 
     def note(self, kind: str, **failure: Any) -> dict[str, Any]:
-        """Write a failure down, its texts without secrets and cut; what was written of it."""
+        """Record a failure, with its texts redacted and cut. Returns what was written."""
         shown = {key: excerpt(value, MOST_NOTED) if isinstance(value, str) else value for key, value in failure.items()}
         with storing(self._path):
             if self._file is None:

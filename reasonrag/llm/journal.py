@@ -1,7 +1,7 @@
 """The journal: every paid answer is on disk before it is used, and is replayed instead of being requested again.
 
 A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..], "digest"}`, with
-`model` if the answer is not the run's teacher's. The digest is that of the line before it, so that damage is found. A
+`model` if the answer is not the run's teacher's. The digest covers the bytes of the line before it. A
 key (`ChatRequest.key`) covers everything that determines one draw: a draw
 whose key is in the journal was paid already. A reply that a stop string cut within its reasoning has its draw's key
 with `:cut`, which no draw has: it is paid, and its draw is asked again without stop strings. Lines are written in
@@ -40,7 +40,7 @@ _FIELDS = frozenset({"question_id", "model", "keys", "completions"})
 _DIGEST = b',"digest":"'
 _DIGEST_BYTES = 8
 _END_SIZE = len(_DIGEST) + 2 * _DIGEST_BYTES + len(b'"}')
-"""Bytes of a line from its digest to its line break."""
+"""Bytes from the digest to the end of a line."""
 _UNREADABLE = (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, ValidationError)
 
 
@@ -100,8 +100,8 @@ class Journal:
         """Read all lines; complete or drop a last line that a crash left without its line break. Returns the number of
         lines without a digest.
 
-        A line that equals another was copied by accident, and counts once. Lines with equal keys and different answers
-        were all paid.
+        A line that equals an earlier one is a copy and counts once. Lines with equal keys and different answers were
+        all paid.
         """
         self._file.seek(0)
         self._size = undigested = 0
@@ -133,7 +133,7 @@ class Journal:
         return undigested
 
     def _take(self, entry: _JournalEntry, wanted: Wanted, held: Held) -> None:
-        """Count what a line holds, and hold it if it is wanted."""
+        """Count the cost of a line, and keep its answers if they are wanted."""
         self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
         if wanted(entry.question_id):
             self.questions.add(entry.question_id)
@@ -298,13 +298,13 @@ class JournaledModel:
     def _to_record(
         self, request: ChatRequest, keys: Sequence[str], said: list[Completion]
     ) -> tuple[list[Completion], bytes]:
-        """The answers to a request, as they count, and their line in the journal."""
+        """The answers with the usage that counts, and their journal line. Raises ValueError for impossible usage."""
         cut = [stopped_in_reasoning(request, each) for each in said]
         completions = _usage_on_a_used_reply(said, cut)
         answered = [key + CUT * is_cut for key, is_cut in zip(keys, cut, strict=False)]
         used = Tokens.of(completions)
         if not all(isinstance(each, int) and each >= 0 for each in (used.requests, used.prompt, used.completion)):
-            raise ValueError(f"{used} cannot be what a request used")
+            raise ValueError(f"{used} is not a possible usage of a request")
         return completions, journal_line(request.question_id, answered, completions, model=self._recorded_as)
 
     def holds(self, request: ChatRequest) -> bool:
@@ -361,7 +361,7 @@ def _usage_on_a_used_reply(completions: list[Completion], cut: Sequence[bool]) -
 
 
 def _at_most(request: ChatRequest, said: Sequence[Completion]) -> list[Completion]:
-    """The texts of answers whose usage cannot be recorded, with the most that they can have cost."""
+    """Answers without a recordable usage, at the highest cost that they can have had."""
     bare = [Completion(text=each.text, finish_reason=each.finish_reason, requests=0) for each in said]
     most = len(request.samples) * request.sampling.max_tokens
     usage = {"requests": 1, "prompt_tokens": request.size, "completion_tokens": most, "tokens_bounded": True}

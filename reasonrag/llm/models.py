@@ -77,7 +77,7 @@ class Models:
 
     @property
     def stopped(self) -> RunStopped | None:
-        """Why one of them sends no more requests."""
+        """Why one of the models sends no more requests; None if all do."""
         reasons = [each.stopped for each in self.all] + [each.stopped for each in self._endpoints]
         return next((each for each in reasons if each is not None), None)
 

@@ -25,12 +25,12 @@ STUDENT = "offline-student"
 """Its name as a value model beside itself: a different policy, because of its sampling."""
 
 MOST_READ = 50_000
-"""Characters of a question, of thoughts, of evidence and of reasoning that are considered: more than any honest prompt
-has. Of more, comparing names with each other would take minutes."""
+"""Characters that are considered of a question, thoughts, evidence or reasoning, more than any honest prompt has:
+comparing names takes quadratic time."""
 MOST_TITLE = 1000
-"""Characters of a passage's title, which is put before each of its sentences."""
+"""Characters kept of a passage's title, which is repeated before each of its sentences."""
 MOST_COMPARED = 200
-"""Gold answers and candidates that are considered."""
+"""Number of gold answers or candidates that are considered."""
 _QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
 _REFERENCE, _END = ". Reference: <reference>", "</reference>"
 _TAGS = ("query", "evidence", "answer")
@@ -175,7 +175,7 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
 
 
 def _parts(user: str) -> tuple[str, str, str]:
-    """Question, thoughts and reference of a user turn; empty where there is none."""
+    """Question, thoughts and reference of a user turn; empty if absent."""
     end, thoughts, reference = len(user), "", ""
     asked = user.find(_THOUGHTS)
     cited = user.find(_REFERENCE)
@@ -403,8 +403,8 @@ def _year_beside(name: str, evidence: Sequence[str]) -> int | None:
 
 
 def _either_or(question: str) -> tuple[str, str] | None:
-    r"""The two things of `.. A or B?`: what the first match of `(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or
-    ([^,?]+)\?` has, which would take cubic time."""
+    r"""A and B of `.. A or B?`, as the first match of `(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or
+    ([^,?]+)\?` would find them in cubic time."""
     closed = _ends_of_second_things(question)
     for part in _BESIDE_A_CHOICE.finditer(question):
         start, end = part.span()
@@ -423,7 +423,7 @@ def _either_or(question: str) -> tuple[str, str] | None:
 
 
 def _ends_of_second_things(question: str) -> dict[int, int]:
-    """By the place of an ` or `, that of the question mark that follows, if there is no comma before it."""
+    """Positions of ` or `, each with that of the next question mark if no comma comes before it."""
     found, close = {}, None
     for place in _places(" or ", question, 0, len(question)):
         if close is None or close.start() < place + 4:
@@ -436,7 +436,7 @@ def _ends_of_second_things(question: str) -> dict[int, int]:
 
 
 def _places(word: str, text: str, start: int, end: int) -> Iterator[int]:
-    """Where a word is in a text, also where it overlaps with itself."""
+    """Positions of a word in a text, overlapping ones included."""
     place = text.find(word, start, end)
     while place >= 0:
         yield place
@@ -484,7 +484,7 @@ def _without_opening_word(name: str) -> str:
 
 
 def _tagged(tag: str, text: str) -> list[str]:
-    """What is between each tag and the next closing one."""
+    """Texts between a tag and the next closing one."""
     found, (opening, closing) = [], (f"<{tag}>", f"</{tag}>")
     start = text.find(opening)
     while start >= 0 and (end := text.find(closing, start)) >= 0:

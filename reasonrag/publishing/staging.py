@@ -128,7 +128,7 @@ def staging_directory(directory: Path) -> Iterator[Path]:
         lock_descriptor(held.fileno())
     try:
         yield scratch
-        scratch.chmod(0o700 | (directory.stat().st_mode & 0o070))  # until it is published, as private as its source
+        scratch.chmod(0o700 | (directory.stat().st_mode & 0o070))  # not more public than its source
         if place.exists():
             place.rename(scratch.with_name(f"{scratch.name}.old"))
         scratch.rename(place)
@@ -142,8 +142,8 @@ def staging_directory(directory: Path) -> Iterator[Path]:
 
 
 def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
-    """Raises InputError for a file that is a link out of its folder: what it names elsewhere would be published. Within
-    the Hub's cache, files of a model are links to its `blobs`, which are its own."""
+    """Raises InputError for a symbolic link out of its folder, whose target would be published. In the Hub's cache,
+    links to the `blobs` of the same model are allowed."""
     home = folder.resolve()
     snapshots = home.parent
     is_cache = snapshots.name == "snapshots" and snapshots.parent.name.startswith(("models--", "datasets--"))
@@ -152,7 +152,7 @@ def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
         target = path.resolve()
         if not any(target.is_relative_to(each) for each in own):
             raise InputError(
-                f"{path} is a link to {target}, outside of {folder}, so that would be published. Put a copy in its "
+                f"{path} is a link to {target}, outside of {folder}, and would be published. Put a copy in its "
                 "place if it belongs there, else remove the link"
             )
 

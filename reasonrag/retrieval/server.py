@@ -51,7 +51,7 @@ SEARCHED_TOGETHER = 256
 """Queries of one request searched at a time: enough for an accelerator's batch; in between, other requests are served,
 even if searches run in the event loop."""
 PIECE_BYTES = 256 * 1024
-"""An answer is sent in pieces of this size, so that what a client has not taken is not held twice."""
+"""Bytes of the pieces in which an answer is sent, so that unread parts are not held twice."""
 _CUT_OFF_S = 1.0
 """Extra time, granted twice, for connections still open after draining, such as a request arriving byte by byte."""
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -77,10 +77,10 @@ class ServeLimits(BaseModel):
     max_passages: int = Field(default=50_000, gt=0)
     """Passages per answer: queries times topk. About 40 MB of Wikipedia passages."""
     max_answer_bytes: int = Field(default=MAX_ANSWER_BYTES, gt=0)
-    """Bytes per answer, equal passages as often as they are in it; above it: 413. What our client reads at most, ten
-    times a whole step of Search-R1's trainer."""
+    """Bytes per answer, repeated passages included; above it: 413. Equals the limit of our client, and is ten times a
+    step of Search-R1's trainer."""
     max_held_bytes: int = Field(default=4 * MAX_ANSWER_BYTES, gt=0)
-    """Bytes of all answers that are being made or not yet taken by their clients; above it: 503."""
+    """Bytes of all answers in preparation or not yet read by their clients; above it: 503."""
     max_waiting: int = Field(default=MAX_WAITING, gt=0)
     """Queries admitted and not yet answered, over all requests; above it: 503, because an unbounded queue only answers
     clients that have given up."""
@@ -150,7 +150,7 @@ class _SearchService:
         self.waiting = 0
         """Queries admitted and not yet answered."""
         self.held = 0
-        """Bytes of answers that are being made or sent."""
+        """Bytes of answers in preparation or being sent."""
         self.draining = False
         self.counts = _ServiceMetrics(lambda: self.waiting)
         self._token = token
@@ -192,7 +192,7 @@ class _SearchService:
 
     @contextmanager
     def answer(self) -> Iterator[_HeldAnswer]:
-        """An answer to be made and sent; what it holds is free at the end."""
+        """An answer, whose bytes are released when it was sent or failed."""
         held = _HeldAnswer(self)
         try:
             yield held
@@ -237,23 +237,25 @@ class _SearchService:
 
 
 class _HeldAnswer:
-    """The lists of an answer, rendered, within the limits of one answer and of all."""
+    """The rendered lists of an answer, within the limits of one answer and of all."""
 
     def __init__(self, service: _SearchService) -> None:
         self._service = service
         self._lists: dict[str, bytes] = {}
         self.bytes = 0
-        """Of the whole answer."""
+        """Bytes of the whole answer."""
         self.held = 0
 
     def add(self, query: str, rendered: bytes, times: int) -> None:
-        """A query's list, which is in the answer so many times. Raises _RefusedRequest beyond a limit."""
+        """Add the passages of a query that occurs so many times. Raises _RefusedRequest beyond a limit."""
         limits = self._service.limits
         self.bytes += times * len(rendered)
         if self.bytes > limits.max_answer_bytes:
             raise _too_much(f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer")
         if self._service.held + len(rendered) > limits.max_held_bytes:
-            raise self._service.unavailable("memory", f"{self._service.held:,} bytes of answers are not yet taken")
+            raise self._service.unavailable(
+                "memory", f"{self._service.held:,} bytes of answers have not been read by their clients yet"
+            )
         self._lists[query] = rendered
         self._service.held += len(rendered)
         self.held += len(rendered)
@@ -289,7 +291,7 @@ class _ServiceMetrics:
         self.refused = Counter(
             f"{prefix}_refused",
             "Requests answered with 503: full, too many queries were waiting; memory, too many answers were not yet "
-            "taken; slow, the search took too long; draining",
+            "read; slow, the search took too long; draining",
             ["why"],
             registry=self.registry,
         )

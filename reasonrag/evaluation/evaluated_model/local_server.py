@@ -189,7 +189,7 @@ def _missing(python: Path, needed: Sequence[str]) -> list[str]:
     code = f"import importlib.util as u; print(*[n for n in {list(needed)!r} if u.find_spec(n) is None])"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
-        raise InputError(f"{python} is no Python that runs: {excerpt(done.stderr.strip(), -300)}")
+        raise InputError(f"cannot run {python}: {excerpt(done.stderr.strip(), -300)}")
     return done.stdout.split()
 
 

@@ -292,7 +292,7 @@ class EndpointModel:
                     if without_reasoning(reply).reasoning:
                         self._go_without_stop(endpoint)
             except Exception as error:
-                trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # nobody waits for a trial
+                trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
                 raise
 
         try:
@@ -417,8 +417,8 @@ class EndpointModel:
 
     @contextmanager
     def _keeping(self, paid: Sequence[_Answer]) -> Iterator[None]:
-        """Once `paid` holds an answer, what fails in the block no longer loses it: no more is requested instead, and
-        the answer is returned."""
+        """Guards the code after an answer: once `paid` holds it, an error in the block stops further requests, and the
+        answer is returned."""
         try:
             yield
         except Exception as error:
@@ -427,7 +427,7 @@ class EndpointModel:
             self.stop(error if isinstance(error, RunStopped) else UnexpectedError(error, kept=True))
 
     def _account(self, answer: _Answer, slot: RequestSlot) -> None:
-        """Report an answer to the endpoint's pace, and count it."""
+        """Count an answer, and report it to the pacing of its endpoint."""
         first, now = answer.completions[0], self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.succeeded(spent or slot.tokens, now=now)
@@ -507,7 +507,7 @@ class EndpointModel:
 
     @property
     def stopped(self) -> RunStopped | None:
-        """Why no more requests are sent."""
+        """Why no more requests are sent; None if they are."""
         return self._stopped
 
     def stop(self, reason: RunStopped) -> None:

@@ -36,20 +36,20 @@ _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-
 MOST_SAID = 1000
 """Characters of an error's message that are kept: it goes to the terminal and into files."""
 _MOST_SHOWN = 200
-"""Characters of a body that is not an answer, in messages about it."""
+"""Characters of an invalid body that messages show."""
 _MOST_COUNTED = 10**9
 """Tokens; no request has more, and the sums of a run have to fit into its files."""
 MOST_BYTES_PER_TOKEN = 16
-"""A text has at least a token for so many of its bytes; an endpoint that reports fewer is not believed. Qwen2.5's
+"""Most bytes per token; token counts below that are replaced by bytes. Qwen2.5's
 vocabulary makes up to 12 bytes a token of single words, and 10 of sentences, in six data sets; our own estimates count
 four characters, of up to 4 bytes each. Only runs of one character (spaces, dashes) have more: up to 128."""
 MOST_ENVELOPE_BYTES = 4 * 1024 * 1024
-"""Of an answer, beside what `max_tokens` limits: its frame, and reasoning, which some endpoints do not count there
-(256 Ki tokens of 16 bytes)."""
+"""Allowance for what `max_tokens` does not limit: the frame of an answer, and reasoning at some endpoints (256 Ki
+tokens of 16 bytes)."""
 MOST_TOKEN_BYTES = 6 * MOST_BYTES_PER_TOKEN
-"""Of a token in JSON, where a byte takes up to 6 (`\\u0007`)."""
+"""Bytes of a token in JSON, which may write a byte in 6 (`\\u0007`)."""
 MOST_LOGPROB_BYTES = 512
-"""Of a token or an alternative to it in `logprobs`: text, bytes as a list of numbers, and probability."""
+"""Bytes of a token or alternative in `logprobs`: its text, its bytes as a list of numbers, and its probability."""
 _REASONING = ("reasoning_content", "reasoning")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second."""
@@ -61,7 +61,7 @@ class BadAnswerError(Exception):
 
 
 class AnswerTooLargeError(BadAnswerError):
-    """A body that is longer than any answer to its request. It may have been paid, and is not requested again."""
+    """A body longer than its request allows. The answer may be billed, so it is not requested again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Connection(HttpClient):
     def _open(self) -> ClientSession:
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         if any(name == API_VERSION for name, _ in parse_qsl(urlsplit(self.base_url).query)):
-            # Azure's dated addresses; its /openai/v1 takes the key like OpenAI does
+            # Azure's dated addresses; its /openai/v1 takes the key as OpenAI does
             headers["api-key"] = self.key
         return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 
@@ -98,7 +98,7 @@ class Connection(HttpClient):
         if failed:
             raise _refusal(response, content[:most])
         if len(content) > most:
-            raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the most that this request can have")
+            raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the limit for this request")
         return HttpAnswer(content, response.headers)
 
     async def served_models(self) -> list[str]:
@@ -120,9 +120,11 @@ class Connection(HttpClient):
 
 
 def most_bytes_of_answer(body: Mapping[str, Any]) -> int:
-    """Upper bound of the body that answers a request: what each of its tokens can take, in text and `logprobs`."""
+    """Upper bound in bytes of the answer to a request, by its tokens in text and `logprobs`."""
     tokens = body.get("n", 1) * (body.get("max_completion_tokens") or body.get("max_tokens", 0))
-    alternatives = body.get("top_logprobs") or body.get("logprobs") or 0  # of completions.create: logprobs is a number
+    alternatives = (
+        body.get("top_logprobs") or body.get("logprobs") or 0
+    )  # in the legacy completions API `logprobs` is a number
     listed = 1 + alternatives if body.get("logprobs") and isinstance(alternatives, int) else 0
     return int(MOST_ENVELOPE_BYTES + tokens * (MOST_TOKEN_BYTES + listed * MOST_LOGPROB_BYTES))
 
@@ -180,8 +182,8 @@ def _refusal(response: ClientResponse, content: bytes) -> APIError:
 
 
 def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
-    """The JSON of a body, also where it has what Python's own encoder writes and JSON does not know: NaN, Infinity,
-    numbers of any length, halves of surrogate pairs."""
+    """Parse a body as JSON, also with what Python's encoder writes beyond the standard: NaN, Infinity, numbers of any
+    length, lone surrogates."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -220,10 +222,10 @@ def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size:
 
 
 def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]:
-    """What a request cost, by the `usage` of its answer, whatever that holds.
+    """The cost of a request by the `usage` of its answer, which may hold anything.
 
-    Where a number of tokens is missing, is not one, or is too small for the bytes, bytes are counted: an upper bound.
-        Prompt and reply are judged apart. prompt_size, reply_size: in bytes.
+    A token count that is missing, malformed or too small for the bytes is replaced by the bytes, an upper bound.
+        Prompt and reply are checked separately. prompt_size, reply_size: in bytes.
     """
     usage = said if isinstance(said, dict) else {}
     prompt = _count(usage.get("prompt_tokens"))
@@ -278,12 +280,12 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
 
 
 def _is_count(said: object) -> bool:
-    """Whether a value can be a number of tokens."""
+    """Whether a value is a possible token count."""
     return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= _MOST_COUNTED
 
 
 def _count(said: object) -> int:
-    """A number of tokens; 0 for anything else."""
+    """A token count; 0 for anything else."""
     return int(said) if isinstance(said, int | float) and _is_count(said) else 0
 
 

@@ -23,7 +23,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pause between trials of an endpoint that is down; doubled each time."""
 WINDOW_FULL = "window full"
 MOST_DIGITS = 12
-"""Of a limit in a header; a longer number limits nothing."""
+"""Most digits of a limit in a header; longer numbers are ignored."""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
-"""Prompts as a model's own tokenizer and chat template make them, within bounds of time and memory.
+"""Prompts by a model's own tokenizer and chat template, within limits of time and memory.
 
-A chat template is a program that came with the model: jinja's sandbox keeps it from files and the network, not from
-loops and strings without end. So a process of its own renders and tokenizes, and ends when it takes too much; the next
-prompt starts another. Runs where the model is served; needs transformers.
+A chat template is a program that comes with the model: jinja's sandbox keeps it from files and the network, but not
+from endless loops and strings. So a separate process renders and tokenizes, and is ended if it exceeds a limit; the
+next prompt starts another. Runs where the model is served; needs transformers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import read_json
 
 CPU_S = 2.0
-"""Of the processor, per prompt: a thousand times what templates of today take for a full context."""
+"""CPU seconds per prompt: a thousand times what today's templates take for a full context."""
 MEMORY_BYTES = 512 * 1024 * 1024
-"""Beyond what the tokenizer takes."""
+"""Address space beyond that of the loaded tokenizer."""
 WAIT_S = 60.0
-"""For a prompt where the processor is busy, or there is no limit of its time (Windows)."""
+"""Wall-clock limit per prompt, for a busy machine or where CPU time cannot be limited (Windows)."""
 LOAD_S = 300.0
-"""For the tokenizer to be loaded, from a slow disk."""
+"""Wall-clock limit for loading the tokenizer, from a slow disk."""
 _GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
-"""Classes that add nothing to tokenizer.json."""
+"""Tokenizer classes that only read tokenizer.json."""
 _HELLO = {"role": "user", "content": "hello"}
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.llm.servers.chat_template import main; main()"
 
@@ -60,7 +60,7 @@ class ChatTemplate:
 
     async def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Token ids of a chat, up to where the reply begins. Raises ValueError if the template refuses the messages or
-        takes too much."""
+        exceeds a limit."""
         sent = [{"role": each.role, "content": each.content} for each in messages]
         async with self._free:
             process = self._process or await self._started()
@@ -72,7 +72,8 @@ class ChatTemplate:
         return tuple(answer["ids"])
 
     async def try_out(self) -> None:
-        """Raises InputError if it cannot be loaded, or takes too much for a short message; it may refuse it."""
+        """Render a short message. Raises InputError if the template cannot be loaded or exceeds a limit, but not if it
+        refuses the message."""
         async with self._free:
             answer = await self._exchange(await self._started(), [_HELLO], WAIT_S)
         if answer is None:
@@ -87,7 +88,7 @@ class ChatTemplate:
             await process.wait()
 
     async def _started(self) -> Process:
-        """A process with the tokenizer. Raises InputError if there is none to be had."""
+        """Start a process and load the tokenizer. Raises InputError if that fails."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _BOOT, str(Path(__file__).parents[3])),
             stdin=PIPE,
@@ -104,7 +105,7 @@ class ChatTemplate:
         return process
 
     async def _exchange(self, process: Process, sent: object, seconds: float) -> dict[str, Any] | None:
-        """An answer of the process; None if it took too much, after which it may have ended."""
+        """The answer of the process; None if it exceeded a limit, after which it may have ended."""
         stdin, stdout = cast("asyncio.StreamWriter", process.stdin), cast("asyncio.StreamReader", process.stdout)
         try:
             async with asyncio.timeout(seconds):
@@ -117,7 +118,7 @@ class ChatTemplate:
             await self.close()
             return None
         except asyncio.CancelledError:
-            await self.close()  # what it answers belongs to nobody
+            await self.close()  # its late answer must not reach another request
             raise
 
 
@@ -157,7 +158,7 @@ def _send(answers: BinaryIO, answer: dict[str, Any]) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """End this process by SIGPROF once it has used the processor for so long; 0: never."""
+    """End this process by SIGPROF after so many CPU seconds; 0: never."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
 

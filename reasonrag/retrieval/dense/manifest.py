@@ -36,15 +36,15 @@ _OURS = re.compile(
 
 
 CHECKED_AT_OPENING = 1 << 24
-"""Largest file, in bytes, whose content is read whenever an index is opened: 16 MiB take some 10 ms, and cover a whole
-BM25 index of 40,000 passages. Of larger files opening compares the size; `index check` reads them all."""
+"""Largest file, in bytes, whose content is checked at opening: 16 MiB take about 10 ms, and hold a BM25 index of 40,000
+passages. Of larger files only the size is checked; `index check` reads them."""
 NO_DIGESTS = "was built by an earlier version: its files have no digests; build it again to have them checked"
 _DIGEST = "manifest_sha256"
 """Key of the digest of the manifest's other fields."""
 
 
 class FileDigest(BaseModel):
-    """A file as it was written."""
+    """Size and SHA-256 of a file when it was written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -213,7 +213,7 @@ def read_manifest(directory: Path) -> IndexManifest:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """The first problem, in words of the file; pydantic's are about its union of the kinds."""
+    """The first problem in terms of the file; pydantic's own message is about its union of kinds."""
     first = error.errors(include_url=False)[0]
     if first["type"] == "union_tag_not_found":
         return "it has no `kind` (bm25 or dense)"
@@ -243,7 +243,7 @@ def _build_again(manifest: IndexManifest, directory: Path) -> str:
 def damaged_files(
     directory: Path, manifest: IndexManifest, names: Iterable[str], *, most_bytes: int | None = None
 ) -> dict[str, str]:
-    """What is wrong with these of the manifest's files, and what to do, by name. most_bytes: see `FileDigest.fault`."""
+    """Faults of these files, each with what to do, by name. most_bytes: see `FileDigest.fault`."""
     found = {}
     for name in names:
         try:

@@ -1,6 +1,6 @@
-"""YAML that others wrote, read within bounds: its size, the values that its aliases expand to, and its depth.
+"""Reads YAML from untrusted files within limits of size, expanded aliases and depth.
 
-Knows no file and no meaning of keys.
+Knows neither files nor the meaning of keys.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 MOST_CHARACTERS = 1 << 18
-"""Of one text: the longest configuration of LLaMA-Factory's own examples has 2,000."""
+"""Limit per text. The longest configuration among LLaMA-Factory's examples has 2,000."""
 MOST_VALUES = 10_000
-"""Values with aliases expanded, keys included: nine levels of nine aliases each make 400 million out of 81."""
+"""Limit of keys and values, with aliases expanded: nine levels of nine aliases each expand 81 values to 400 million."""
 
 
 class BoundedLoader(yaml.SafeLoader):
@@ -22,7 +22,7 @@ class BoundedLoader(yaml.SafeLoader):
         super().__init__(text)
         self._values = 0
         self._behind: dict[str, int] = {}
-        """Values that an alias stands for, by anchor."""
+        """Number of values behind an anchor, aliases expanded."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -43,7 +43,7 @@ class BoundedLoader(yaml.SafeLoader):
             self._behind[anchor] = self._values - before
         return node
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - its signature
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         seen: set[Any] = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
@@ -69,6 +69,6 @@ def read_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    # what PyYAML does not catch of numbers too long, dates that cannot be, and tags that do not fit their value
+    # PyYAML lets these through for numbers too long, impossible dates, and tags that do not fit their value
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"a value cannot be read ({error})") from error

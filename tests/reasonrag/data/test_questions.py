@@ -79,10 +79,10 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
         (b"Where?", "is not JSON"),
         (b'{"id": "a", "question": "Whe', "is not JSON"),
         (b'["a", "Where?", ["here"]]', "is not a question"),
-        (b'{"question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id: "),
+        (b'{"question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id is missing"),
         (b'{"id": "", "question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id: "),
         (b'{"id": null, "question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id: "),
-        (b'{"id": "a", "golden_answers": ["here"]}', r"is not a question \(question: "),
+        (b'{"id": "a", "golden_answers": ["here"]}', r"is not a question \(question is missing"),
         (b'{"id": "a", "question": "", "golden_answers": ["here"]}', r"is not a question \(question: "),
         (b'{"id": "a", "question": " ", "golden_answers": ["here"]}', r"is not a question \(question: .*blank"),
         (

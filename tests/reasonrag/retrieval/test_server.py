@@ -611,7 +611,7 @@ async def test_bytes_of_all_answers_together_are_bounded() -> None:
 
         await until(free)
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
-    assert re.search(r"^17,\d{3} bytes of answers are not yet taken\. Try again", refused.error)
+    assert re.search(r"^17,\d{3} bytes of answers have not been read by their clients yet\. Try again", refused.error)
     assert seen['refused_total{why="memory"}'] == 1
 
 
