@@ -164,7 +164,7 @@ def _limit_time(seconds: float) -> None:
 
 
 def _limit_memory() -> None:
-    with contextlib.suppress(ImportError, OSError):  # not on Windows and macOS
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows; macOS; a lower limit holds already
         import resource
 
         used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
