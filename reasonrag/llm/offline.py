@@ -12,7 +12,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -29,6 +29,8 @@ MOST_READ = 50_000
 comparing names takes quadratic time."""
 MOST_TITLE = 1000
 """Characters kept of a passage's title, which is repeated before each of its sentences."""
+MOST_OF_A_CHOICE = 600
+"""Characters of a question in which `A or B?` is looked for, in cubic time: twice the longest of our data sets."""
 MOST_COMPARED = 200
 """Number of gold answers or candidates that are considered."""
 _QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
@@ -61,9 +63,7 @@ _NOUN = re.compile(
     r"\b(?:is|was|are|were) (?:an?|the) ([a-z][\w -]{2,40}?)(?=[.,;(]| (?:who|that|which|from|in|by|of|with)\b)"
 )
 _VERDICT_QUESTION = re.compile(r"(?:is|are|was|were|do|does|did|has|have|had|can|could)\b", re.IGNORECASE)
-_BESIDE_A_CHOICE = re.compile(r"[^,:?]+")
-_AFTER_A_CHOICE = re.compile(r"[,?]")
-_BEFORE_A_CHOICE = re.compile(r"between|\bor both\b")
+_EITHER_OR = re.compile(r"(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or ([^,?]+)\?")
 _SUPERLATIVE_LOW = re.compile(r"\b(?:first|earlier|earliest|older|oldest)\b", re.IGNORECASE)
 _STOP_WORDS = frozenset(
     "a an the of in on at to for from by with and or as is are was were be been being do does did has have had it "
@@ -355,8 +355,8 @@ def _answers(prompt: ParsedPrompt) -> list[_Proposal]:
     question = prompt.question
     if _VERDICT_QUESTION.match(question):
         return _verdicts(prompt)
-    if compared := _either_or(question):
-        return _compared(prompt, [_trim(each) for each in compared])
+    if compared := _EITHER_OR.search(question[:MOST_OF_A_CHOICE]):
+        return _compared(prompt, [_trim(each) for each in compared.groups()])
     asked = _stems(question)
     options: list[_Proposal] = []
     for age, evidence in enumerate(reversed(prompt.evidence)):
@@ -400,47 +400,6 @@ def _year_beside(name: str, evidence: Sequence[str]) -> int | None:
             if year:
                 return int(year[0])
     return None
-
-
-def _either_or(question: str) -> tuple[str, str] | None:
-    r"""A and B of `.. A or B?`, as the first match of `(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or
-    ([^,?]+)\?` would find them in cubic time."""
-    closed = _ends_of_second_things(question)
-    for part in _BESIDE_A_CHOICE.finditer(question):
-        start, end = part.span()
-        ends = [each for each in _places(" or ", question, start, end) if each in closed]
-        after_comma = end + 1 if question.startswith(", or ", end) and end + 1 in closed else None
-        last = end if after_comma else max(ends, default=-1)
-        prefix = _BEFORE_A_CHOICE.match(question, start, end) if start == 0 or question[start - 1] == "?" else None
-        for begin in [prefix.end(), start] if prefix else [start]:
-            text = question[begin:end]
-            first = min(begin + len(text) - len(text.lstrip()), last - 1)
-            if first >= begin:
-                found = next((each for each in ends if each > first), None)
-                thing, place = (question[first:end], end + 1) if found is None else (question[first:found], found)
-                return thing, question[place + 4 : closed[place]]
-    return None
-
-
-def _ends_of_second_things(question: str) -> dict[int, int]:
-    """Positions of ` or `, each with that of the next question mark if no comma comes before it."""
-    found, close = {}, None
-    for place in _places(" or ", question, 0, len(question)):
-        if close is None or close.start() < place + 4:
-            close = _AFTER_A_CHOICE.search(question, place + 4)
-        if close is None:
-            break
-        if close[0] == "?" and close.start() > place + 4:
-            found[place] = close.start()
-    return found
-
-
-def _places(word: str, text: str, start: int, end: int) -> Iterator[int]:
-    """Positions of a word in a text, overlapping ones included."""
-    place = text.find(word, start, end)
-    while place >= 0:
-        yield place
-        place = text.find(word, place + 1, end)
 
 
 def _spans(sentence: str, question: str) -> list[tuple[str, float]]:
