@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -137,8 +137,6 @@ async def listening(
                 again.listen(BACKLOG)  # asyncio makes the queue only as long as what it accepts together
         bound = [_plain_address(each.getsockname()[0]) for each in server.sockets]
         clients.check_host = bool(named) or all(ip_address(each).is_loopback for each in bound)
-        undo.callback(loop.set_exception_handler, loop.get_exception_handler())
-        loop.set_exception_handler(_brief_about_descriptors(logger, loop.get_exception_handler()))
         watch = loop.create_task(clients.watch())
         undo.callback(watch.cancel)
         yield f"http://{_in_url(bound[0])}:{server.sockets[0].getsockname()[1]}"
@@ -393,19 +391,3 @@ def _logger() -> logging.Logger:
     stderr.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], garbled)))
     logger.handlers, logger.propagate = [stderr], False
     return logger
-
-
-def _brief_about_descriptors(logger: logging.Logger, before: Any) -> Any:
-    """An exception handler of the loop that warns, once a minute, that no connection can be accepted."""
-    said_at = -math.inf
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal said_at
-        if not ("socket" in context and isinstance(context.get("exception"), OSError)):
-            (before or type(loop).default_exception_handler)(loop, context)
-        elif time.monotonic() - said_at > _REPEATED_AFTER_S:
-            said_at = time.monotonic()
-            error = context["exception"]
-            logger.warning("no connection can be accepted: %s; raise ulimit -n", error.strerror)
-
-    return handle
