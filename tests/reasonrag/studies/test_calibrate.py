@@ -523,7 +523,7 @@ def test_a_configuration_that_lacks_something_is_refused(run: Path, missing: str
     config = json.loads((run / "config.json").read_text())
     del (config if missing in config else config["decides_answers"])[missing]
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=rf"config.json is not a configuration of reasonrag: \S*{missing}: "):
+    with pytest.raises(InputError, match=rf"config.json is not a configuration of reasonrag: \S*{missing} is missing"):
         package.calibrate(run, revalue=2, k=1)
 
 
