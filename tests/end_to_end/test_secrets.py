@@ -81,22 +81,22 @@ def parts_of(secret: str, found: str, *, length: int = 8) -> list[str]:
 
 @pytest.mark.parametrize(("echoed", "command"), [*((each, "generate") for each in ECHOES), ("URL-encoded", "evaluate")])
 def test_an_error_that_is_cut_within_a_key_shows_no_part_of_it(echoed: str, command: str) -> None:
-    """Wherever in the key the cut is, in an error object and in a page."""
+    """Wherever in the key the cut is (at every third character), in an error object and in a page."""
     said, number = ECHOES[echoed](KEY), count()
-    offsets = len(said) + 2
+    offsets = len(said) // 3 + 1
 
     def refuse(_: BaseHTTPRequestHandler) -> Answer:
         place, as_text = divmod(next(number) - 1, 2)
         if place < 0:
             return chat("yes")
-        message = "." * (MESSAGE_CUT - place % offsets) + said + "." * 50
+        message = "." * (MESSAGE_CUT - 3 * (place % offsets)) + said + "." * 50
         return 400, message.encode() if as_text else orjson.dumps({"error": {"message": message}})
 
     with serving(refuse) as address:
-        asked = ["--dataset", "atlas", "--limit", offsets, "--model", "m", "--base-url", f"{address}/v1"]
+        asked = ["--dataset", "atlas", "--limit", 2 * offsets, "--model", "m", "--base-url", f"{address}/v1"]
         found = left_behind(command, *asked, "--run", "runs/a", "--yes", status=1, OPENAI_API_KEY=KEY)
-    assert next(number) > offsets
-    assert found.count("[secret]") > offsets / 2
+    assert next(number) > 2 * offsets
+    assert found.count("[secret]") > offsets
     assert parts_of(said, found) == []
 
 
