@@ -1,12 +1,11 @@
 """The journal: every paid answer is on disk before it is used, and is replayed instead of being requested again.
 
 A journal is JSONL, one line per answered request: `{"question_id", "keys": [..], "completions": [..], "digest"}`, with
-`model` if the answer is not the run's teacher's. The digest covers the bytes of the line before it. A
-key (`ChatRequest.key`) covers everything that determines one draw: a draw
-whose key is in the journal was paid already. A reply that a stop string cut within its reasoning has its draw's key
-with `:cut`, which no draw has: it is paid, and its draw is asked again without stop strings. Lines are written in
-batches and synced; an answer is returned only once its batch is on disk. Failures are never recorded. Knows no endpoint
-and no price.
+`model` if the answer is not the run's teacher's. The digest is that of the line before it, so that damage is found. A
+key (`ChatRequest.key`) covers everything that determines one draw: a draw whose key is in the journal was paid already.
+A reply that a stop string cut within its reasoning has its draw's key with `:cut`, which no draw has: it is paid, and
+its draw is asked again without stop strings. Lines are written in batches and synced; an answer is returned only once
+its batch is on disk. Failures are never recorded. Knows no endpoint and no price.
 """
 
 from __future__ import annotations
@@ -284,7 +283,7 @@ class JournaledModel:
         async with self.ledger.reserve(request) as reservation:
             if self._stopped:  # stopped while waiting near a cap
                 raise self._stopped
-            said = list(await inner.complete(request))
+            said = list(await inner.complete(request))[: len(keys)]
             try:
                 completions, line = self._to_record(request, keys, said)
             except Exception as error:  # noqa: BLE001 - a paid answer must reach the journal

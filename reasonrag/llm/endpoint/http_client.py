@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -279,14 +279,14 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     )
 
 
-def _is_count(said: object) -> bool:
+def _is_count(said: object) -> TypeGuard[float]:
     """Whether a value is a possible token count."""
     return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= _MOST_COUNTED
 
 
 def _count(said: object) -> int:
     """A token count; 0 for anything else."""
-    return int(said) if isinstance(said, int | float) and _is_count(said) else 0
+    return int(said) if _is_count(said) else 0
 
 
 def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:

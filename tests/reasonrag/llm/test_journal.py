@@ -521,6 +521,20 @@ async def test_a_line_that_was_copied_counts_once(*, digested: bool, tmp_path: P
     assert path.read_bytes().startswith(line * 200)
 
 
+async def test_more_answers_than_draws_leave_a_journal_that_can_be_read(tmp_path: Path) -> None:
+    """A model of the user's own may give too many; a line has one for each of its keys."""
+    path = tmp_path / "journal.jsonl"
+    reply = Completion(text="Rome", finish_reason="stop")
+
+    class Generous(Paid):
+        async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+            return [reply] * (len(request.samples) + 1)
+
+    async with open_journal(path) as journal:
+        assert await journaled(Generous(), journal).complete(request([0, 1])) == [reply] * 2
+    assert await replay(path, [request([0, 1])]) == {0: reply, 1: reply}
+
+
 @pytest.mark.parametrize(
     "usage",
     [
