@@ -1,4 +1,4 @@
-"""Answers of an endpoint that says impossible things about them: every one is in the journal, and no cap is crossed."""
+"""Answers with impossible usage and headers: every one is in the journal, and no cap is crossed."""
 
 from __future__ import annotations
 
@@ -101,8 +101,7 @@ def test_no_answer_is_lost_and_no_cap_crossed_whatever_an_endpoint_says_of_it(
 
 @pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": 1}', '{"prompt_tokens": 1, "completion_tokens": 1}'])
 def test_a_cap_in_dollars_holds_without_token_counts(usage: str) -> None:
-    """At a dollar a thousand tokens; each byte that was sent or came counts as one where fewer tokens are told than it
-    can have."""
+    """At a dollar per thousand tokens: each byte counts as a token where the endpoint reports too few."""
     sizes: list[int] = []
 
     def answer(wanted: ChatCompletionRequest) -> web.Response:
@@ -122,7 +121,7 @@ def test_a_cap_in_dollars_holds_without_token_counts(usage: str) -> None:
 
 
 def test_an_impossible_retry_after_fails_no_question() -> None:
-    """The first request is refused until the year 90,000,000,000,000,000,000, and with limits of 5,000 digits."""
+    """A 429 with a Retry-After in the year 90,000,000,000,000,000,000 and limits of 5,000 digits."""
     headers = HEADERS["a year of 20 digits"] | HEADERS["a limit of 5,000 digits"]
 
     def answer(wanted: ChatCompletionRequest) -> web.Response:
@@ -141,7 +140,7 @@ def test_an_impossible_retry_after_fails_no_question() -> None:
     ("status", "cause", "size"), [(404, "http_404", 20 * 10**6), (200, "too_large", 8 * 10**6)], ids=["error", "answer"]
 )
 def test_bodies_of_megabytes_are_neither_kept_nor_shown(status: int, cause: str, size: int) -> None:
-    """A question that gets one fails at once, with a message of a few lines; no second one is paid for."""
+    """The question fails without a retry, with a short message."""
     asked = 0
 
     def answer(_: ChatCompletionRequest) -> web.Response:
@@ -159,7 +158,7 @@ def test_bodies_of_megabytes_are_neither_kept_nor_shown(status: int, cause: str,
 
 
 def test_an_answer_that_cannot_be_accounted_for_is_kept_and_ends_the_run() -> None:
-    """Of a model of the user's own that tells a number no file can hold: the next run goes on behind that answer."""
+    """A model object reports a token count that no file can hold; the next run continues after that answer."""
     sane = 5
 
     def says(request: ChatRequest, position: int) -> Completion:

@@ -90,14 +90,14 @@ CASES = {
 
 
 EVERY = 7
-"""One in so many moments is followed to the end, and the last; the others are only looked at."""
+"""Every so many kills, and after the last, the command is repeated; after the others only its files are checked."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_killed_export_never_mixes_parts_and_the_same_command_completes_it(
     name: str, sources: Path, tmp_path: Path
 ) -> None:
-    """Whatever was in place by then, no question is in both parts; the bytes become those of a run without a kill."""
+    """At every kill no question is in both parts; the repeated command writes the bytes of an undisturbed one."""
     case = CASES[name]
     begun, moments = prepared(case, sources, tmp_path), tmp_path / "moments"
     expected = result(case, sources, begun, tmp_path / "whole", snapshots=moments)
@@ -114,7 +114,7 @@ def test_a_killed_export_never_mixes_parts_and_the_same_command_completes_it(
 def test_the_next_command_removes_what_a_killed_one_left_hidden(
     name: str, changes: int, sources: Path, tmp_path: Path
 ) -> None:
-    """Folders and files that begin with a dot: the next command removes them."""
+    """Staging folders and temporary files, whose names begin with a dot."""
     case = CASES[name]
     begun = prepared(case, sources, tmp_path)
     expected = result(case, sources, begun, tmp_path / "whole")
@@ -213,7 +213,7 @@ def unfinished(sources: Path, tmp_path: Path) -> Path:
 
 
 def test_every_command_refuses_to_read_an_unfinished_data_set(unfinished: Path) -> None:
-    """By every command that reads one, before it does anything."""
+    """With exit status 2, before it does anything."""
     readers: tuple[Words, ...] = (
         ("audit", "data"),
         ("stats", "data"),

@@ -37,7 +37,7 @@ def mode(path: Path) -> int:
     ("mask", "private", "public"), [(0o022, 0o640, 0o644), (0o002, 0o660, 0o664), (0o077, 0o600, 0o600)]
 )
 def test_what_commands_write_gives_others_nothing(reasonrag: Reasonrag, mask: int, private: int, public: int) -> None:
-    """Journal, rollouts, failures, data sets, reviews and reports; an index is for all who may use the machine's."""
+    """Journal, rollouts, failures, data sets, reviews and reports; indexes follow the umask."""
     with umask(mask):
         for words in (
             ["generate", *SMALL, "--run", "runs/a"],

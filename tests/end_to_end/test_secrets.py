@@ -74,7 +74,7 @@ def left_behind(*words: object, status: int, **environment: str) -> str:
 
 
 def parts_of(secret: str, found: str, *, length: int = 8) -> list[str]:
-    """Every part of the secret with so many characters that the text holds."""
+    """Substrings of the secret, of this length, that the text contains."""
     parts = (secret[start : start + length] for start in range(len(secret) - length + 1))
     return [each for each in parts if each in found]
 
@@ -102,7 +102,7 @@ def test_an_error_that_is_cut_within_a_key_shows_no_part_of_it(echoed: str, comm
 
 @pytest.mark.parametrize("echoed", ECHOES)
 def test_a_key_in_the_query_of_an_address_is_sent_and_hidden(echoed: str) -> None:
-    """Where it belongs; and the command to continue with does not show it."""
+    """The query is sent after the path; the command to continue with does not show it."""
     paths = []
 
     def echo(request: BaseHTTPRequestHandler) -> Answer:

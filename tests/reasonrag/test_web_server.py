@@ -1,4 +1,4 @@
-"""What clients may hold of a server, and under which names it answers: over real sockets, with small limits."""
+"""Limits of a server's clients, and the names it answers under: over real sockets, with small limits."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_half_requests_do_not_keep_others_out() -> None:
 
 
 async def test_a_new_connection_is_closed_if_all_others_are_being_answered() -> None:
-    """At once: it waits for nothing, and what is being answered goes on."""
+    """At once, and the others are still answered."""
     answering: list[asyncio.Transport] = []
     async with listening(app(answering), limits=ConnectionLimits(connections=2)) as base_url:
         with connected(base_url, b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n", 2):

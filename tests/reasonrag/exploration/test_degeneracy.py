@@ -250,7 +250,7 @@ def decided(*looks: ObservedSigns | None, share: float = 0.95, total: int = TOTA
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
 def test_a_sign_ends_a_run_from_its_number_of_questions_on(sign: Any) -> None:
-    """Faults after twenty, what good teachers may show after a hundred, repeated queries and the like never."""
+    """Faults of the endpoint after 20 questions, signs that good teachers may show after 100, others never."""
     for questions in (STOPS_FROM - 1, STOPS_FROM, OUTCOMES_STOP_FROM - 1, OUTCOMES_STOP_FROM):
         decision = decided(*[pairless(sign.name)] * questions)
         stops = sign.stops_from is not None and questions >= sign.stops_from
@@ -563,8 +563,7 @@ def test_real_questions_are_not_stopped(dataset: str, shared: Shared, shared_dat
 
 
 def test_an_honest_run_over_hard_questions_is_not_stopped(shared_data: Path) -> None:
-    """BM25 over real passages, and a teacher who finds nothing in 19 of 20 questions: warned of, and explored to the
-    end."""
+    """BM25 over real passages, and a teacher that finds nothing in 19 of 20 questions: a warning, but no stop."""
     source = open_questions(shared_data / "musique" / "train.jsonl", dataset="musique", split="train")
     hard = {each.question for number, each in enumerate(source.read()) if number % 20}
 

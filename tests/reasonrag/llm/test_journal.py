@@ -506,7 +506,7 @@ async def test_lines_of_earlier_versions_are_read_with_a_notice(tmp_path: Path) 
 
 @pytest.mark.parametrize("digested", [True, False])
 async def test_a_line_that_was_copied_counts_once(*, digested: bool, tmp_path: Path) -> None:
-    """200 copies of one line are one answer; other answers to the same draws were paid, too."""
+    """200 copies of a line count as one answer; different answers to the same draws count each."""
     path = tmp_path / "journal.jsonl"
     said = await record(path, [request([0, 1])])
     [line] = path.read_bytes().splitlines(keepends=True)
@@ -548,7 +548,7 @@ async def test_more_answers_than_draws_leave_a_journal_that_can_be_read(tmp_path
 async def test_an_answer_whose_cost_cannot_be_recorded_is_kept_at_the_most_it_can_cost(
     usage: dict[str, object], tmp_path: Path
 ) -> None:
-    """And it is the last: the run stops, since nobody knows what the next one would cost."""
+    """The run stops after it, since the cost of the next one is unknown."""
     path = tmp_path / "journal.jsonl"
     odd = Completion(text="Rome", finish_reason="stop").model_copy(update=usage)
     async with open_journal(path) as journal:

@@ -289,7 +289,7 @@ LONG = [
 @pytest.mark.parametrize("turn", ["<query>", "<evidence>", "<score>", "<ranking>", "conclude"])
 @pytest.mark.parametrize("piece", LONG)
 def test_a_prompt_of_a_megabyte_is_answered(turn: str, piece: str) -> None:
-    """As question, thoughts, passages and what a judge is shown; each took minutes or hours."""
+    """As question, thoughts, passages and input of a judge; each took minutes or hours."""
     long = piece * (500_000 // len(piece))
     for user in (
         f"Question: {long}?{long}",

@@ -1,4 +1,4 @@
-"""Text that others wrote: YAML, TOML, JSON and flags too large, too deep or too long end in a short message."""
+"""Untrusted YAML, TOML, JSON and flags: too large, too deep or too long ones end in a short message."""
 
 from __future__ import annotations
 
