@@ -24,6 +24,9 @@ STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
 """Finished questions before a sign ends a run. A fault of the endpoint or of the form of replies shows in every
 question alike. A good teacher with hard questions may show everything else, which therefore ends a run later, and only
 where no question at all gives a pair: if one in ten does, 20 in a row without are common, and 100 are not."""
+STOPS_UNTIL = 1000
+"""Questions after which no run is stopped any more: whoever continues a run of 90,000 need not wait until thousands of
+its trees were read again."""
 TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
 """Share of questions with a sign before it is reported; higher for outcome signs, which half of the questions show in
 healthy runs."""
@@ -325,7 +328,7 @@ class StopDecision:
             self._extend()
 
     def _reason(self) -> str | None:
-        if not self._share or self._decided >= self._questions:
+        if not self._share or self._decided >= self._questions or self._decided > STOPS_UNTIL:
             return None
         count = self.counts.questions
         for sign in _STOPPING.values():
@@ -342,11 +345,15 @@ class StopDecision:
 
     def _may_stop_at_reach(self) -> bool:
         """Whether the run would stop at `reach` if all unfinished questions showed every sign."""
-        return bool(self._share) and any(
-            self.reach >= (sign.stops_from or 0)
-            and self.reach - self._others[sign.name] >= self._share * self.reach
-            and (sign.stops_from == STOPS_FROM or not self._others[""])
-            for sign in _STOPPING.values()
+        return (
+            self._share > 0
+            and self.reach <= STOPS_UNTIL
+            and any(
+                self.reach >= (sign.stops_from or 0)
+                and self.reach - self._others[sign.name] >= self._share * self.reach
+                and (sign.stops_from == STOPS_FROM or not self._others[""])
+                for sign in _STOPPING.values()
+            )
         )
 
 

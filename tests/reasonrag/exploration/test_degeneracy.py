@@ -25,6 +25,7 @@ from reasonrag.exploration.degeneracy import (
     PAGE,
     SIGNS,
     STOPS_FROM,
+    STOPS_UNTIL,
     ObservedSigns,
     SignCounts,
     StopDecision,
@@ -246,6 +247,16 @@ def decided(*looks: ObservedSigns | None, share: float = 0.95, total: int = TOTA
     for position, look in enumerate(looks):
         decision.add(position, look)
     return decision
+
+
+def test_after_a_thousand_questions_no_run_is_stopped() -> None:
+    """And a few of its first trees decide that, so that those who continue it need not wait until all are read."""
+    honest, alike = seen("all_wrong", states=3), pairless("identical_siblings")
+    total = 90 * STOPS_UNTIL
+    assert decided(*[honest, alike] * (STOPS_UNTIL // 20 + 1), total=total).reach == total
+    late = [alike] * (STOPS_UNTIL - 1)
+    assert decided(honest, *late, share=1 - 1 / STOPS_UNTIL, total=total).reason
+    assert decided(honest, *late, alike, share=1 - 1 / (STOPS_UNTIL + 1), total=total).reason is None
 
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
