@@ -158,8 +158,8 @@ def _passwords_of_address(address: str) -> set[str]:
 
 
 def keys_in(text: str, known: Sequence[str]) -> list[str]:
-    """Kinds of secrets that a text holds: names of `KEY_SHAPES`, and `environment` for one of the `known` that is no
-    word.
+    """Kinds of secrets that a text holds: names of `KEY_SHAPES`, and `environment` for one of the `known`, ordinary
+    words excepted.
 
     known: the result of `secrets`. The secrets themselves are not returned.
     """

@@ -36,7 +36,9 @@ def mode(path: Path) -> int:
 @pytest.mark.parametrize(
     ("mask", "private", "public"), [(0o022, 0o640, 0o644), (0o002, 0o660, 0o664), (0o077, 0o600, 0o600)]
 )
-def test_what_commands_write_gives_others_nothing(reasonrag: Reasonrag, mask: int, private: int, public: int) -> None:
+def test_other_users_cannot_read_what_commands_write(
+    reasonrag: Reasonrag, mask: int, private: int, public: int
+) -> None:
     """Journal, rollouts, failures, data sets, reviews and reports; indexes follow the umask."""
     with umask(mask):
         for words in (

@@ -735,7 +735,7 @@ async def test_a_server_that_echoes_the_token_brings_it_into_no_passage_and_no_i
     echoed: Callable[[str], str],
 ) -> None:
     """They are written into every file of a run; as a server sends it, or URL-encoded, or as base64 of user and token.
-    Keys of the environment are hidden too; text that only looks like a key stays."""
+    Text that only looks like a key stays."""
     token = "k33p/0ut+t0ken=" + "0123456789" * 2
     said, shape = echoed(token), "hf_" + "AbCdEfGh" * 4
     held = {"id": f"p {said}", "contents": f'"t {said}"\nabout {said} and {shape}'}
