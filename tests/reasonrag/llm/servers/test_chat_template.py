@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,21 @@ async def test_a_template_that_never_ends_is_refused_before_anything_is_served(t
     with pytest.raises(InputError, match=r"model/chat_template\.jinja takes more than 0\.3 s or 512 MiB"):
         await template.try_out()
     await template.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no limit elsewhere")
+def test_a_lower_limit_of_memory_stays_as_it_is() -> None:
+    """As of a job on a cluster, which only root may raise."""
+    code = (
+        "import os, resource\n"
+        "from pathlib import Path\n"
+        "from reasonrag.llm.servers.chat_template import _limit_memory\n"
+        "pages = int(Path('/proc/self/statm').read_text('ascii').split()[0])\n"
+        "limit = (pages * resource.getpagesize() + (256 << 20),) * 2\n"
+        "resource.setrlimit(resource.RLIMIT_AS, limit)\n"
+        "os.getuid() or os.setuid(65534)\n"
+        "_limit_memory()\n"
+        "print(resource.getrlimit(resource.RLIMIT_AS) == limit)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
