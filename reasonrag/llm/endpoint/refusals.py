@@ -39,8 +39,8 @@ _OUT_OF_RANGE = re.compile(r"\b(large|small|range|exceeds?|at (most|least)|(less
 _UNSUPPORTED = re.compile(r"\b(unsupported|not (supported|permitted|allowed)|un(known|recognized))\b", re.IGNORECASE)
 """Of a parameter, not of its value. A token limit that is too large under one name is so under the other, which some
 endpoints ignore: no request would have a limit any more."""
-MOST_BYTES, MOST_DEPTH = 64 * 1024, 8
-"""Part of an error body that is read."""
+MOST_DEPTH = 8
+"""Levels of an error body that are read."""
 
 
 def is_refusal(error: APIStatusError) -> bool:
@@ -80,9 +80,9 @@ _BARE = {
 def _decoded(body: bytes) -> Any:
     """The JSON of an error body; its text if it is none."""
     try:
-        return orjson.loads(body[:MOST_BYTES])
+        return orjson.loads(body)
     except orjson.JSONDecodeError:
-        return body[:MOST_BYTES].decode("utf-8", "replace")
+        return body.decode("utf-8", "replace")
 
 
 def _leaves(content: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

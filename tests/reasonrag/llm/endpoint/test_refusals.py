@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIStatusError
 
-from reasonrag.llm.endpoint.refusals import DISPENSABLE, MOST_BYTES, is_refusal, refused_parameters
+from reasonrag.llm.endpoint.refusals import DISPENSABLE, is_refusal, refused_parameters
+from reasonrag.web import MOST_ERROR_BYTES
 
 SENT = ("model", "messages", "temperature", "max_tokens", "seed", "stop", "n", "top_p")
 
@@ -97,6 +98,6 @@ def test_no_body_breaks_it(body: Any) -> None:
     assert set(refused_parameters(refusal(body), SENT)) <= DISPENSABLE.keys() & set(SENT)
 
 
-@pytest.mark.parametrize("body", [b"[" * MOST_BYTES, b'{"a":' * 500 + b"1" + b"}" * 500, b"x" * 10 * MOST_BYTES])
+@pytest.mark.parametrize("body", [b"[" * MOST_ERROR_BYTES, b'{"a":' * 500 + b"1" + b"}" * 500, b"x" * MOST_ERROR_BYTES])
 def test_a_body_that_is_deep_or_long_costs_nothing(body: bytes) -> None:
     assert refused_parameters(refusal(body), SENT) == []
