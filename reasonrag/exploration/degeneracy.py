@@ -25,8 +25,7 @@ STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
 question alike. A good teacher with hard questions may show everything else, which therefore ends a run later, and only
 where no question at all gives a pair: if one in ten does, 20 in a row without are common, and 100 are not."""
 STOPS_UNTIL = 1000
-"""Questions after which no run is stopped any more: whoever continues a run of 90,000 need not wait until thousands of
-its trees were read again."""
+"""Questions after which a run is never stopped, so that continuing one of 90,000 need not read thousands of trees."""
 TELLING_SHARE, OUTCOMES_TELLING_SHARE = 0.5, 0.75
 """Share of questions with a sign before it is reported; higher for outcome signs, which half of the questions show in
 healthy runs."""
