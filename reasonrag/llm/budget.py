@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from reasonrag.errors import CapReached
-from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
 from reasonrag.llm.prices import Price
 from reasonrag.terminal import dollars
 
@@ -75,7 +75,9 @@ class Reservation:
     ledger: Ledger
 
     def settle(self, completions: Iterable[Completion]) -> None:
-        self.ledger.spent += Tokens.of(completions)
+        delivered = list(completions)
+        self.ledger.spent += Tokens.of(delivered)
+        self.ledger.counts_bytes |= any(each.tokens_bounded and each.text for each in delivered)
 
 
 @dataclass(slots=True)
@@ -88,6 +90,9 @@ class Ledger:
     spent: Tokens = field(default_factory=Tokens)
     """Everything the model has delivered to this run, earlier sessions included."""
     promised: Tokens = field(default_factory=Tokens)
+    counts_bytes: bool = False
+    """Whether bytes of replies count as tokens, since the endpoint does not report them: `max_tokens` is no bound
+    then."""
     waiting: int = 0
     """Requests waiting because a cap is near."""
     _all: list[Ledger] = field(default_factory=list)
@@ -114,8 +119,7 @@ class Ledger:
         Near a cap it waits for requests that reserved more than they will use. Raises CapReached once the request could
         exceed the cap by itself.
         """
-        bound = _most(request)
-        while self._cap_crossed_by(bound, with_promised=True):
+        while self._cap_crossed_by(bound := self._most(request), with_promised=True):
             if crossed := self._cap_crossed_by(bound, with_promised=False):
                 raise crossed
             self._settled.clear()
@@ -130,6 +134,16 @@ class Ledger:
         finally:
             self.promised += Tokens(-bound.calls, -bound.requests, -bound.prompt, -bound.completion)
             self._settled.set()
+
+    def _most(self, request: ChatRequest) -> Tokens:
+        """Upper bound of a request's usage: no tokenizer makes more tokens of a text than it has bytes."""
+        most = len(request.samples) * request.sampling.max_tokens
+        return Tokens(
+            calls=len(request.samples),
+            requests=1,
+            prompt=request.size + TEMPLATE_TOKENS,
+            completion=most * MOST_BYTES_PER_TOKEN if self.counts_bytes else most,
+        )
 
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
         """The cap that `bound` more tokens of this model could exceed; None if they fit."""
@@ -148,13 +162,3 @@ class Ledger:
         if caps.cost is not None and self.cost is not None and cost > caps.cost:
             return CapReached("max_cost", f"{dollars(self.cost)} of {dollars(caps.cost)} are spent", needed=cost)
         return None
-
-
-def _most(request: ChatRequest) -> Tokens:
-    """Upper bound of a request's usage: no tokenizer makes more tokens of a text than it has bytes."""
-    return Tokens(
-        calls=len(request.samples),
-        requests=1,
-        prompt=request.size + TEMPLATE_TOKENS,
-        completion=len(request.samples) * request.sampling.max_tokens,
-    )

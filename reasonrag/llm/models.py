@@ -60,6 +60,8 @@ class Models:
         """Raises InputError if one of them is unusable."""
         for each in self.all:
             await each.check()
+            if isinstance(each.inner, EndpointModel):
+                each.ledger.counts_bytes |= each.inner.counts_bytes
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; `drain` awaits those in flight."""

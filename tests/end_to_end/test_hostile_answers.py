@@ -45,13 +45,14 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
 Answer = Callable[[ChatCompletionRequest], web.Response]
 
 
-def answering(answer: Answer) -> Answering:
-    """An endpoint that answers so, but the short question of a command's check well."""
+def answering(answer: Answer, *, tells_tokens: bool = True) -> Answering:
+    """An endpoint that answers so, but the short question of a command's check well. tells_tokens: in that answer."""
 
     async def chat(request: web.Request) -> web.Response:
         wanted = ChatCompletionRequest.read(await request.read())
         if wanted.messages[-1].content == "Say yes.":
-            return as_json(completion("offline", [("yes", "stop")], prompt_tokens=3, completion_tokens=1))
+            yes = completion("offline", [("yes", "stop")], prompt_tokens=3, completion_tokens=1)
+            return as_json(yes if tells_tokens else yes | {"usage": None})
         return answer(wanted)
 
     return Answering(chat)
@@ -118,6 +119,23 @@ def test_a_cap_in_dollars_holds_without_token_counts(usage: str) -> None:
     assert "bytes are counted instead" in done.stderr
     assert orjson.loads(done.stdout)["cost_usd"] == pytest.approx(sum(sizes) / 1_000)
     assert sum(sizes) / 1_000 < 20
+
+
+def test_a_cap_on_tokens_holds_where_replies_have_more_bytes_than_tokens_were_allowed() -> None:
+    """Of requests in flight together, too: nothing tells how many tokens their bytes will be."""
+    used: list[int] = []
+
+    def answer(wanted: ChatCompletionRequest) -> web.Response:
+        replies = [("So the answer is <answer>" + 75 * "many words of it, " + "</answer>", "stop")] * wanted.n
+        used.append(sum(len(each.content.encode()) for each in wanted.messages))
+        used.extend(len(text) for text, _ in replies)
+        return as_json(completion("offline", replies, prompt_tokens=0, completion_tokens=0) | {"usage": None})
+
+    with answering(answer, tells_tokens=False).open() as endpoint:
+        limited = ("--max-tokens", 300_000, "--max-reply-tokens", 100, "--limit", 80, "--concurrency", 64)
+        done = finished(*command(endpoint.base_url, *limited))
+    assert done.returncode == 3, done.stderr
+    assert 100_000 < sum(used) <= 300_000
 
 
 def test_an_impossible_retry_after_fails_no_question() -> None:

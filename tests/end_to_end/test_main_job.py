@@ -301,7 +301,7 @@ def test_caps_hold_where_an_endpoint_tells_no_tokens() -> None:
     firsts = [line["completions"][0] for line in journal]
     assert all(each["tokens_bounded"] for each in firsts)
     assert any("reported no token counts" in each for each in summary.warnings)
-    assert 100_000 < sum(each["prompt_tokens"] + each["completion_tokens"] for each in firsts) <= 120_000
+    assert 90_000 < sum(each["prompt_tokens"] + each["completion_tokens"] for each in firsts) <= 120_000
 
 
 def teacher_says(request: ChatRequest, position: int) -> Completion:

@@ -225,7 +225,7 @@ class EndpointModel:
         self._answered = 0
         self._seconds = 0.0
         self._secrets = secrets()
-        self._bounded = False
+        self.counts_bytes = False
         """Whether some tokens were counted as bytes."""
         self._checked = False
         self.reasons = False
@@ -450,8 +450,8 @@ class EndpointModel:
         self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
         if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
-        if answer.completions[0].tokens_bounded and not self._bounded:
-            self._bounded = True
+        if answer.completions[0].tokens_bounded and not self.counts_bytes:
+            self.counts_bytes = True
             self._say_of(
                 endpoint,
                 "reports no token counts, or fewer than its replies have; bytes are counted instead, about four times "

@@ -19,7 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import Completion
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
@@ -39,10 +39,6 @@ _MOST_SHOWN = 200
 """Characters of an invalid body that messages show."""
 _MOST_COUNTED = 10**9
 """Tokens; no request has more, and the sums of a run have to fit into its files."""
-MOST_BYTES_PER_TOKEN = 16
-"""Most bytes per token; token counts below that are replaced by bytes. Qwen2.5's
-vocabulary makes up to 12 bytes a token of single words, and 10 of sentences, in six data sets; our own estimates count
-four characters, of up to 4 bytes each. Only runs of one character (spaces, dashes) have more: up to 128."""
 MOST_ENVELOPE_BYTES = 4 * 1024 * 1024
 """Allowance for what `max_tokens` does not limit: the frame of an answer, and reasoning at some endpoints (256 Ki
 tokens of 16 bytes)."""

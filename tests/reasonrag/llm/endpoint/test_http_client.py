@@ -26,9 +26,8 @@ from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
 from reasonrag.curation.token_counters import QwenTokenCounter
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import Completion
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
 from reasonrag.llm.endpoint.http_client import (
-    MOST_BYTES_PER_TOKEN,
     MOST_ENVELOPE_BYTES,
     MOST_LOGPROB_BYTES,
     MOST_TOKEN_BYTES,
