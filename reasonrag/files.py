@@ -29,6 +29,10 @@ _OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
 _ANSWERS = (ROLLOUTS, JOURNAL)
 
 
+_RACES = 20
+"""How often a folder may be removed, by other starts that fail, between making it and opening its lock."""
+
+
 @contextmanager
 def only_writer(directory: Path, *, flag: str = "--run") -> Iterator[None]:
     """Lock a directory for writing, creating it if needed. Raises InputError if that fails or another process holds the
@@ -197,12 +201,13 @@ def _open_locked(path: Path, taken: Callable[[], None]) -> BinaryIO:
 
 
 def _opened_in_folder(path: Path) -> BinaryIO:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("ab")
-    except FileNotFoundError:  # a start that failed has just removed the folder
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("ab")
+    for _ in range(_RACES):
+        # FileExistsError: mkdir found the folder, and it was gone when pathlib looked whether it is one
+        with suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("ab")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("ab")
 
 
 @contextmanager

@@ -124,9 +124,8 @@ def test_starts_that_fail_at_once_neither_meet_nor_trip_each_other() -> None:
         subprocess.Popen([sys.executable, "-c", _TAKES_TURNS], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(4)
     ]
-    for each in starts:
-        _, error = each.communicate()
-        assert each.returncode == 0, error.decode()
+    errors = [each.communicate()[1] for each in starts]
+    assert [each.returncode for each in starts] == [0] * len(starts), b"".join(errors).decode()
 
 
 def test_who_comes_second_removes_nothing_of_who_came_first() -> None:
