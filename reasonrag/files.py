@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count, takewhile
@@ -123,6 +124,14 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A file under a second name, as a hard link where the file system can. Raises OSError."""
+    try:
+        os.link(source.resolve(), target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
 
 
 def append_durably(descriptor: int, content: bytes, *, end: int, sync: bool = True) -> None:

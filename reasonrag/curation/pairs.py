@@ -6,8 +6,6 @@ value cost nothing: run it as often as you like.
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -50,7 +48,7 @@ from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, check_finished, only_writer, rollouts_in
+from reasonrag.files import CONFIG, ROLLOUTS, check_finished, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
@@ -255,7 +253,7 @@ def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: 
         return
     if [each.resolve() for each in sources] == [out.resolve()]:
         for name in (CANDIDATES, QUESTIONS):
-            _link(out / name, folder / name)
+            link_or_copy(out / name, folder / name)
         recount_tokens(folder, tokens)
         return
     folders = []
@@ -266,14 +264,6 @@ def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: 
                 _label(source, folders[-1], tokens, processes)
         merge_candidates(folders, folder)
     recount_tokens(folder, tokens)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Hard-link a file, or copy it where links are not possible."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,7 +19,7 @@ from preference.export.files import INDENTED
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
-from reasonrag.files import read_small_text
+from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
 from reasonrag.publishing.hub import (
     PublicationResult,
@@ -223,19 +222,12 @@ def _stage(source: Path, target: Path, renamed: dict[str, str]) -> None:
     """Stage one file: weights, vocabulary and prompts unchanged, files about the model without local paths."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.name not in _ABOUT:
-        _link(source, target)
+        link_or_copy(source, target)
         return
     text = source.read_text("utf-8")
     for local, name in renamed.items():  # but no path that merely starts with it
         text = name.join(re.split(rf"(?<![\w./~-]){re.escape(local)}(?![\w.-]*[\w-])", text))
     target.write_text(_PATH.sub(r"\1", text), "utf-8")
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source.resolve(), target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)
 
 
 def _stage_configuration(folder: Path, base: str | None) -> None:

@@ -292,7 +292,7 @@ def linked(folder: Path, name: str, target: Path) -> None:
     """The file is a link to the target, which has its content."""
     place = folder / name
     place.parent.mkdir(parents=True, exist_ok=True)
-    content = place.read_bytes() if place.is_file() else b"of somebody"
+    content = place.read_bytes() if place.is_file() else b"of another model"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)
     place.unlink(missing_ok=True)
