@@ -63,7 +63,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = ("max_passage_chars",)
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order")
 
     dataset: str
     split: str
@@ -83,6 +83,8 @@ class Origin(SparseRecord):
     max_steps: int | None = None
     max_passage_chars: int | None = None
     """Null where passages were shown whole."""
+    passage_order: str | None = None
+    """Null where a prompt shows the best passage first."""
 
 
 class StepRecord(Record):

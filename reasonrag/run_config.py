@@ -83,6 +83,8 @@ class DecidesAnswers(_Kept):
     top_k: int | None = None
     max_passage_chars: int | None = None
     """None: passages were shown whole."""
+    passage_order: str | None = None
+    """None: best first."""
     max_steps: int | None = None
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None

@@ -36,7 +36,9 @@ from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import ChatModel, Completion, Sampling
+from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
 HOTTER = 0.3
 """Temperature increase per attempt at a different step."""
@@ -45,8 +47,8 @@ HOTTEST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the agent has seen. `passages`: those this turn reads; `read`: all passages shown so far, including these;
-    `evidence`: what earlier turns reported from them."""
+    """What the agent has seen. `passages`: those this turn reads, best first; `read`: all passages shown so far,
+    including these; `evidence`: what earlier turns reported from them."""
 
     question: Question
     action: AgentAction
@@ -120,6 +122,7 @@ class Agent:
     seed: int
     priority: int = 0
     spending: Spending = field(default_factory=Spending)
+    passage_order: PassageOrder = BEST_FIRST
 
     @property
     def caller(self) -> ModelCaller:
@@ -157,7 +160,7 @@ class Agent:
             state.action,
             question=state.question.question,
             thoughts=state.thoughts,
-            passages=state.passages,
+            passages=in_order(state.passages, self.passage_order),
         )
         draw = _Draw(state, prompt, prompt, self.sampling)
         if attempt:

@@ -127,7 +127,7 @@ def render_prompt(
     thoughts: Sequence[str],
     passages: Sequence[Passage] = (),
 ) -> tuple[Message, Message]:
-    """System and user turn of a state. `passages`: best first, for read turns only."""
+    """System and user turn of a state. `passages`: as they are shown, for read turns only."""
     user = f"Question: {inert(question)}"
     if thoughts:
         user += "\nPrevious Thoughts: " + _join(thoughts)

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcts import RecipeName
-from reasonrag.retrieval.settings import ReadingSettings
+from reasonrag.retrieval.settings import PassageOrder, ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
     CompletionPrice,
@@ -86,3 +86,5 @@ class AgentSettings(ReadingSettings):
 
 MAX_STEPS: dict[RecipeName, int] = {"paper": 7, "economy": 7, "released": 8}
 """Step budgets, the conclusion included. `released`: the effective value of the published code."""
+PASSAGE_ORDER: dict[RecipeName, PassageOrder] = {"released": "worst-first"}
+"""Order of the passages in a prompt, where it is not the best first. `released`: that of the published code."""

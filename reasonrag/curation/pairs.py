@@ -317,5 +317,6 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "top_k": decides.top_k,
             "max_steps": decides.max_steps,
             "max_passage_chars": decides.max_passage_chars,
+            "passage_order": decides.passage_order,
         }
     )

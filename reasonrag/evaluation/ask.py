@@ -30,7 +30,7 @@ from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
-from reasonrag.retrieval.passage_length import with_passages_cut
+from reasonrag.retrieval.passage_length import order_recorded, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import resolve
 
@@ -143,6 +143,7 @@ async def _ask(
             renderer=renderer_hash(prompts),
             top_k=settings.top_k,
             max_passage_chars=settings.max_passage_chars,
+            passage_order=order_recorded(settings.order),
             retriever=retriever.identity,
             max_steps=settings.steps,
         )
@@ -151,7 +152,16 @@ async def _ask(
             watcher.warn(warning)
         ledger = Ledger(spec.price, caps_of(settings))
         model = _CappedModel(chat_model, ledger)
-        agent = Agent(model, retriever, prompts, spec.sampling, settings.top_k, settings.steps, settings.seed)
+        agent = Agent(
+            model,
+            retriever,
+            prompts,
+            spec.sampling,
+            settings.top_k,
+            settings.steps,
+            settings.seed,
+            passage_order=settings.order,
+        )
 
         def hear(step: AgentStep) -> None:
             steps.append(step)

@@ -60,12 +60,12 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
-from reasonrag.retrieval.passage_length import cut_identity, with_passages_cut
+from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 
-BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars")
+BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order")
 """Conditions that can be checked before an index is built."""
 
 
@@ -116,6 +116,7 @@ async def _evaluate(
         renderer=renderer_hash(prompts),
         top_k=settings.top_k,
         max_passage_chars=settings.max_passage_chars,
+        passage_order=order_recorded(settings.order),
         retriever="",
         max_steps=settings.steps,
     )
@@ -186,7 +187,7 @@ class _Setup:
             "model": self.spec.name,
             "sampling": shown_sampling(self.spec.sampling),
             "seed": self.settings.seed,
-            **cut_identity(self.asked.max_passage_chars),
+            **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
         } | method_identity(self.settings, self.prompts)
         return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
 
@@ -198,7 +199,16 @@ class _Setup:
 
     def method_of(self, model: ChatModel) -> Method:
         settings, sampling = self.settings, self.spec.sampling
-        agent = Agent(model, self.retriever, self.prompts, sampling, settings.top_k, settings.steps, settings.seed)
+        agent = Agent(
+            model,
+            self.retriever,
+            self.prompts,
+            sampling,
+            settings.top_k,
+            settings.steps,
+            settings.seed,
+            passage_order=settings.order,
+        )
         return method_for(settings, agent)
 
     def judge_of(self, model: ChatModel) -> Judge:

@@ -47,14 +47,16 @@ class EvaluationConditions(SparseRecord):
     """How the model was asked: what must be as it was in training. Same fields as `TrainingConditions`, one value each;
     null where it has no meaning for the method.
 
-    retriever: `identity` of the retriever. max_passage_chars: absent where passages were shown whole.
+    retriever: `identity` of the retriever. max_passage_chars: absent where passages were shown whole. passage_order:
+    absent where the best stood first.
     """
 
-    ABSENT_IF_EMPTY = ("max_passage_chars",)
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order")
 
     renderer: str | None
     top_k: int | None
     max_passage_chars: int | None = None
+    passage_order: str | None = None
     retriever: str | None
     max_steps: int | None
 

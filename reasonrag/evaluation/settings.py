@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import MAX_STEPS, AgentSettings
 from reasonrag.errors import choices
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import ExtraBody, Panel, Price, Seed, Settings, Words, names_of_settings, setting
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
@@ -20,7 +21,10 @@ Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
-ALLOWABLE = ("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "trained_questions")
+ALLOWABLE = (
+    *("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order"),
+    "trained_questions",
+)
 """Conditions that may differ from training if --allow names them."""
 
 
@@ -49,6 +53,10 @@ class ModelSettings(AgentSettings):
     def steps(self) -> int:
         """Step budget, the conclusion included."""
         return self.max_steps or MAX_STEPS["paper"]
+
+    @property
+    def order(self) -> PassageOrder:
+        return self.passage_order or BEST_FIRST
 
 
 class AskSettings(ModelSettings):

@@ -13,7 +13,7 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash
-from reasonrag.agent.settings import MAX_STEPS
+from reasonrag.agent.settings import MAX_STEPS, PASSAGE_ORDER
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
@@ -25,8 +25,9 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
-from reasonrag.retrieval.passage_length import cut_identity, with_passages_cut
+from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.run_config import RunConfig
 
 
@@ -34,11 +35,16 @@ def max_steps(settings: GenerateSettings) -> int:
     return settings.max_steps or MAX_STEPS[settings.recipe]
 
 
+def passage_order(settings: GenerateSettings) -> PassageOrder:
+    return settings.passage_order or PASSAGE_ORDER.get(settings.recipe, BEST_FIRST)
+
+
 def find_agent(
     settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts, sampling: Sampling
 ) -> Agent:
     reads = with_passages_cut(retriever, settings.max_passage_chars)
-    return Agent(model, reads, prompts, sampling, settings.top_k, max_steps(settings), settings.seed)
+    steps, order = max_steps(settings), passage_order(settings)
+    return Agent(model, reads, prompts, sampling, settings.top_k, steps, settings.seed, passage_order=order)
 
 
 def find_models(
@@ -211,7 +217,7 @@ def run_identity(
         "recipe": recipe.model_dump(mode="json"),
         "max_steps": max_steps(settings),
         "seed": settings.seed,
-        **cut_identity(settings.max_passage_chars),
+        **reading_identity(settings.max_passage_chars, order_recorded(passage_order(settings))),
     } | rule.identity
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}

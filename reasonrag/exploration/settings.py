@@ -8,6 +8,7 @@ from typing import Literal
 from mcts import RecipeName
 from preference import OutcomeName
 from reasonrag.agent.settings import AgentSettings
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
@@ -21,6 +22,10 @@ class GenerateSettings(AgentSettings):
     )
     max_steps: int | None = setting(
         "Maximum steps to an answer; the last one must conclude [default: 7; released: 8]", Panel.SEARCH, ge=1
+    )
+    passage_order: PassageOrder | None = setting(
+        f"Order of the passages in a prompt: best-first or worst-first [default: {BEST_FIRST}; released: worst-first]",
+        Panel.RETRIEVAL,
     )
     value_model: str | None = setting(
         "Model that continues the teacher's steps, for example the student: rewards are then those of its "

@@ -269,6 +269,7 @@ def _generate(run: RunContribution, number: int) -> str:
         "top-k": origin.top_k,
         "max-steps": origin.max_steps,
         "max-passage-chars": origin.max_passage_chars,
+        "passage-order": origin.passage_order,
         "seed": origin.seed,
         "run": f"runs/{number}",
     }

@@ -290,6 +290,7 @@ def _card(model: ModelFolder, provenance: Provenance | None, repo: str) -> str:
         ("renderer of its prompts", asked.renderer),
         ("passages for a query", _known(asked.top_k)),
         ("characters of a passage at most", _known(asked.max_passage_chars)),
+        ("order of the passages", _known(asked.passage_order)),
         ("retriever", _known(asked.retriever)),
         ("steps at most", _known(asked.max_steps)),
         ("with", ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))),

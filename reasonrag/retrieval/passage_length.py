@@ -1,4 +1,4 @@
-"""Long passages: the warning about them, and where a passage is cut.
+"""How a prompt shows passages: in which order, where a long one is cut, and the warning about long ones.
 
 Counts characters, so that no tokenizer decides. Does not know how passages are found.
 """
@@ -6,10 +6,12 @@ Counts characters, so that no tokenizer decides. Does not know how passages are 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, LongPassages, Passage
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
 MARK = " [...]"
 """Stands at the end of a text that was cut."""
@@ -40,9 +42,21 @@ def with_passages_cut(retriever: Retriever, most: int | None) -> Retriever:
     return retriever if most is None else CutPassages(retriever, most)
 
 
-def cut_identity(most: int | None) -> dict[str, int]:
-    """The key of a configuration that decides answers; none where nothing is cut, as before there was a cut."""
-    return {} if most is None else {"max_passage_chars": most}
+def in_order(passages: Sequence[Passage], order: PassageOrder) -> tuple[Passage, ...]:
+    """Passages, best first, in the order in which a prompt shows them."""
+    return tuple(passages) if order == BEST_FIRST else tuple(reversed(passages))
+
+
+def order_recorded(order: PassageOrder) -> str | None:
+    """The order as records have it: null, and absent, for best first, as before there was another."""
+    return None if order == BEST_FIRST else order
+
+
+def reading_identity(most: int | None, order: str | None) -> dict[str, int | str]:
+    """The keys of a configuration that decide answers; none where passages are whole and best first, as before there
+    was anything else. order: as `order_recorded`."""
+    found = {"max_passage_chars": most, "passage_order": order}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def cut(text: str, most: int) -> str:

@@ -17,6 +17,8 @@ TOP_K = 3
 """Passages per search: ReasonRAG's, and Search-R1's."""
 MIN_PASSAGE_CHARS = 100
 """Less has no room for a sentence and the mark of a cut."""
+PassageOrder = Literal["best-first", "worst-first"]
+BEST_FIRST: PassageOrder = "best-first"
 RETRIEVER_PORT = 8977
 CHECKED_QUERIES, CHECKED_AT = 200, 10
 """Queries with which `index check` measures recall, and passages compared per query."""
@@ -65,6 +67,9 @@ class ReadingSettings(SearchSettings):
         "[default: never]",
         Panel.RETRIEVAL,
         ge=MIN_PASSAGE_CHARS,
+    )
+    passage_order: PassageOrder | None = setting(
+        f"Order of the passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
     )
 
 

@@ -159,6 +159,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "top_k": _only(asked.top_k),
         "max_steps": _only(asked.max_steps),
         "max_passage_chars": _only(asked.max_passage_chars),
+        "passage_order": _only(asked.passage_order),
         "retriever": _only(asked.retriever),
         "adapter": _is_adapter(facts),
         "warnings": facts.metrics.warnings,

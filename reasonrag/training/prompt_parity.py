@@ -19,7 +19,7 @@ from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import reading
-from reasonrag.training.provenance import TrainingConditions
+from reasonrag.training.provenance import SHOWN_PLAINLY, TrainingConditions
 
 
 class DataConditions(TrainingConditions):
@@ -54,13 +54,13 @@ def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataCondit
             "other words than in training. Give --prompts DIR, the prompts its runs were made with, and use the "
             "version of reasonrag that summary.json names; or generate the data again with reasonrag generate"
         )
-    cuts = _values(origins, "max_passage_chars")
+    plainly = {name: _values(origins, name) for name in SHOWN_PLAINLY}
     return DataConditions(
         renderer=renderer,
         top_k=_values(origins, "top_k"),
         retriever=_values(origins, "retriever"),
         max_steps=_values(origins, "max_steps"),
-        max_passage_chars=cuts if any(cuts) else (),
+        **{name: values for name, values in plainly.items() if any(values)},
         warnings=_warnings(data_set, origins, asked),
     )
 

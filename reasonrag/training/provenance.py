@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,7 +30,7 @@ class TrainingConditions(SparseRecord):
     """How a model must be prompted; each with every value that the data have, null for an unknown one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("max_passage_chars",)
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order")
 
     renderer: str | None = None
     """Hash of prompts and layout, `prompting.renderer_hash`."""
@@ -39,6 +39,8 @@ class TrainingConditions(SparseRecord):
     max_steps: tuple[int | None, ...] = ()
     max_passage_chars: tuple[int | None, ...] = ()
     """Null for passages shown whole; empty, and absent from the file, if all were."""
+    passage_order: tuple[str | None, ...] = ()
+    """Null for the best first; empty, and absent from the file, if all were."""
 
     @classmethod
     def of(cls, conditions: TrainingConditions) -> TrainingConditions:
@@ -46,9 +48,12 @@ class TrainingConditions(SparseRecord):
         return cls(**shared_fields(conditions, cls))
 
     def objections(
-        self, *, renderer: str, top_k: int, retriever: str, max_steps: int, max_passage_chars: int | None = None
+        self, *, renderer: str, top_k: int, retriever: str, max_steps: int, **shown: int | str | None
     ) -> list[tuple[str, str]]:
-        """Conditions that would differ from training, of those known: name and sentence."""
+        """Conditions that would differ from training, of those known: name and sentence.
+
+        shown: conditions of `SHOWN_PLAINLY`, unless they have their usual value.
+        """
         found = []
         if self.renderer is not None and self.renderer != renderer:
             found.append(
@@ -61,12 +66,13 @@ class TrainingConditions(SparseRecord):
         ):
             known = [each for each in trained if each is not None]
             if known and now not in known:
-                shown = " or ".join(map(str, known))
-                found.append((name, f"{name} was {shown} when its data were made, and is {now} now"))
-        cuts = self.max_passage_chars or (None,)
-        if self.knows_passages and max_passage_chars not in cuts:
-            shown, now = " or ".join(map(_cut, cuts)), _cut(max_passage_chars)
-            found.append(("max_passage_chars", f"passages were {shown} when its data were made, and are {now} now"))
+                values = " or ".join(map(str, known))
+                found.append((name, f"{name} was {values} when its data were made, and is {now} now"))
+        for name, what in SHOWN_PLAINLY.items() if self.knows_passages else ():
+            trained_with = getattr(self, name) or (None,)
+            if shown.get(name) not in trained_with:
+                before, at_present = " or ".join(map(what.said, trained_with)), what.said(shown.get(name))
+                found.append((name, f"{what.of} were {before} when its data were made, and are {at_present} now"))
         return found
 
     @property
@@ -75,8 +81,22 @@ class TrainingConditions(SparseRecord):
         return any(each is not None for each in self.top_k)
 
 
-def _cut(most: int | None) -> str:
-    return "whole" if most is None else f"cut at {most:,} characters"
+class _Plainly(NamedTuple):
+    """A condition with a usual value, which records leave out. usual: that value, in words."""
+
+    of: str
+    usual: str
+    other: str
+
+    def said(self, value: object) -> str:
+        return self.usual if value is None else self.other.format(value)
+
+
+SHOWN_PLAINLY: Final = {
+    "max_passage_chars": _Plainly("passages", "whole", "cut at {:,} characters"),
+    "passage_order": _Plainly("passages", "best-first", "{}"),
+}
+"""Conditions that records hold only where they are not the usual ones: null or absent means those."""
 
 
 class Provenance(BaseModel):

@@ -20,7 +20,14 @@ from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, TrainedModel
 from reasonrag.evaluation.settings import ALLOWABLE
 from reasonrag.training.prompt_parity import check_renderer
-from reasonrag.training.provenance import PROVENANCE, Provenance, TrainingConditions, question_keys, read_provenance
+from reasonrag.training.provenance import (
+    PROVENANCE,
+    SHOWN_PLAINLY,
+    Provenance,
+    TrainingConditions,
+    question_keys,
+    read_provenance,
+)
 
 _REMEDIES = {
     "renderer": "give --prompts DIR, the prompts its data were made with, and use the version of reasonrag that made "
@@ -29,6 +36,7 @@ _REMEDIES = {
     "retriever": "give the --corpus, --index or --retriever of its data",
     "max_steps": "give --max-steps {trained}",
     "max_passage_chars": "give --max-passage-chars {trained}",
+    "passage_order": "give --passage-order {trained}",
 }
 UNKNOWN = (
     "the training of {name} is unknown, so it was not checked whether it has seen these questions or was prompted "
@@ -118,7 +126,7 @@ class ProvenanceCheck:
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
             for name in names
-            if name != "max_passage_chars" or name in found or asked.max_passage_chars
+            if name not in SHOWN_PLAINLY or name in found or getattr(asked, name)
         ]
 
     def seen(self, questions: Sequence[Question], split: str | None, allowed: Iterable[str]) -> ConditionCheck:
@@ -181,8 +189,8 @@ def _differ(provenance: Provenance, asked: EvaluationConditions) -> list[tuple[s
 
 
 def _remedy(name: str, trained: str) -> str:
-    if name == "max_passage_chars" and not trained:
-        return "leave out --max-passage-chars"
+    if name in SHOWN_PLAINLY and not trained:
+        return f"leave out --{name.replace('_', '-')}"
     return _REMEDIES[name].format(trained=trained)
 
 
@@ -193,7 +201,7 @@ def _first(values: Sequence[object]) -> str:
 def _known(asked: TrainingConditions) -> list[str]:
     """Names of the known conditions."""
     found = [] if asked.renderer is None else ["renderer"]
-    found += ["max_passage_chars"] if asked.knows_passages else []
+    found += SHOWN_PLAINLY if asked.knows_passages else []
     return found + [
         name for name in ("top_k", "retriever", "max_steps") if any(each is not None for each in getattr(asked, name))
     ]

@@ -54,11 +54,12 @@ def most_replies(settings: EvaluateSettings) -> int:
 
 
 def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
-    """The conditions that apply to a method: only the agent has its prompts and a step budget, and a method without
-    search has no retriever."""
+    """The conditions that apply to a method: only the agent has its prompts, a step budget and an order of passages,
+    and a method without search has no retriever."""
     if method == "agent":
         return asked
-    none = ["renderer", "max_steps", *(["top_k", "retriever", "max_passage_chars"] if method in SEARCHLESS else [])]
+    none = ["renderer", "max_steps", "passage_order"]  # the baselines show the best first, as published
+    none += ["top_k", "retriever", "max_passage_chars"] if method in SEARCHLESS else []
     return asked.model_copy(update=dict.fromkeys(none))
 
 

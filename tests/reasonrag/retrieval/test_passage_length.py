@@ -181,6 +181,24 @@ def test_a_run_of_a_version_without_the_cut_goes_on() -> None:
     assert package.generate(limit=1, run="runs/old").calls == made.calls
 
 
+def test_the_order_of_passages_is_part_of_a_run_where_the_best_is_not_first(long_world: dict[str, Any]) -> None:
+    """Only the prompt shows the worst first; the record keeps the passages as they were found."""
+    package.generate(**long_world, run="runs/a", top_k=3, max_passage_chars=200)
+    package.generate(**long_world, run="runs/b", top_k=3, max_passage_chars=200, passage_order="worst-first")
+    package.generate(**long_world, run="runs/released", recipe="released", simulations=2)
+    assert decides("runs/b") == {**decides("runs/a"), "passage_order": "worst-first"}
+    assert decides("runs/released")["passage_order"] == "worst-first"
+    for run, turned in (("runs/a", False), ("runs/b", True)):
+        [tree] = read_rollouts(Path(run, "rollouts.jsonl"))
+        for node in (each for each in tree.nodes if each.action == "read"):
+            found = [each.title for each in node.passages or []]
+            assert len(found) > 1
+            shown = re.findall("Wikipedia Title: (.*)", node.prompt[-1].content)
+            assert shown == (found[::-1] if turned else found)
+    with pytest.raises(InputError, match="passage_order was 'worst-first', is None"):
+        package.generate(**long_world, run="runs/b", top_k=3, max_passage_chars=200)
+
+
 class Shelf:
     """A retriever of one's own, with one passage."""
 
@@ -215,28 +233,37 @@ def _steps(tree: RolloutRecord) -> list[Any]:
 # -- from a run to an evaluation -------------------------------------------------------------------------------
 
 
-def test_a_cut_is_kept_from_the_run_to_the_evaluation(reasonrag: Reasonrag) -> None:
-    """Pairs record it; what was trained on them is asked with the same cut, or says so; calibrate takes the run's."""
-    passages = ("--max-passage-chars", 120)
+@pytest.mark.parametrize(
+    ("name", "value", "trained", "now"),
+    [
+        ("max-passage-chars", 120, "passages were cut at 120 characters", "are whole now"),
+        ("passage-order", "worst-first", "passages were worst-first", "are best-first now"),
+    ],
+)
+def test_how_passages_are_shown_is_kept_from_the_run_to_the_evaluation(
+    name: str, value: object, trained: str, now: str, reasonrag: Reasonrag
+) -> None:
+    """Pairs record it; what was trained on them is asked in the same way, or says so; calibrate takes the run's."""
+    passages, field = (f"--{name}", value), name.replace("-", "_")
     assert reasonrag("generate", "--limit", 6, "--run", "runs/a", *passages).status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     questions = [orjson.loads(line) for line in Path("data/a/questions.jsonl").read_bytes().splitlines()]
-    assert {each["origin"]["max_passage_chars"] for each in questions} == {120}
+    assert {each["origin"][field] for each in questions} == {value}
     evaluated = ("evaluate", "--limit", 2, "--trained-on", "data/a")
     refused = reasonrag(*evaluated, "--run", "evals/a")
     assert refused.status == 2
-    assert "passages were cut at 120 characters when its data were made, and are whole now" in refused.err
-    assert "give --max-passage-chars 120" in refused.err
+    assert f"{trained} when its data were made, and {now}" in refused.err
+    assert f"give --{name} {value}" in refused.err
     assert not Path("evals").exists()
     same = reasonrag(*evaluated, "--run", "evals/a", *passages, "--json")
     assert same.status == 0
     report = orjson.loads(same.out)
-    assert report["asked"]["max_passage_chars"] == 120
-    assert {"name": "max_passage_chars", "outcome": "same", "message": ""} in report["checks"]
-    allowed = reasonrag(*evaluated, "--run", "evals/b", "--allow", "max-passage-chars", "--json")
-    assert "max_passage_chars" not in orjson.loads(allowed.out)["asked"]
+    assert report["asked"][field] == value
+    assert {"name": field, "outcome": "same", "message": ""} in report["checks"]
+    allowed = reasonrag(*evaluated, "--run", "evals/b", "--allow", name, "--json")
+    assert field not in orjson.loads(allowed.out)["asked"]
     compared = reasonrag("compare", "evals/a", "evals/b")
-    assert "cut passages differently" in compared.out + compared.err
+    assert "passages differently" in compared.out + compared.err
     calibrated = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 1)
     assert calibrated.status == 0, calibrated
 
