@@ -22,6 +22,7 @@ __all__ = [
     "calibrate",
     "check_renderer",
     "compare",
+    "corpus_build",
     "doctor",
     "estimate",
     "evaluate",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from reasonrag.curation.import_published import import_published
     from reasonrag.curation.pairs import pairs
     from reasonrag.curation.review import review_report
+    from reasonrag.data.documents.build import corpus_build
     from reasonrag.evaluation.ask import ask
     from reasonrag.evaluation.compare import compare
     from reasonrag.evaluation.evaluate import evaluate
@@ -67,6 +69,7 @@ _CALLS = {
     "calibrate": "studies.calibrate",
     "check_renderer": "training.prompt_parity",
     "compare": "evaluation.compare",
+    "corpus_build": "data.documents.build",
     "doctor": "training.doctor.doctor",
     "estimate": "exploration.cost_estimate",
     "evaluate": "evaluation.evaluate",

@@ -16,6 +16,7 @@ import typer
 
 from reasonrag import __version__
 from reasonrag.curation.commands import audit, import_published, pairs, review
+from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import generate
@@ -37,6 +38,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+corpus_app = typer.Typer(help="Corpora from your own documents.", no_args_is_help=True)
 index_app = typer.Typer(help="Indexes over a corpus.", no_args_is_help=True)
 
 
@@ -62,6 +64,8 @@ app.command("import")(import_published)
 for command in (audit, calibrate, tune, publish, simulate_endpoint, train, evaluate, compare, ask, show, stats, doctor):
     app.command()(command)
 app.command()(view)
+app.add_typer(corpus_app, name="corpus")
+corpus_app.command()(corpus.build)
 app.add_typer(index_app, name="index")
 for command in (index.build, index.info, index.check, index.serve):
     index_app.command()(command)

@@ -30,7 +30,7 @@ one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = (
-    *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "index", "serve"),
+    *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "corpus", "index", "serve"),
     *("train", "evaluate", "compare", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""

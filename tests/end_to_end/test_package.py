@@ -131,6 +131,7 @@ SHOWN_BY = {
         """,
     "reasonrag/curation/test_import_published": "reasonrag/curation/import_sources",
     "reasonrag/curation/test_review": "reasonrag/curation/review_screen",
+    "reasonrag/data/documents/test_build": "reasonrag/data/commands reasonrag/data/documents/document",
     "reasonrag/data/test_questions": "reasonrag/data/item_files",
     "reasonrag/evaluation/test_ask": "reasonrag/evaluation/pages/display",
     "reasonrag/evaluation/test_compare": """

@@ -138,8 +138,11 @@ def test_a_newcomer_has_the_command_before_it_is_first_used() -> None:
 
 @pytest.fixture
 def qa(shared_data: Path) -> None:
-    """The real questions, and real pairs in the published form, where the README has them."""
+    """The real questions, a page and a question of one's own, and real published pairs, where the README has them."""
     Path("qa").symlink_to(shared_data)
+    Path("handbook").mkdir()
+    Path("handbook/leave.md").write_text("# Leave\n\nEveryone has 28 days.\n\n## Parents\n\nUp to 14 months together.")
+    Path("questions.jsonl").write_text('{"id": "q1", "question": "How long may parents be on leave?"}\n')
     Path("RAG_ProGuide.json").symlink_to(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
 
 

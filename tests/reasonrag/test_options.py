@@ -101,10 +101,11 @@ def test_the_help_has_descriptions_defaults_and_panels_in_their_order(monkeypatc
 def test_every_flag_of_every_command_has_a_help_text() -> None:
     """A setting without a description would be a flag that says nothing."""
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
-    commands |= vars(commands.pop("index"))["commands"]
+    for group in ("corpus", "index"):
+        commands |= {f"{group} {name}": each for name, each in vars(commands.pop(group))["commands"].items()}
     silent = [(name, flag.name) for name, each in commands.items() for flag in each.params if not flag.help]
     assert not silent
-    assert len(commands) == 21
+    assert len(commands) == 22
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,251 @@
+"""A folder of documents becomes a corpus in FlashRAG's format: `corpus_build`.
+
+Decides which files of a folder are read, the ids of passages, which are left out as duplicates, and what is reported.
+The same files give the same bytes, wherever the folder lies. Knows no format of documents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath, PurePosixPath
+from queue import SimpleQueue
+from statistics import median
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from preference.export.files import atomic_replacement, write_json
+from preference.similarity import folded
+from reasonrag.data.corpus import parse_passage
+from reasonrag.data.documents.document import UnreadableError
+from reasonrag.data.documents.reader import KINDS, DocumentReader, ReadingLimits
+from reasonrag.data.settings import CORPORA, CorpusSettings
+from reasonrag.errors import InputError, needs_extra
+from reasonrag.files import numbered_lines, reading, writing
+from reasonrag.settings import resolve
+
+_AT_ONCE, _BATCH = 8, 64
+"""Processes that read at most, and files that are handed to them together."""
+_SHOWN_CAUSES = 5
+
+
+class UnreadFile(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    file: str
+    """Path below the folder."""
+    cause: str
+
+
+class CorpusSummary(BaseModel):
+    """What `corpus build` made of a folder; the content of the `.summary.json` beside the corpus."""
+
+    model_config = ConfigDict(frozen=True)
+
+    out: str
+    folder: str
+    sha256: str
+    """Of the corpus."""
+    files: dict[str, int]
+    """Documents read, by kind."""
+    passages: int
+    median_words: int
+    longest_chars: int
+    """Of the passages' texts."""
+    max_chars: int
+    duplicates: int
+    """Passages left out because an earlier one has the same title and text."""
+    unreadable: list[UnreadFile]
+    left_out: dict[str, int]
+    """What was not read: files by suffix, `links`, and `hidden` files and folders."""
+
+
+def corpus_build(
+    folder: str | Path, *, advanced: Callable[[int, int], object] = lambda _done, _of: None, **flags: Any
+) -> CorpusSummary:
+    """Write the passages of a folder's documents; the keyword arguments are the command's flags (`max_chars`).
+
+    advanced: called with the number of files read so far, and of all. Raises InputError if the folder cannot be read or
+    has no text, if `out` cannot be written or holds something else than a corpus, and where the extra is missing.
+    """
+    settings = resolve(CorpusSettings, "corpus", {**flags, "folder": Path(folder)})
+    with needs_extra("corpus", "corpus build"):
+        import markdown_it  # noqa: F401 - what the processes need that read the documents
+        import pypdf  # noqa: F401
+        import selectolax  # noqa: F401
+        import semantic_text_splitter  # noqa: F401
+    with reading(settings.folder, missing=f"{settings.folder} does not exist; give the folder that holds your pages"):
+        root = settings.folder.resolve(strict=True)
+        if not root.is_dir():
+            raise InputError(f"{settings.folder} is no folder; give the one that holds your pages")
+    out = settings.out or CORPORA / f"{root.name or 'root'}.jsonl"
+    _refuse_other_content(out)
+    found = _Found.below(root)
+    limits = ReadingLimits(
+        file_bytes=round(settings.max_file_mb * 1e6),
+        pages=settings.max_pages,
+        seconds=settings.max_seconds,
+        passage_chars=settings.max_chars,
+    )
+    writer = _CorpusWriter()
+    with writing(out):
+        with _folder_of(out), atomic_replacement(out) as file:
+            for number, (path, read) in enumerate(_read_all(root, found.documents, limits), start=1):
+                file.write(writer.lines_of(path, read))
+                advanced(number, len(found.documents))
+            if not writer.passages:
+                raise InputError(_nothing_in(settings.folder, found, writer.unreadable))
+        summary = CorpusSummary(
+            out=str(out),
+            folder=str(settings.folder),
+            sha256=writer.digest.hexdigest(),
+            files=dict(sorted(writer.files.items())),
+            passages=writer.passages,
+            median_words=round(median(writer.words.elements())),
+            longest_chars=writer.longest_chars,
+            max_chars=settings.max_chars,
+            duplicates=writer.duplicates,
+            unreadable=writer.unreadable,
+            left_out=dict(found.left_out.most_common()),
+        )
+        write_json(out.with_suffix(".summary.json"), summary.model_dump())
+    return summary
+
+
+@contextmanager
+def _folder_of(out: Path) -> Iterator[None]:
+    """Creates the folder of a file, and removes it again after an InputError. Raises OSError."""
+    new = [each for each in out.parents if not each.exists()]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except InputError:
+        for each in new:
+            each.rmdir()
+        raise
+
+
+def _refuse_other_content(out: Path) -> None:
+    """Raises InputError for an existing file that does not begin with a passage."""
+    with reading(out):
+        if not out.exists() or (out.is_file() and not out.stat().st_size):
+            return
+        try:
+            with out.open("rb") as lines:
+                parse_passage(next(numbered_lines(out, lines))[1], where=str(out))
+        except InputError as error:
+            raise InputError(f"{out} is there and is no corpus, so it is not replaced; choose another --out") from error
+
+
+def _nothing_in(folder: Path, found: _Found, unreadable: list[UnreadFile]) -> str:
+    kinds = ", ".join(KINDS)
+    if not found.documents:
+        others = ", ".join(f"{count:,} {what}" for what, count in found.left_out.most_common(_SHOWN_CAUSES))
+        return f"{folder} has no document ({kinds}){f', but {others}' if others else ''}; convert its files to these"
+    causes = "; ".join(f"{each.file}: {each.cause}" for each in unreadable[:_SHOWN_CAUSES])
+    return f"none of the {len(found.documents):,} documents in {folder} could be read: {causes}"
+
+
+@dataclass
+class _Found:
+    """The files of a folder: paths of the documents, with /, in order; what else there is, by what it is."""
+
+    documents: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def below(cls, root: Path) -> _Found:
+        """Follows no link, and looks into no hidden folder. Raises InputError for a folder that cannot be read."""
+        found = cls()
+
+        def refused(error: OSError) -> None:
+            raise InputError(f"cannot read {error.filename}: {error.strerror}; make it readable, or move it away")
+
+        for folder, folders, files in os.walk(root, onerror=refused):
+            for name in (*folders, *files):
+                path = Path(folder, name)
+                if name.startswith("."):
+                    found.left_out["hidden"] += 1
+                elif path.is_symlink():
+                    found.left_out["links"] += 1
+                elif name in files:
+                    if path.suffix.lower() in KINDS:
+                        found.documents.append(path.relative_to(root).as_posix())
+                    else:
+                        found.left_out[path.suffix.lower() or "without suffix"] += 1
+            folders[:] = [name for name in folders if not name.startswith(".")]
+        found.documents.sort(key=lambda path: PurePosixPath(path).parts)
+        return found
+
+
+_Read = list[tuple[str, str]] | UnreadableError
+
+
+def _read_all(root: Path, paths: list[str], limits: ReadingLimits) -> Iterator[tuple[str, _Read]]:
+    """What each document holds, in order; several are read at a time."""
+    at_once = max(1, min(_AT_ONCE, os.cpu_count() or 1, len(paths)))
+    free: SimpleQueue[DocumentReader] = SimpleQueue()
+
+    def read(path: str) -> _Read:
+        reader = free.get()
+        try:
+            return reader.read(path)
+        except UnreadableError as error:
+            return error
+        finally:
+            free.put(reader)
+
+    with ThreadPoolExecutor(at_once) as pool, ExitStack() as readers:  # the readers end first, so the threads do
+        for _ in range(at_once):
+            reader = DocumentReader(root, limits)
+            readers.callback(reader.close)
+            free.put(reader)
+        readers.callback(pool.shutdown, wait=False, cancel_futures=True)
+        for start in range(0, len(paths), _BATCH):
+            batch = paths[start : start + _BATCH]
+            yield from zip(batch, pool.map(read, batch), strict=True)
+
+
+@dataclass
+class _CorpusWriter:
+    """The lines of a corpus, and what is counted on the way."""
+
+    digest: Any = field(default_factory=hashlib.sha256)
+    files: Counter[str] = field(default_factory=Counter)
+    words: Counter[int] = field(default_factory=Counter)
+    unreadable: list[UnreadFile] = field(default_factory=list)
+    passages: int = 0
+    duplicates: int = 0
+    longest_chars: int = 0
+    _seen: set[bytes] = field(default_factory=set)
+
+    def lines_of(self, path: str, read: _Read) -> bytes:
+        """The lines of a document's passages. A passage's id is its path and a digest of what it says, so that a change
+        of one passage leaves the ids of all others."""
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        if isinstance(read, UnreadableError):
+            self.unreadable.append(UnreadFile(file=shown, cause=str(read)))
+            return b""
+        self.files[KINDS[PurePath(path).suffix.lower()]] += 1
+        lines = []
+        for title, text in read:
+            contents = f"{title}\n{text}"
+            key = hashlib.sha256(folded(contents).encode("utf-8", "replace")).digest()
+            if key in self._seen:
+                self.duplicates += 1
+                continue
+            self._seen.add(key)
+            record = {"id": f"{shown}#{key.hex()[:12]}", "contents": contents}
+            lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+            self.passages += 1
+            self.words[len(text.split())] += 1
+            self.longest_chars = max(self.longest_chars, len(text))
+        self.digest.update(b"".join(lines))
+        return b"".join(lines)

@@ -1,0 +1,74 @@
+"""What a document is, whatever its format: a title, and sections of text under headings.
+
+Decides how a title is chosen and how bytes become text. Knows no file and no passage.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass, field
+
+_ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_LONGEST_TITLE_LINE = 100
+"""Characters of a plain text's first line that can be its title."""
+_SENTENCE_END = (".", ":", ";", ",", "!", "。")
+
+
+class UnreadableError(Exception):
+    """A document without usable text; the message is the cause, in a few words."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Text under headings, the outermost first; none before the first heading. Paragraphs are parted by blank lines."""
+
+    headings: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Document:
+    title: str
+    sections: list[Section] = field(default_factory=list)
+
+
+def decoded(content: bytes, *, declared: str | None = None) -> str:
+    """The text of a file, by its byte order mark, else the encoding that it declares, else UTF-8.
+
+    No encoding is guessed: a wrong guess would go unnoticed into every prompt. Raises UnreadableError.
+    """
+    encoding = next((name for mark, name in _ENCODINGS if content.startswith(mark)), declared or "utf-8")
+    try:
+        text = content.decode(encoding)
+    except LookupError:
+        raise UnreadableError(f"unknown encoding {encoding[:40]!r}; convert it to UTF-8") from None
+    except UnicodeError:
+        advice = "convert it, for example by: iconv -f windows-1252 -t utf-8"
+        raise UnreadableError(f"not {encoding.upper()} text; {advice}") from None
+    if "\0" in text:
+        raise UnreadableError("holds NUL bytes: a binary file, not text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def plain_document(content: bytes, name: str) -> Document:
+    """A plain text. Its title is a short first line with a blank line below, else `name`."""
+    text = decoded(content).strip()
+    first, _, rest = text.partition("\n")
+    if rest.startswith("\n") and len(first) <= _LONGEST_TITLE_LINE and not first.rstrip().endswith(_SENTENCE_END):
+        return Document(on_one_line(first), [Section((), rest.strip())])
+    return Document(name, [Section((), text)])
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def name_of(path: str) -> str:
+    """A title from a path, for documents without one: `leave/parental-leave.md` is `parental leave`, `leave/index.html`
+    is `leave`."""
+    parts = [part for part in re.split(r"[/\\]", path) if part]
+    stem = parts[-1].rpartition(".")[0] or parts[-1]
+    if stem.casefold() in ("index", "readme") and len(parts) > 1:
+        stem = parts[-2]
+    return on_one_line(re.sub(r"[-_]+", " ", stem))

@@ -1,0 +1,143 @@
+"""A folder of pages becomes a corpus: what is in it, what is left out and told, and that it can be searched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import orjson
+import pytest
+
+import reasonrag as calls
+from reasonrag.data.corpus import Corpus, scan_corpus
+from reasonrag.data.documents.document import Document, Section, name_of, plain_document
+from reasonrag.data.documents.passages import passages_of
+from reasonrag.errors import InputError
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.documents import pdf
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    folder = tmp_path / "handbook"
+    files = {
+        "README.md": b"# Handbook\n\nHow we work.",
+        "hr/leave.md": b"# Leave\n\nEveryone has 28 days.\n\n## Parents\n\nUp to 14 months together.",
+        "hr/copy of leave.md": b"# Leave\n\nEveryone has 28  days.",
+        "it/vpn.html": b"<title>VPN</title><nav>Home</nav><h2>Problems</h2><p>Restart it.</p>",
+        "it/laptops.txt": b"Laptops\n\n" + b"".join(b"Laptop %d is replaced after four years. " % i for i in range(60)),
+        "legal/travel.pdf": pdf([["Second class only."]], title="Travel policy"),
+        "it/old.txt": "München".encode("latin-1"),
+        "logo.png": b"\x89PNG",
+        ".git/config.md": b"secret",
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (tmp_path / "outside.md").write_text("outside")
+    (folder / "link.md").symlink_to(tmp_path / "outside.md")
+    (folder / "linked").symlink_to(tmp_path)
+    return folder
+
+
+def test_a_folder_of_pages_becomes_a_corpus_that_is_searched(
+    pages: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One command, and the next one works as it is printed, but for the questions."""
+    monkeypatch.chdir(pages.parent)
+    done = reasonrag("corpus", "build", pages.name)
+    assert done.status == 0
+    assert "unreadable: it/old.txt: not UTF-8 text; convert it" in done.out
+    assert "wrote corpora/handbook.jsonl (8 passages)" in done.out
+    scan = scan_corpus(Path("corpora/handbook.jsonl"))
+    passages = list(Corpus(Path("corpora/handbook.jsonl"), scan.offsets))
+    laptops = [each.text for each in passages if each.title == "Laptops"]
+    assert [(each.id.partition("#")[0], each.title, each.text) for each in passages if each.title != "Laptops"] == [
+        ("README.md", "Handbook", "How we work."),
+        ("hr/copy of leave.md", "Leave", "Everyone has 28  days.".replace("  ", " ")),
+        ("hr/leave.md", "Leave > Parents", "Up to 14 months together."),
+        ("it/vpn.html", "VPN > Problems", "Restart it."),
+        ("legal/travel.pdf", "Travel policy", "Second class only."),
+    ]
+    assert [text.endswith("years.") for text in laptops] == [True] * 3
+    about = orjson.loads(Path("corpora/handbook.summary.json").read_bytes())
+    assert about["sha256"] == scan.sha256
+    assert (about["passages"], about["duplicates"], about["longest_chars"]) == (8, 1, max(map(len, laptops)))
+    assert about["files"] == {"HTML": 1, "Markdown": 3, "PDF": 1, "plain text": 1}
+    assert about["left_out"] == {"links": 2, "hidden": 1, ".png": 1}
+    Path("q.jsonl").write_text('{"id": "q", "question": "How many months may parents take?"}\n')
+    generate = ("generate", "--questions", "q.jsonl", "--corpus", "corpora/handbook.jsonl", "--outcome", "judge")
+    assert reasonrag(*generate, "--model", "offline", "--run", "runs/q").status == 0
+    assert "Leave > Parents" in Path("runs/q/rollouts.jsonl").read_text("utf-8")
+
+
+def test_the_same_pages_give_the_same_bytes_and_a_changed_one_leaves_other_ids(pages: Path, tmp_path: Path) -> None:
+    """Wherever the folder lies; gold passages that questions name by id stay true."""
+    built = calls.corpus_build(pages, out=tmp_path / "a.jsonl")
+    shutil.copytree(pages, tmp_path / "elsewhere", symlinks=True)
+    leave = tmp_path / "elsewhere/hr/leave.md"
+    calls.corpus_build(tmp_path / "elsewhere", out=tmp_path / "b.jsonl")
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    leave.write_text(leave.read_text().replace("14 months", "20 months"))
+    changed = calls.corpus_build(tmp_path / "elsewhere", out=tmp_path / "b.jsonl")
+    assert (built.passages, changed.passages) == (8, 8)
+    lines = [set((tmp_path / name).read_bytes().splitlines()) for name in ("a.jsonl", "b.jsonl")]
+    assert len(lines[0] & lines[1]) == 7
+
+
+def test_what_has_no_text_or_would_replace_other_files_is_refused(pages: Path, tmp_path: Path) -> None:
+    """A folder of nothing but pictures says so; --out never hits a file of the user's."""
+    empty = tmp_path / "pictures"
+    empty.mkdir()
+    (empty / "a.png").write_bytes(b"x")
+    for folder, out, message in (
+        (empty, "new/c.jsonl", r"has no document \(.md, .*but 1 .png"),
+        (tmp_path / "nowhere", "new/c.jsonl", "does not exist"),
+        (pages / "README.md", "new/c.jsonl", "is no folder"),
+        (pages, "handbook/README.md", "is no corpus, so it is not replaced"),
+    ):
+        with pytest.raises(InputError, match=message):
+            calls.corpus_build(folder, out=tmp_path / out)
+    (empty / "b.txt").write_text(" ")
+    with pytest.raises(InputError, match=r"none of the 1 documents .* could be read: b.txt: empty"):
+        calls.corpus_build(empty, out=tmp_path / "new/c.jsonl")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("leave/parental-leave.md", "parental leave"),
+        ("leave/index.html", "leave"),
+        ("a_b/README.md", "a b"),
+        ("README.md", "README"),
+        ("notes", "notes"),
+    ],
+)
+def test_a_document_without_a_title_is_named_by_its_file(path: str, name: str) -> None:
+    """Or by its folder, where the file's name says nothing."""
+    assert name_of(path) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Laptops\n\nNew ones.", "Laptops"),
+        ("A sentence.\n\nAnother.", "n"),
+        ("One\nTwo", "n"),
+        ("x" * 101 + "\n\ny", "n"),
+    ],
+)
+def test_a_plain_text_may_begin_with_its_title(text: str, title: str) -> None:
+    """A short line with a blank one below."""
+    assert plain_document(text.encode(), "n").title == title
+
+
+def test_passages_are_even_end_with_sentences_and_bear_their_headings() -> None:
+    """A long title keeps its two ends; languages without spaces are cut too."""
+    sections = [Section(("A", "B"), "A sentence of words. " * 30), Section(("long " * 50, "end " * 50), "漢字。" * 200)]
+    passages = list(passages_of(Document("T", sections), max_chars=250))
+    assert {len(text) for title, text in passages if title == "T > A > B"} <= set(range(150, 251))
+    assert all(text.endswith((".", "。")) and len(text) <= 250 for _, text in passages)
+    assert "".join(text for title, text in passages if title.startswith("T > end")) == "漢字。" * 200
+    assert max(len(title) for title, _ in passages) <= 200
