@@ -28,7 +28,7 @@ SPLITS = {
 }
 RECIPES: dict[str, dict[str, Any]] = {
     "economy": {},
-    "paper": {"max_calls_per_question": 64},
+    "continuation": {"max_calls_per_question": 64},
     "released": {"simulations": 8},
 }
 """The default, and small budgets of the others."""

@@ -96,7 +96,7 @@ def _variant(name: str, *, outcome: str = "evident_f1", reward: str = "spre_even
     return Plan(name, economy.model_copy(update=changed))
 
 
-PRORAG = RECIPES["paper"].model_copy(
+PRORAG = RECIPES["continuation"].model_copy(
     update={
         "search": SearchConfig(
             selection="puct",
@@ -115,7 +115,7 @@ PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01, max_per_state=1)
 PLANS = (
     Plan("released", RECIPES["released"], PUBLISHED_RULES),
     Plan("ProRAG", PRORAG, PUBLISHED_RULES, most_probable=True, share=0.1),
-    Plan("paper", RECIPES["paper"]),
+    Plan("continuation", RECIPES["continuation"]),
     Plan("economy", RECIPES["economy"]),
     _variant("economy, guesses count", outcome="f1"),
     _variant("economy, pooled means", reward="spre"),
@@ -128,7 +128,7 @@ PLANS = (
 )
 NO_BRANCH = ("same_content", "duplicate", "unvalued")
 """Reasons of candidates that do not tell two valued steps apart."""
-SWEPT = ("released", "paper", "economy")
+SWEPT = ("released", "continuation", "economy")
 """Plans whose pairs are kept by other thresholds as well."""
 THRESHOLDS: dict[str, Sequence[PairingRules]] = {
     "margin": [PairingRules(min_margin=each, min_confidence=0.0) for each in (0.01, 0.05, 0.1, 0.3)],

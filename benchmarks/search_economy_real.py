@@ -26,7 +26,7 @@ from preference import PairingRules, RolloutRecord, candidates
 from preference.labelling import TOLERANCE
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.agent.settings import MAX_STEPS
+from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import Sampling
@@ -35,7 +35,7 @@ from reasonrag.retrieval.settings import INDEX_HOME
 
 TOP_K = 3
 SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))
-RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "paper", "economy")
+RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "continuation", "economy")
 
 Key = TypeVar("Key")
 Verdict: TypeAlias = int
@@ -107,7 +107,7 @@ def measure(
 ) -> list[Explored]:
     """Explore every question with a recipe and hold its kept pairs against the truth. max_steps: the recipe's by
     default."""
-    steps, alpha = max_steps or MAX_STEPS[recipe.name], recipe.search.alpha
+    steps, alpha = max_steps or AGENT_DEFAULTS[recipe.name].max_steps, recipe.search.alpha
     known = [GoldQuestion(each, world, skill, max_steps=steps, alpha=alpha, top_k=TOP_K) for each in questions]
     identity = RunIdentity(dataset="", split="dev", config_hash="", seed=seed, recipe=recipe)
     return asyncio.run(_explore_all(world, known, identity, rules))

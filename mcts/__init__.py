@@ -11,13 +11,15 @@ This package knows nothing of retrieval, language models, networks or clocks.
 """
 
 from mcts.estimates import Estimate, estimates
-from mcts.recipes import RECIPES, Recipe, RecipeName
+from mcts.recipes import RECIPES, Recipe, RecipeName, recipe_named
 from mcts.rewards import evenly_drawn_rewards, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from mcts.search import (
     Continue,
     Continued,
     Expand,
     Expanded,
+    Rank,
+    Ranked,
     Result,
     Score,
     Scored,
@@ -25,7 +27,7 @@ from mcts.search import (
     SearchConfig,
     Work,
 )
-from mcts.selection import puct_score, uct_score
+from mcts.selection import puct_score, uct_score, unit_puct_score
 from mcts.tree import ROOT_ID, Node, Rollout, Step, Tree
 
 __all__ = [
@@ -37,6 +39,8 @@ __all__ = [
     "Expand",
     "Expanded",
     "Node",
+    "Rank",
+    "Ranked",
     "Recipe",
     "RecipeName",
     "Result",
@@ -51,8 +55,10 @@ __all__ = [
     "estimates",
     "evenly_drawn_rewards",
     "puct_score",
+    "recipe_named",
     "shortest_path_reward",
     "spre_rewards",
     "uct_score",
+    "unit_puct_score",
     "visit_weighted_rewards",
 ]

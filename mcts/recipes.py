@@ -1,33 +1,35 @@
 """The named recipes: one search configuration and one reward rule each. These defaults stand nowhere else.
 
-Sources: `released` is what the published ReasonRAG code passes (two children, 64 simulations, c 1.414, builder
-discount .9). `paper` follows arXiv 2505.14069 where it is explicit (real continuations, alpha .9); it states no widths
-or budgets, so those are ours, capped at the 128 calls (64 generations, 64 judgements) of the published code. `economy`
-is ours.
+`docs/recipes.md` says of each what its source states, what it leaves open, and where ours differs on purpose. Sources:
+`released`, the published ReasonRAG code; `reasonrag`, its paper (arXiv 2505.14069 v3), Appendix A and Section 2.2.3;
+`continuation`, Eq. 1 of its Section 2.2.1 read literally, with real continuations; `prorag`, arXiv 2601.21912 and its
+code; `ragym`, arXiv 2502.13957 and its code. `economy` is ours.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from mcts.search import SearchConfig
+from mcts.search import Configuration, SearchConfig
 
-RecipeName = Literal["paper", "economy", "released"]
+RecipeName = Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"]
+ALIASES: dict[str, RecipeName] = {"paper": "continuation"}
+"""Earlier names: runs that were made under one keep it."""
 JudgeKind = Literal["score", "rank"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 """Outcomes that a judge decides."""
 
 
-class Recipe(BaseModel):
+class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    ABSENT_IF_DEFAULT = ("unreadable", "repairs_count", "greedy_continuations")
 
-    name: RecipeName
+    name: RecipeName | Literal["paper"]
     search: SearchConfig
-    reward: Literal["spre", "spre_even", "outcome"]
+    reward: Literal["spre", "spre_even", "spre_distinct", "outcome", "value", "rank"]
     """The rule of `mcts.rewards` behind the labels."""
     outcome: str
     """The quality of an answer that is backed up and rewarded; to the search it is only a number."""
@@ -41,10 +43,19 @@ class Recipe(BaseModel):
     judge_sees_gold: bool = False
     """Show judges the correct answers, including judges of answers and those that guide the search."""
 
+    unreadable: Literal["wrong", "missing"] = "wrong"
+    """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
+    and counts nowhere."""
+    repairs_count: bool = False
+    """Treat the reply to a repair turn like any other sample of its state."""
+    greedy_continuations: bool = False
+    """Continue steps at temperature 0."""
+
     @property
     def judged(self) -> bool:
         """Whether a judge is asked for anything: in the search, after it, or about answers."""
-        return self.judge is not None or self.search.valuation == "score" or self.outcome in JUDGED_OUTCOMES
+        in_search = self.search.valuation != "continuation"
+        return self.judge is not None or in_search or self.outcome in JUDGED_OUTCOMES
 
     @property
     def reward_name(self) -> str:
@@ -55,8 +66,9 @@ class Recipe(BaseModel):
 
 
 RECIPES: dict[RecipeName, Recipe] = {
-    "paper": Recipe(
-        name="paper",
+    "continuation": Recipe(
+        name="continuation",
+        # Stated: real continuations, alpha .9. Open: widths and budgets; ours, capped at the published code's calls
         search=SearchConfig(
             selection="uct",
             exploration=1.414,
@@ -93,8 +105,32 @@ RECIPES: dict[RecipeName, Recipe] = {
         outcome="evident_f1",
         margin_by_layer=True,
     ),
+    "reasonrag": Recipe(
+        name="reasonrag",
+        # Stated: a judge with gold (Eq. 6), backup (Eq. 1), selection (Eq. 5), pruning, SPRE for labels.
+        # Open: c, children, simulations and one child a visit, here as in the published code; the steps of a judged
+        # path that is not finished, here its edges from the root; equal siblings, here one node; the judge's scale
+        search=SearchConfig(
+            selection="unit_puct",
+            exploration=1.414,
+            siblings=2,
+            siblings_at_once=1,
+            valuation="score",
+            continuations=1,
+            simulations=64,
+            wave=1,
+            alpha=0.9,
+            backup_discount="paths",
+        ),
+        reward="spre_distinct",
+        outcome="f1",
+        margin_by_layer=False,
+        judge_sees_gold=True,
+        unreadable="missing",
+    ),
     "released": Recipe(
         name="released",
+        # What the published code passes, whose trees count an answer's articles and merge nothing
         search=SearchConfig(
             selection="uct",
             exploration=1.414,
@@ -105,10 +141,62 @@ RECIPES: dict[RecipeName, Recipe] = {
             simulations=64,
             wave=1,
             alpha=0.9,
+            merge_equal=False,
         ),
         reward="outcome",
-        outcome="f1",
+        outcome="builder_f1",
         margin_by_layer=False,
         judge_sees_gold=True,
+        unreadable="missing",
+        repairs_count=True,
+    ),
+    "prorag": Recipe(
+        name="prorag",
+        # Stated, and in the code: all but the wave. Depth and sampling temperature are the agent's
+        search=SearchConfig(
+            selection="puct",
+            exploration=2.5,
+            siblings=5,
+            valuation="continuation",
+            continuations=1,
+            value_one=True,
+            simulations=200,
+            wave=1,
+            alpha=0.99,
+            backup_discount="levels",
+        ),
+        reward="value",
+        outcome="prorag_f1",
+        margin_by_layer=False,
+        greedy_continuations=True,
+    ),
+    "ragym": Recipe(
+        name="ragym",
+        # Stated, and in the code: ten actions, ranked without gold, at most ten iterations, reward 1 / (1 + rank)
+        search=SearchConfig(
+            selection="chain",
+            exploration=0.0,
+            siblings=10,
+            valuation="rank",
+            continuations=1,
+            simulations=10,
+            wave=1,
+            alpha=1.0,
+            merge_equal=False,
+        ),
+        reward="rank",
+        outcome="f1",
+        margin_by_layer=False,
+        unreadable="missing",
     ),
 }
+
+
+def canonical_name(name: object) -> object:
+    """A recipe's name for an earlier one; anything else as it is."""
+    return ALIASES.get(name, name) if isinstance(name, str) else name
+
+
+def recipe_named(name: str) -> Recipe:
+    """The recipe of a name or of an earlier name. Raises KeyError for others."""
+    return {str(known): each for known, each in RECIPES.items()}[ALIASES.get(name, name)]

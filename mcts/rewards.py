@@ -1,7 +1,8 @@
 """Rewards for labels: one for every step of a finished tree.
 
-`spre_rewards` is the paper's estimate, `evenly_drawn_rewards` its counterpart for unevenly explored trees,
-`visit_weighted_rewards` what the published code computes instead. None uses the values that guided the search.
+`spre_rewards` is the paper's estimate, `distinct_spre_rewards` the same over the trajectories of a judged tree,
+`evenly_drawn_rewards` its counterpart for unevenly explored trees, `visit_weighted_rewards` what the published code
+computes instead. None of them uses the values that guided the search; `search_values` are these values.
 """
 
 from __future__ import annotations
@@ -36,6 +37,24 @@ def spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     return rewards
 
 
+def distinct_spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
+    """Reward of each node by id: the mean discounted outcome of the distinct completed trajectories through it, each
+    once, however often its answer was drawn. None below which no answer is known: the branch is pruned.
+
+    Source: arXiv 2505.14069, Eq. 1 over the completed trajectories of Appendix A; pruning, Section 2.2.3. As
+    everywhere, a path counts up to its first step that was not a plain sample.
+    """
+    sums, counts = [0.0] * len(tree), [0] * len(tree)
+    for node in reversed(tree.nodes):  # children have higher ids than their parents
+        if node.step is not None and node.terminal and node.step.outcome is not None:
+            sums[node.id] += shortest_path_reward(node.step.outcome, steps=node.depth, alpha=alpha)
+            counts[node.id] += 1
+        if node.parent_id is not None and node.plain:
+            sums[node.parent_id] += sums[node.id]
+            counts[node.parent_id] += counts[node.id]
+    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+
+
 def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id: its expected discounted outcome, every draw of a state weighing the same.
 
@@ -67,12 +86,27 @@ def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | Non
     return rewards
 
 
+def search_values(tree: Tree[Any], *, alpha: float) -> list[float | None]:  # noqa: ARG001 - as all rules have it
+    """Reward of each node by id: the mean of the values that the search backed up for it; None without any.
+
+    alpha: not used by this rule; the search has discounted its values.
+    """
+    return [node.value if node.counted else None for node in tree.nodes]
+
+
 class RewardRule(Protocol):
     def __call__(self, tree: Tree[Any], *, alpha: float) -> list[float | None]: ...
 
 
-REWARDS: dict[str, RewardRule] = {
+ANSWER_REWARDS: dict[str, RewardRule] = {
     "spre": spre_rewards,
     "spre_even": evenly_drawn_rewards,
     "outcome": visit_weighted_rewards,
 }
+"""The rules that are computed for every tree."""
+REWARDS: dict[str, RewardRule] = ANSWER_REWARDS | {
+    "spre_distinct": distinct_spre_rewards,
+    "value": search_values,
+    "rank": search_values,
+}
+"""Every rule by its name. `rank`: the values are ranks within a state, 1 / (1 + rank)."""

@@ -2,24 +2,40 @@
 
 Work comes in waves. `ask` hands out a whole wave and the next one needs all of it told; results are applied
 in the order of the work, never of their arrival. One simulation takes two waves: new siblings are sampled in the
-selected state (`Expand`), then each is valued (`Continue` to real answers, or `Score` by a judge) and backed up.
-Decides selection (by descent or by expected disagreement), budgets, sample numbers, visit and value backup. Does not
-know what a payload is, what samples it, how long that takes, or how labels are made.
+selected state (`Expand`), then valued (`Continue` to real answers, `Score` by a judge, or `Rank` against each other)
+and backed up. Decides selection (by descent, by expected disagreement, or along one chain), budgets, sample numbers,
+visit and value backup. Does not know what a payload is, what samples it, how long that takes, or how labels are made.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from mcts.estimates import estimates
 from mcts.rewards import shortest_path_reward
-from mcts.selection import CONVERGED, PARENT_PRIOR, ROOT_PRIOR, SCORES, disagreement, expected_outcome
+from mcts.selection import (
+    CONVERGED,
+    OF_SIBLINGS,
+    PARENT_PRIOR,
+    ROOT_PRIOR,
+    SCORES,
+    disagreement,
+    expected_outcome,
+)
 from mcts.tree import ROOT_ID, Node, Step, Tree
 
 P = TypeVar("P")
@@ -30,16 +46,32 @@ STRIDE = 10_000
 draw has the same number in every search."""
 
 
-class SearchConfig(BaseModel):
-    """Everything about a search that is not the policy. Frozen; unknown keys are refused."""
+class Configuration(BaseModel):
+    """Frozen; unknown keys are refused. Later fields are absent from what is written while they have their default:
+    runs of those who do not use them keep their hash."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    ABSENT_IF_DEFAULT: ClassVar[tuple[str, ...]] = ()
 
-    selection: Literal["uct", "puct", "mixed"]
-    """`uct` and `puct` walk down from the root; `mixed` picks the state whose answers are expected to disagree most,
-    and skips converged states."""
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = as_fields(self)
+        for name in self.ABSENT_IF_DEFAULT:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                found.pop(name, None)
+        return found
+
+
+class SearchConfig(Configuration):
+    """Everything about a search that is not the policy."""
+
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount")
+
+    selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
+    """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
+    are expected to disagree most, and skips converged states; `chain` goes from each state on with its best step."""
     exploration: float = Field(ge=0)
-    """c of the UCT or PUCT formula; ignored by `mixed`."""
+    """c of the UCT or PUCT formula; ignored by `mixed` and `chain`."""
     siblings: int = Field(ge=1, lt=STRIDE)
     """Most steps drawn in a state; with `mixed`, continuations through the state count."""
     root_siblings: int | None = Field(default=None, ge=1, lt=STRIDE)
@@ -50,12 +82,21 @@ class SearchConfig(BaseModel):
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
     share_estimates: bool = False
     """Value equivalent siblings once and let them share the estimate."""
-    valuation: Literal["continuation", "score"]
-    """How a new step is valued: by real continuations to an answer, or by one number from outside."""
+    valuation: Literal["continuation", "score", "rank"]
+    """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
+    its siblings (`chain` only)."""
     continuations: int = Field(ge=1)
-    """Real continuations sampled from every new non-terminal step; ignored by `score`."""
+    """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
+    value_one: bool = False
+    """Value one new step of a state, drawn at random, instead of all."""
     alpha: float = Field(gt=0, le=1)
-    """Discount per step of the outcomes that are backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
+    """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
+    backup_discount: Literal["answers", "paths", "levels"] = "answers"
+    """What alpha discounts in a backup. `answers`: outcomes, per step from the root to the answer; scores are backed up
+    as they are. `paths`: scores too, per step from the root to the scored step. `levels`: every value, per level that
+    it is backed up above the step that was valued."""
+    merge_equal: bool = True
+    """Equal steps drawn in one state are one node."""
     keep_continuations: bool = False
     """Keep the steps of continuations as nodes of the tree."""
     simulations: int = Field(ge=1)
@@ -65,6 +106,12 @@ class SearchConfig(BaseModel):
     fit, with continuations as long as the mean so far; the last ones may overrun by what they are longer."""
     wave: int = Field(default=1, ge=1)
     """Simulations in flight at once in one tree."""
+
+    @model_validator(mode="after")
+    def _chains_are_ranked(self) -> Self:
+        if (self.selection == "chain") != (self.valuation == "rank"):
+            raise ValueError("selection chain and valuation rank go together")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +147,16 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """Rank the `count` steps of the state below `node_id` against each other."""
+
+    id: int
+    node_id: int
+    count: int
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
 class Expanded(Generic[P]):
     """Siblings in draw order. `calls`: completions used, repairs included."""
 
@@ -123,20 +180,32 @@ class Scored:
     calls: int
 
 
-Work: TypeAlias = Expand | Continue | Score
-Result: TypeAlias = Expanded[P] | Continued[P] | Scored
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """values: of the children in their order, higher for a better rank; None for a step that was not ranked, which has
+    no value and is only gone on with if no step has one."""
+
+    values: Sequence[float | None]
+    calls: int
+
+
+Work: TypeAlias = Expand | Continue | Score | Rank
+Result: TypeAlias = Expanded[P] | Continued[P] | Scored | Ranked
 
 
 class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
-    equivalent: whether two different steps of one state say the same.
+    equivalent: whether two different steps of one state say the same. seed: of the draws of `value_one`.
     """
 
-    def __init__(self, config: SearchConfig, *, equivalent: Callable[[P, P], bool] | None = None) -> None:
+    def __init__(
+        self, config: SearchConfig, *, equivalent: Callable[[P, P], bool] | None = None, seed: int = 0
+    ) -> None:
         self.config = config
         self._equivalent = equivalent
-        self.tree: Tree[P] = Tree()
+        self._seed = seed
+        self.tree: Tree[P] = Tree(merge_equal=config.merge_equal)
         self.simulations = 0
         """Selections made so far."""
         self.calls = 0
@@ -147,8 +216,9 @@ class Search(Generic[P]):
         self._continuations = 0
         self._continuation_calls = 0
         self._next_work = 0
-        self._drawn: Counter[tuple[type[Work], int]] = Counter()
+        self._drawn: Counter[tuple[type[Work], Hashable]] = Counter()
         self._tries: Counter[int] = Counter()
+        self._chain_end = ROOT_ID
 
     def ask(self) -> list[Work]:
         """The work of the current wave without a result yet; empty when the search is over.
@@ -156,7 +226,7 @@ class Search(Generic[P]):
         The next wave is made only once every result of this one is in, so asking again changes nothing.
         """
         while not self._wave:
-            wave = self._valuations() or self._selections()
+            wave = self._valuations() or (self._next_link() if self.config.selection == "chain" else self._selections())
             if wave is None:
                 return []
             self._wave = {work.id: work for work in wave}
@@ -199,7 +269,7 @@ class Search(Generic[P]):
                 break
             if node.terminal and self.config.valuation == "continuation":
                 self.simulations += 1
-                self._back_up(node, self.tree.counting(node), self._reward(_last_step(node), node.depth))
+                self._back_up_answer(node)
                 continue
             if node.terminal:
                 wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
@@ -215,19 +285,29 @@ class Search(Generic[P]):
             pending.update(each.id for each in self.tree.path_up(node))
         return wave if wave or self.simulations > started else None
 
+    def _next_link(self) -> list[Work] | None:
+        """First wave of a chain: the steps of the state at its end. None when the search is over."""
+        node = self.tree[self._chain_end]
+        count = 0 if node.terminal else self._affordable_siblings(node, [])
+        if count <= 0 or self.simulations == self.config.simulations:
+            return None
+        self.simulations += 1
+        return [self._expand(node, count)]
+
     def _may_select(self, taken: set[int], wave: Sequence[Work]) -> bool:
         """Whether wave size, simulations and remaining completions allow another state."""
         return (
             len(taken) < self.config.wave
             and self.simulations < self.config.simulations
-            and self._calls_left(wave) >= self._calls_per_value
+            and self._calls_left(wave) >= self.calls_per_value
         )
 
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
         """How many siblings to sample in a selected state: the missing ones, as far as valuing them is affordable
         too."""
         missing, _ = self._wanted_draws(node)
-        affordable = self._calls_left(wave) / (1 + self._calls_per_value)
+        left = self._calls_left(wave)
+        affordable = left - self.calls_per_value if self._one_value else left / (1 + self.calls_per_value)
         return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
 
     def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
@@ -260,17 +340,40 @@ class Search(Generic[P]):
     def _valuations(self) -> list[Work]:
         """Second wave: values for the children of the states selected last."""
         wave: list[Work] = []
-        for node in map(self.tree.__getitem__, self._unvalued):
+        nodes = [self.tree[node_id] for node_id in self._unvalued]
+        self._unvalued.clear()
+        if self.config.valuation == "rank":
+            return [self._rank(nodes)] if nodes and self._calls_left([]) >= 1 else []
+        for node in self._one_of_each_state(nodes) if self.config.value_one else nodes:
             wanted = self._wanted_values(node)
-            count = int(min(wanted, self._calls_left(wave) / self._calls_per_value))
+            count = int(min(wanted, self._calls_left(wave) / self.calls_per_value))
             if count <= 0:
                 continue
             if self.config.valuation == "score":
                 wave.append(Score(self._work_id(), node.id, self._draw(Score, node, 1)))
             else:
                 wave.append(Continue(self._work_id(), node.id, count, self._draw(Continue, node, count)))
-        self._unvalued.clear()
         return wave
+
+    def _rank(self, steps: Sequence[Node[P]]) -> Rank:
+        state = self.tree[self._chain_end]
+        return Rank(self._work_id(), state.id, len(steps), self._draw(Rank, state, 1))
+
+    def _one_of_each_state(self, nodes: Sequence[Node[P]]) -> list[Node[P]]:
+        """One unvalued step of each state, drawn by the seed. An answer among them is backed up at once: its value is
+        known."""
+        by_state: defaultdict[int, list[Node[P]]] = defaultdict(list)
+        for node in nodes:
+            if not node.visits and node.parent_id is not None:
+                by_state[node.parent_id].append(node)
+        found = []
+        for state, steps in by_state.items():
+            chosen = random.Random(f"{self._seed} {state} {steps[0].id}").choice(steps)
+            if chosen.terminal and self.config.valuation == "continuation":
+                self._back_up_answer(chosen)
+            else:
+                found.append(chosen)
+        return found
 
     def _wanted_values(self, node: Node[P]) -> int:
         """How many outside values a step still needs."""
@@ -284,11 +387,15 @@ class Search(Generic[P]):
         self.calls += result.calls
         node = self.tree[work.node_id]
         if isinstance(result, Scored):
-            self._back_up(node, self.tree.counting(node), result.value)
+            by_path = self.config.alpha**node.depth if self.config.backup_discount == "paths" else 1.0
+            value = None if result.value is None else result.value * by_path
+            self._back_up(node, self.tree.counting(node), value)
+        elif isinstance(result, Ranked):
+            self._go_on(node, result.values)
         elif isinstance(result, Expanded):
             before = len(node.children_ids)
             for step in result.steps:
-                self._follow(node, [step])
+                self._follow(node, [step], valued=not self.config.value_one)
             self._unvalued.extend(node.children_ids[before:])
         else:
             self._continuations += len(result.paths)
@@ -296,8 +403,19 @@ class Search(Generic[P]):
             for path in result.paths:
                 self._follow(node, path, kept=self.config.keep_continuations)
 
-    def _follow(self, node: Node[P], path: Sequence[Step[P]], *, kept: bool = True) -> None:
-        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer."""
+    def _go_on(self, state: Node[P], values: Sequence[float | None]) -> None:
+        """Value the steps of the last state of the chain, each for itself, and take the best one, the first of equals,
+        as the next link: that is one more visit."""
+        steps = self.tree.children(state)
+        for step, value in zip(steps, values, strict=True):
+            self._back_up(step, [step], value)
+        best, _ = max(zip(steps, values, strict=True), key=lambda each: -1.0 if each[1] is None else each[1])
+        self._back_up(best, [], None)
+        self._chain_end = best.id
+
+    def _follow(self, node: Node[P], path: Sequence[Step[P]], *, kept: bool = True, valued: bool = True) -> None:
+        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a
+        value."""
         before = len(self.tree)
         nodes = self.tree.follow(node, path) if kept else None
         if nodes is None:
@@ -305,7 +423,7 @@ class Search(Generic[P]):
         if self.config.share_estimates:
             for new in self.tree.nodes[before:]:
                 new.same_as = self._equal_sibling(new)
-        if path[-1].terminal and self.config.valuation == "continuation":
+        if valued and path[-1].terminal and self.config.valuation == "continuation":
             reward = self._reward(path[-1], node.depth + len(path))
             self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
 
@@ -334,12 +452,14 @@ class Search(Generic[P]):
         """The child with the highest score, the earliest on a tie."""
         score = SCORES[self.config.selection]
         children = self.tree.children(node)
+        above = children if self.config.selection in OF_SIBLINGS else [node]
+        parent_visits = sum(each.visits + pending[each.id] for each in above)
         return max(
             children,
             key=lambda child: score(
                 child.value,
                 visits=child.visits + pending[child.id],
-                parent_visits=node.visits + pending[node.id],
+                parent_visits=parent_visits,
                 prior=1 / len(children),
                 exploration=self.config.exploration,
             ),
@@ -396,14 +516,22 @@ class Search(Generic[P]):
         a visit that changes no mean."""
         for node in self.tree.path_up(last):
             node.visits += 1
-        for node in counting if value is not None else ():
+        if value is None:
+            return
+        per_level = self.config.alpha if self.config.backup_discount == "levels" else 1.0
+        for node in counting:
             node.counted += 1
-            node.value_sum += value or 0.0
+            node.value_sum += value
+            value *= per_level
+
+    def _back_up_answer(self, node: Node[P]) -> None:
+        """A visit of an answer that is a node."""
+        self._back_up(node, self.tree.counting(node), self._reward(_last_step(node), node.depth))
 
     def _reward(self, last: Step[P], steps: int) -> float | None:
-        """The discounted outcome of an answer `steps` below the root; None if it has no outcome."""
-        if last.outcome is None:
-            return None
+        """The value of an answer `steps` below the root, where it is found; None if it has no outcome."""
+        if last.outcome is None or self.config.backup_discount == "levels":
+            return last.outcome
         return shortest_path_reward(last.outcome, steps=steps, alpha=self.config.alpha)
 
     def _work_id(self) -> int:
@@ -412,7 +540,8 @@ class Search(Generic[P]):
 
     def _draw(self, kind: type[Work], node: Node[P], count: int) -> int:
         """Sample number of the first of `count` draws; see `STRIDE`."""
-        place = ROOT_ID if kind is Score else node.id  # judges may be shown the same text for different steps
+        judged = kind in (Score, Rank)  # judges may be shown the same text for different steps
+        place = ROOT_ID if judged else self.tree.state_of(node)
         first = self._drawn[kind, place]
         self._drawn[kind, place] += count
         return first + (STRIDE * (node.depth + 1) if kind is Continue else 0)
@@ -424,12 +553,19 @@ class Search(Generic[P]):
 
     def _expected_calls(self, work: Work) -> float:
         """Completions a piece of work will use; for new siblings, including their valuation in the next wave."""
-        if isinstance(work, Score):
+        if isinstance(work, Score | Rank):
             return 1
-        return work.count * (self._calls_per_value + isinstance(work, Expand))
+        if isinstance(work, Expand) and self._one_value:
+            return work.count + self.calls_per_value
+        return work.count * (self.calls_per_value + isinstance(work, Expand))
 
     @property
-    def _calls_per_value(self) -> float:
+    def _one_value(self) -> bool:
+        """Whether the new steps of a state cost one valuation together."""
+        return self.config.value_one or self.config.valuation == "rank"
+
+    @property
+    def calls_per_value(self) -> float:
         """Completions per judgement or mean continuation."""
         return self._continuation_calls / self._continuations if self._continuation_calls else 1
 
@@ -451,6 +587,8 @@ def _check(work: Work, result: Result[Any]) -> None:
             raise ValueError(f"{where}: every continuation must end in its only terminal step")
     elif isinstance(work, Score) and isinstance(result, Scored):
         given, outcomes = 1, [result.value]
+    elif isinstance(work, Rank) and isinstance(result, Ranked):
+        given, outcomes = len(result.values), list(result.values)
     else:
         raise ValueError(f"{where}: a {type(result).__name__} does not answer it")
     wanted = 1 if isinstance(work, Score) else work.count

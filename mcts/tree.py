@@ -100,9 +100,13 @@ class Node(Generic[P]):
 
 
 class Tree(Generic[P]):
-    """All nodes by id, parents before children."""
+    """All nodes by id, parents before children.
 
-    def __init__(self) -> None:
+    merge_equal: whether steps of equal identity, drawn in one state, are one node.
+    """
+
+    def __init__(self, *, merge_equal: bool = True) -> None:
+        self.merge_equal = merge_equal
         self.nodes: list[Node[P]] = [Node(id=ROOT_ID, parent_id=None, depth=0, step=None)]
 
     def __getitem__(self, node_id: int) -> Node[P]:
@@ -126,13 +130,22 @@ class Tree(Generic[P]):
                 return
             node = self.nodes[node.parent_id]
 
+    def state_of(self, node: Node[P]) -> Hashable:
+        """Equal for nodes that lead to the same state: without merging, several nodes may."""
+        if self.merge_equal:
+            return node.id
+        return tuple(
+            each.id if each.step is None or each.step.identity is None else each.step.identity
+            for each in self.path_up(node)
+        )
+
     def drawn(self, node: Node[P]) -> int:
         """Steps drawn so far in the state below a node, repeats included."""
         return sum(child.draws for child in self.children(node))
 
     def add(self, parent: Node[P], step: Step[P]) -> Node[P]:
-        """Add a drawn step: to the earlier child of the same identity, or as a new one. A terminal step's answer is
-        recorded."""
+        """Add a drawn step: to the earlier child of the same identity (if equal steps are merged), or as a new one. A
+        terminal step's answer is recorded."""
         return self.follow(parent, [step])[0]
 
     def follow(self, start: Node[P], path: Sequence[Step[P]]) -> list[Node[P]]:
@@ -151,7 +164,7 @@ class Tree(Generic[P]):
         if parent.terminal:
             raise ValueError(f"node {parent.id} is terminal and takes no children")
         twins = (each for each in self.children(parent) if each.step and each.step.identity == step.identity)
-        node = next(twins, None) if step.identity is not None else None
+        node = next(twins, None) if self.merge_equal and step.identity is not None else None
         if node is None:
             node = Node(id=len(self.nodes), parent_id=parent.id, depth=parent.depth + 1, step=step)
             self.nodes.append(node)

@@ -1,6 +1,7 @@
 """Scores of an answer against gold answers (EM, cover-EM, token F1): SQuAD normalisation with FlashRAG's yes/no rule.
 
-Each score is the best over all gold answers. Does not know where the answer came from.
+`builder_f1` and `prorag_f1` are the F1 of published codes, which normalise less. Each score is the best over all gold
+answers. Does not know where the answer came from.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -39,6 +40,23 @@ def f1_score(answer: str, golden_answers: Iterable[str]) -> float:
     return max((_pair_f1(answer, gold) for gold in golden_answers), default=0.0)
 
 
+def builder_f1(answer: str, golden_answers: Iterable[str]) -> float:
+    """Token F1 in [0, 1] as ReasonRAG's published pair builder computes it: as `f1_score`, but articles count."""
+    normalized = _with_articles(answer)
+    return max((normalized_f1(normalized, _with_articles(gold)) for gold in golden_answers), default=0.0)
+
+
+def prorag_f1(answer: str, golden_answers: Iterable[str]) -> float:
+    """Token F1 in [0, 1] as ProRAG's published search computes it, the best of all gold answers: lower case, split on
+    white space, nothing else; punctuation and articles count, and there is no rule for yes and no."""
+    tokens = answer.lower().split()
+    return max((_token_f1(tokens, gold.lower().split()) for gold in golden_answers), default=0.0)
+
+
+def _with_articles(text: str) -> str:
+    return " ".join(text.lower().translate(_PUNCTUATION).split())
+
+
 def _pair_f1(answer: str, gold: str) -> float:
     return normalized_f1(normalize_answer(answer), normalize_answer(gold))
 
@@ -47,9 +65,12 @@ def normalized_f1(left: str, right: str) -> float:
     """Token F1 of two texts that are normalised, by whatever rule."""
     if left != right and (left in _VERDICTS or right in _VERDICTS):
         return 0.0
-    left_tokens, right_tokens = left.split(), right.split()
-    common = (Counter(left_tokens) & Counter(right_tokens)).total()
+    return _token_f1(left.split(), right.split())
+
+
+def _token_f1(left: Sequence[str], right: Sequence[str]) -> float:
+    common = (Counter(left) & Counter(right)).total()
     if not common:
         return 0.0
-    precision, recall = common / len(left_tokens), common / len(right_tokens)
+    precision, recall = common / len(left), common / len(right)
     return 2 * precision * recall / (precision + recall)

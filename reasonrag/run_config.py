@@ -62,6 +62,7 @@ class RecordedModel(_Kept):
 
 
 class RecordedRecipe(_Kept):
+    name: str = ""
     outcome: str = "f1"
     judge_sees_gold: bool | None = None
     """None for imported trees, which had no judge."""

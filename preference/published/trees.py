@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 import re
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-from mcts import RECIPES, Estimate, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
-from preference.answer_scores import exact_match, f1_score, normalized_f1
+from mcts import Estimate, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
+from mcts.recipes import recipe_named
+from preference.answer_scores import builder_f1, exact_match, f1_score
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
 from preference.published.repairs import (
@@ -55,7 +55,6 @@ TreeRecipe = Literal["released", "paper"]
 FILE_REWARD = "file"
 """Name of the rewards stored in a file."""
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _GOES_WITH: dict[str, tuple[AgentAction, tuple[ActionType, ...]]] = {
     "begin_reasoning": ("think", ("query", "answer")),
     "reasoning": ("think", ("query", "answer")),
@@ -99,7 +98,7 @@ class TreeRules:
     @property
     def reward(self) -> str:
         """Name of the rewards that make the labels."""
-        return FILE_REWARD if self.keep_rewards else RECIPES[self.recipe].reward
+        return FILE_REWARD if self.keep_rewards else recipe_named(self.recipe).reward
 
 
 def is_tree(item: object) -> bool:
@@ -107,16 +106,6 @@ def is_tree(item: object) -> bool:
     if not isinstance(item, dict):
         return False
     return ("output" in item and "question" in item) or _nodes_of(item) is not None
-
-
-def builder_f1(answer: str, golds: Iterable[str]) -> float:
-    """Token F1 in [0, 1] as the published builder computes it: articles count, unlike in `answer_scores.f1_score`."""
-    normalized = _normalized(answer)
-    return max((normalized_f1(normalized, _normalized(gold)) for gold in golds), default=0.0)
-
-
-def _normalized(answer: str) -> str:
-    return " ".join(answer.lower().translate(_PUNCTUATION).split())
 
 
 def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: str, revision: str) -> RolloutRecord:
@@ -179,7 +168,7 @@ def recipe_of(rules: TreeRules) -> RecipeRef:
         name=rules.recipe,
         reward=rules.reward,
         alpha=rules.alpha,
-        margin_by_layer=RECIPES[rules.recipe].margin_by_layer,
+        margin_by_layer=recipe_named(rules.recipe).margin_by_layer,
     )
 
 

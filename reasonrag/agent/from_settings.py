@@ -33,11 +33,12 @@ def shown_sampling(sampling: Sampling) -> dict[str, Any]:
 
 def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
     """The model that the settings name, or another one in its place: `name` is the one its answers go by."""
+    defaults = settings.agent_defaults
     return ModelSpec(
         name,
         Sampling(
-            temperature=settings.temperature,
-            top_p=settings.top_p,
+            temperature=defaults.temperature if settings.temperature is None else settings.temperature,
+            top_p=settings.top_p or defaults.top_p,
             max_tokens=settings.max_reply_tokens,
             extra_body=settings.extra_body,
         ),

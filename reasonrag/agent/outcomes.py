@@ -18,13 +18,15 @@ from typing import Any, Protocol
 
 from mcts.recipes import JUDGED_OUTCOMES
 from preference import Message
+from preference.answer_scores import builder_f1, prorag_f1
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
 
-OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1"})
+_PUBLISHED: dict[str, Callable[[str, list[str]], float]] = {"builder_f1": builder_f1, "prorag_f1": prorag_f1}
+OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", *_PUBLISHED})
 """Outcomes decided by gold answers."""
 JUDGED_FROM = -(10**6)
 """Sample number of an answer's judgement, below those of all judgements of steps."""
@@ -60,6 +62,9 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
         return step.judged.value if step.judged else 0.0
     if name == "em":
         return step.em or 0.0
+    if name in _PUBLISHED:
+        golden_answers = step.state.question.golden_answers
+        return _PUBLISHED[name](step.content or "", golden_answers) if step.action_type == "answer" else 0.0
     if name == "evident_f1" and step.in_evidence is False:
         return 0.0
     return step.f1 or 0.0

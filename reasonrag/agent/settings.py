@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from mcts import RecipeName
-from reasonrag.retrieval.settings import PassageOrder, ReadingSettings
+from mcts.recipes import canonical_name
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
     CompletionPrice,
@@ -26,6 +27,32 @@ from reasonrag.settings import (
 
 MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
+
+
+RecipeChoice: TypeAlias = Annotated[RecipeName, BeforeValidator(canonical_name)]
+"""A recipe by its name or an earlier one."""
+
+
+class AgentDefaults(NamedTuple):
+    """How the agent of a recipe samples and reads where the user does not say. max_steps: with the conclusion."""
+
+    max_steps: int = 7
+    temperature: float = 1.0
+    top_p: float = 1.0
+    passage_order: PassageOrder = BEST_FIRST
+
+
+AGENT_DEFAULTS: dict[RecipeName, AgentDefaults] = {
+    "economy": AgentDefaults(),
+    "continuation": AgentDefaults(),
+    "reasonrag": AgentDefaults(max_steps=8),
+    "released": AgentDefaults(max_steps=8, passage_order="worst-first"),
+    "prorag": AgentDefaults(max_steps=10, temperature=0.9, top_p=0.95),
+    "ragym": AgentDefaults(max_steps=10),
+}
+"""Temperature 1 is the API's own, which the published ReasonRAG code leaves as it is. max_steps: 8 is the effective
+value of that code (its paper states none), 10 the depth of ProRAG and the iterations of RAG-Gym, whose turns are not
+ours: they search and read in one."""
 
 
 class AgentSettings(ReadingSettings):
@@ -56,9 +83,8 @@ class AgentSettings(ReadingSettings):
     )
     concurrency: Concurrency = setting("HTTP requests in flight, per model", default=32)
     seed: Seed = setting("Seed of the run", Panel.EXECUTION, default=0)
-    # ReasonRAG: the API's own
-    temperature: float = setting("Sampling temperature", Panel.MODEL, default=1.0, ge=0, le=2)
-    top_p: float = setting("Nucleus sampling", Panel.MODEL, default=1.0, gt=0, le=1)
+    temperature: float | None = setting("Sampling temperature [default: 1]", Panel.MODEL, ge=0, le=2)
+    top_p: float | None = setting("Nucleus sampling [default: 1]", Panel.MODEL, gt=0, le=1)
     max_reply_tokens: int = setting(
         "Maximum length of a completion, in tokens, reasoning included", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
     )
@@ -83,8 +109,7 @@ class AgentSettings(ReadingSettings):
         "Seconds to wait for a response before a request is given up", Panel.EXECUTION, default=TIMEOUT_S, gt=0
     )
 
-
-MAX_STEPS: dict[RecipeName, int] = {"paper": 7, "economy": 7, "released": 8}
-"""Step budgets, the conclusion included. `released`: the effective value of the published code."""
-PASSAGE_ORDER: dict[RecipeName, PassageOrder] = {"released": "worst-first"}
-"""Order of the passages in a prompt, where it is not the best first. `released`: that of the published code."""
+    @property
+    def agent_defaults(self) -> AgentDefaults:
+        """What is not given, for the recipe if the command has one."""
+        return AgentDefaults()

@@ -20,6 +20,9 @@ from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import sample_seed
 
+_FEWEST = 2
+"""Steps that can be ranked."""
+
 
 @dataclass(frozen=True, slots=True)
 class DistinctStep:
@@ -97,6 +100,25 @@ async def _rank(agent: Agent, question: Question, choices: Sequence[JudgedState]
             verdicts.values.update(dict.fromkeys(option.node_ids, worth.get(number)))
         _note(agent, verdicts, judgement, kind="rank", node_id=choice.node_id)
     return verdicts
+
+
+async def rank_actions(
+    agent: Agent, question: Question, state: JudgedState, *, sample: int, gold: bool
+) -> tuple[dict[int, float], Judgement[tuple[int, ...]] | None]:
+    """Values of a state's steps by node id, 1 / (1 + rank), the best having rank 0; and the judgement, if one was
+    needed. All are 0 where it was unreadable, as in the published code.
+
+    Source: RAG-Gym (arXiv 2502.13957), process data. Departure: the steps stand in a drawn order, not as sampled.
+    """
+    if len(state.options) < _FEWEST:
+        return dict.fromkeys((each.node_ids[0] for each in state.options), 1.0), None
+    options = _shuffled(agent, question, state)
+    prompt = _ranking_prompt(agent.prompts, options, gold=gold)
+    judgement = await agent.rank(question, prompt, sample, candidates=len(options))
+    if judgement.value is None:
+        return dict.fromkeys((each.node_ids[0] for each in options), 0.0), judgement
+    ranked = (options[number - 1].node_ids[0] for number in judgement.value)
+    return {node_id: 1 / (1 + rank) for rank, node_id in enumerate(ranked)}, judgement
 
 
 def _ranking_prompt(prompts: Prompts, options: Sequence[DistinctStep], *, gold: bool) -> tuple[Message, Message]:

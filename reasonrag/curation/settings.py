@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mcts import RECIPES
+from mcts import RECIPES, recipe_named
 from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
@@ -239,4 +239,4 @@ class ImportSettings(Settings):
 
     @property
     def discount(self) -> float:
-        return RECIPES[self.recipe].search.alpha if self.alpha is None else self.alpha
+        return recipe_named(self.recipe).search.alpha if self.alpha is None else self.alpha

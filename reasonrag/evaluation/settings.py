@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.settings import MAX_STEPS, AgentSettings
+from reasonrag.agent.settings import AgentSettings
 from reasonrag.errors import choices
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import ExtraBody, Panel, Price, Seed, Settings, Words, names_of_settings, setting
@@ -52,7 +52,7 @@ class ModelSettings(AgentSettings):
     @property
     def steps(self) -> int:
         """Step budget, the conclusion included."""
-        return self.max_steps or MAX_STEPS["paper"]
+        return self.max_steps or self.agent_defaults.max_steps
 
     @property
     def order(self) -> PassageOrder:

@@ -16,6 +16,8 @@ from mcts import (
     Expand,
     Expanded,
     Node,
+    Rank,
+    Ranked,
     Recipe,
     Result,
     Rollout,
@@ -25,15 +27,23 @@ from mcts import (
     Work,
     estimates,
 )
-from mcts.rewards import REWARDS
+from mcts.rewards import ANSWER_REWARDS, REWARDS
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
 from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement, shared_fields
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
 from reasonrag.agent.outcomes import AnswerValuer, outcome_of, with_value
-from reasonrag.agent.step_judge import DistinctStep, JudgedState, StepJudgements, judge_states, scoring_prompt
+from reasonrag.agent.step_judge import (
+    DistinctStep,
+    JudgedState,
+    StepJudgements,
+    judge_states,
+    rank_actions,
+    scoring_prompt,
+)
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
+from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.prices import Price
 
 
@@ -74,8 +84,10 @@ class Explorer:
         self.valuer = valuer
         self.question = question
         self.recipe = recipe
-        self.search: Search[AgentStep] = Search(recipe.search, equivalent=equivalent_steps)
-        self._states: dict[int, State] = {ROOT_ID: agent.start(question)}
+        begin = agent.start(question)
+        seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
+        self.search: Search[AgentStep] = Search(recipe.search, equivalent=equivalent_steps, seed=seed)
+        self._states: dict[int, State] = {ROOT_ID: begin}
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
@@ -114,6 +126,8 @@ class Explorer:
                 [[self._as_step(step) for step in path] for path in paths],
                 calls=sum(_calls(path) for path in paths),
             )
+        elif isinstance(work, Rank):
+            result = await self._ranked(node, work)
         else:
             prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold, passages=False)
             judgement = await self.agent.score(self.question, prompt, work.sample)
@@ -123,6 +137,20 @@ class Explorer:
                 )
             result = Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)
+
+    async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
+        """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
+        children = self.search.tree.children(node)
+        options = tuple(DistinctStep(each.payload, (each.id,)) for each in children if not each.payload.parse_error)
+        state = JudgedState(node.id, options)
+        ranks, judgement = await rank_actions(
+            self.agent, self.question, state, sample=work.sample, gold=self.recipe.judge_sees_gold
+        )
+        if judgement and judgement.unreadable is not None:
+            self._unreadable[work.id] = UnreadableJudgement(
+                kind="rank", node_id=node.id, response=judgement.unreadable, cause=judgement.cause
+            )
+        return Ranked([ranks.get(each.id) for each in children], calls=judgement.calls if judgement else 0)
 
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
         """The steps, with their answers valued if there is a valuer."""
@@ -148,24 +176,38 @@ class Explorer:
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
         """Continuations by the policy that is being valued."""
         if self.value_agent is None:
-            return await self.agent.continue_from(state, samples)
-        paths = await self.value_agent.continue_from(state, samples)
+            return await self._continuing(self.agent).continue_from(state, samples)
+        paths = await self._continuing(self.value_agent).continue_from(state, samples)
         return [[replace(step, sampled_by=self.value_agent.model.name) for step in path] for path in paths]
 
     def _as_step(self, step: AgentStep, *, plain: bool = True) -> Step[AgentStep]:
         return Step(
             payload=step,
             terminal=step.terminal,
-            outcome=outcome_of(step, self.recipe.outcome),
-            plain=plain and step.plain,
+            outcome=self._outcome_of(step),
+            plain=plain and (step.plain or self._counts_as_plain(step)),
             identity=None if step.parse_error else step.response,
         )
+
+    def _continuing(self, agent: Agent) -> Agent:
+        if not self.recipe.greedy_continuations:
+            return agent
+        return replace(agent, sampling=agent.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}))
+
+    def _outcome_of(self, step: AgentStep) -> float | None:
+        if step.parse_error and self.recipe.unreadable == "missing":
+            return None
+        return outcome_of(step, self.recipe.outcome)
+
+    def _counts_as_plain(self, step: AgentStep) -> bool:
+        return self.recipe.repairs_count and step.repaired
 
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""
         tree = self.search.tree
         known = estimates(tree, lambda end: end.outcome)
-        by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in REWARDS.items()}
+        rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
+        by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
         if self.recipe.judge:
             by_rule[f"judge-{self.recipe.judge}"] = [self._verdicts.values.get(node.id) for node in tree.nodes]
         nodes = [
@@ -274,7 +316,7 @@ def _as_record(
         found |= shared_fields(step, RolloutNode) | {
             "action": step.state.action,
             "passages": step.passage_refs,
-            "outcome": Outcome(name=recipe.outcome, value=outcome_of(step, recipe.outcome)) if step.terminal else None,
+            "outcome": Outcome(name=recipe.outcome, value=node.step.outcome) if step.terminal else None,
             "gold": gold,
         }
     return RolloutNode.model_validate(found)

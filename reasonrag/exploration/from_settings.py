@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from mcts import RECIPES, Recipe, SearchConfig
-from mcts.recipes import JudgeKind
+from mcts.recipes import ALIASES, JudgeKind
+from mcts.selection import SCORES
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash
-from reasonrag.agent.settings import MAX_STEPS, PASSAGE_ORDER
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
-from reasonrag.files import read_small_text, reading
+from reasonrag.files import CONFIG, read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
@@ -27,16 +27,16 @@ from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
-from reasonrag.run_config import RunConfig
+from reasonrag.retrieval.settings import PassageOrder
+from reasonrag.run_config import RunConfig, find_config
 
 
 def max_steps(settings: GenerateSettings) -> int:
-    return settings.max_steps or MAX_STEPS[settings.recipe]
+    return settings.max_steps or settings.agent_defaults.max_steps
 
 
 def passage_order(settings: GenerateSettings) -> PassageOrder:
-    return settings.passage_order or PASSAGE_ORDER.get(settings.recipe, BEST_FIRST)
+    return settings.passage_order or settings.agent_defaults.passage_order
 
 
 def find_agent(
@@ -58,7 +58,7 @@ def find_models(
         for flag in value_flags(settings):
             raise InputError(f"{flag} needs a value model: give --value-model, or leave it out")
         return teacher, None
-    if RECIPES[settings.recipe].search.valuation == "score":
+    if RECIPES[settings.recipe].search.valuation != "continuation":
         raise InputError(
             f"recipe {settings.recipe} continues nothing: leave out --value-model, or choose another --recipe"
         )
@@ -112,8 +112,10 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     support."""
     named = RECIPES[settings.recipe]
     recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
-    if settings.exploration is not None and recipe.search.selection == "mixed":
-        raise InputError(f"--exploration is c of UCT, which recipe {recipe.name} does not use; leave it out")
+    if settings.exploration is not None and recipe.search.selection not in SCORES:
+        raise InputError(f"--exploration is c of UCT and PUCT, which recipe {recipe.name} does not use; leave it out")
+    if settings.continuations is not None and recipe.search.valuation != "continuation":
+        raise InputError(f"recipe {recipe.name} samples no continuations; leave out --continuations")
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
@@ -133,16 +135,20 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
     """The recipe with the chosen rewards. A judge's rewards are not discounted by path length, so their margins are not
     scaled."""
     name = settings.reward
+    if name is not None and recipe.search.valuation == "rank":
+        raise InputError(f"the rewards of recipe {recipe.name} are the ranks that guide its search; leave out --reward")
     judge = _JUDGES.get(name) if name else None
     from_continuations = name is not None and name.startswith("spre")
     if from_continuations and recipe.search.valuation != "continuation":
         raise InputError(
             f"--reward {name} is a mean over continuations, and recipe {recipe.name} samples none; "
-            "choose --reward outcome, judge-score or judge-rank, or --recipe economy or paper"
+            "choose --reward outcome, judge-score or judge-rank, or --recipe economy or continuation"
         )
     if settings.judge_weight is not None and not (judge and from_continuations):
         raise InputError("--judge-weight goes with --reward spre+judge-score or spre+judge-rank")
     changed: dict[str, Any] = {"reward": "outcome"} if name == "outcome" else {}
+    if from_continuations and recipe.reward == "value":
+        changed = {"reward": "spre"}
     if judge:
         weight = (settings.judge_weight or JUDGE_WEIGHT) if from_continuations else 1.0
         changed |= {"judge": judge, "judge_weight": weight}
@@ -158,9 +164,17 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
     return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
 
 
-def call_budget(search: SearchConfig) -> int:
-    """Completions in one question's whole budget; without a budget one reply and one judgement per simulation."""
-    return search.max_calls or 2 * search.simulations
+def call_budget(search: SearchConfig, *, path: float) -> float:
+    """Completions in one question's whole budget; without one, those of all simulations, each with new siblings.
+
+    path: completions of a continuation.
+    """
+    if search.max_calls is not None:
+        return search.max_calls
+    siblings = search.siblings_at_once or search.siblings
+    valued = 1 if search.value_one or search.valuation == "rank" else siblings
+    value = path * search.continuations if search.valuation == "continuation" else 1
+    return search.simulations * (siblings + valued * value)
 
 
 def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
@@ -204,7 +218,7 @@ def run_identity(
     student: ModelSpec | None,
 ) -> tuple[RunIdentity, RunConfig]:
     """The run's fields in every record, and its configuration."""
-    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
+    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name} | _earlier_name(settings))
     decides_answers = {
         "dataset": source.dataset,
         "split": source.split,
@@ -233,6 +247,13 @@ def run_identity(
         value_price=student.price if student else None,
     )
     return identity, config
+
+
+def _earlier_name(settings: GenerateSettings) -> dict[str, str]:
+    """The recipe's name in a run that was begun under an earlier one, which keeps it, and with it its hash."""
+    earlier = find_config(settings.run / CONFIG)
+    name = earlier.decides_answers.recipe.name if earlier else ""
+    return {"name": name} if ALIASES.get(name) == settings.recipe else {}
 
 
 def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:

@@ -79,7 +79,8 @@ async def rehearse(
     own = [each.agent.spending for each in explored]
     values = [each.value_agent.spending for each in explored if each.value_agent]
     searched = sum(each.tokens.calls - each.judgements for each in [*own, *values]) / len(explored)
-    scale = max(1.0, call_budget(recipe.search) / searched)
+    path = statistics.mean([each.search.calls_per_value for each in explored])
+    scale = max(1.0, call_budget(recipe.search, path=path) / searched)
     thoughts = _thoughts_in_a_prompt(explored)
     return UsagePerQuestion(
         ExpectedUsage.rehearsed([each.tokens for each in own], scale=scale, thoughts=thoughts),

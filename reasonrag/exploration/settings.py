@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from mcts import RecipeName
 from preference import OutcomeName
-from reasonrag.agent.settings import AgentSettings
+from reasonrag.agent.settings import AGENT_DEFAULTS, AgentDefaults, AgentSettings, RecipeChoice
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
 
@@ -21,12 +20,17 @@ class GenerateSettings(AgentSettings):
         "Teacher: a model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL
     )
     max_steps: int | None = setting(
-        "Maximum steps to an answer; the last one must conclude [default: 7; released: 8]", Panel.SEARCH, ge=1
+        "Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and released: 8; "
+        "prorag and ragym: 10]",
+        Panel.SEARCH,
+        ge=1,
     )
     passage_order: PassageOrder | None = setting(
         f"Order of the passages in a prompt: best-first or worst-first [default: {BEST_FIRST}; released: worst-first]",
         Panel.RETRIEVAL,
     )
+    temperature: float | None = setting("Sampling temperature [default: 1; prorag: 0.9]", Panel.MODEL, ge=0, le=2)
+    top_p: float | None = setting("Nucleus sampling [default: 1; prorag: 0.95]", Panel.MODEL, gt=0, le=1)
     value_model: str | None = setting(
         "Model that continues the teacher's steps, for example the student: rewards are then those of its "
         "policy; offline for the extractive teacher [default: the teacher]",
@@ -41,11 +45,15 @@ class GenerateSettings(AgentSettings):
     value_extra_body: ExtraBody = setting(
         "Extra fields for every request to the value model, as a JSON object", Panel.MODEL
     )
-    recipe: RecipeName = setting("economy, paper or released", Panel.SEARCH, default="economy")
+    recipe: RecipeChoice = setting(
+        "economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md",
+        Panel.SEARCH,
+        default="economy",
+    )
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "
-        "judge or rubric. The last two need no gold answers: the teacher scores the answer, in addition to "
-        "--max-calls-per-question [default: the recipe's]",
+        "builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. The last two need no gold "
+        "answers: the teacher scores the answer, in addition to --max-calls-per-question [default: the recipe's]",
         Panel.SEARCH,
     )
     rubric: Path | None = setting(
@@ -55,16 +63,20 @@ class GenerateSettings(AgentSettings):
     )
     reward: RewardName | None = setting(
         "Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank, "
-        "spre+judge-score or spre+judge-rank [default: spre; released: outcome]",
+        "spre+judge-score or spre+judge-rank [default: the recipe's]",
         Panel.SEARCH,
     )
     judge_weight: float | None = setting(
         "Weight of the judge when combined with spre [default: 0.5]", Panel.SEARCH, gt=0, lt=1
     )
-    judge_gold: bool | None = setting("Show judges the gold answers [default: no; released: yes]", Panel.SEARCH)
+    judge_gold: bool | None = setting(
+        "Show judges the gold answers [default: no; reasonrag and released: yes]", Panel.SEARCH
+    )
     siblings: int | None = setting("Steps sampled per state [default: the recipe's]", Panel.SEARCH, ge=1)
     continuations: int | None = setting("Real continuations per step [default: the recipe's]", Panel.SEARCH, ge=1)
-    simulations: int | None = setting("Simulations per question [default: the recipe's]", Panel.SEARCH, ge=1)
+    simulations: int | None = setting(
+        "Simulations per question; of ragym, steps of its chain [default: the recipe's]", Panel.SEARCH, ge=1
+    )
     max_calls_per_question: int | None = setting(
         "Maximum completions for the search of one question; judgements of --reward and --outcome are "
         "extra [default: the recipe's]",
@@ -75,7 +87,7 @@ class GenerateSettings(AgentSettings):
         "Discount of an answer's reward per step [default: the recipe's]", Panel.SEARCH, gt=0, le=1
     )
     exploration: float | None = setting(
-        "c of UCT; for recipes paper and released [default: the recipe's]", Panel.SEARCH, ge=0
+        "c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]", Panel.SEARCH, ge=0
     )
     value_price_in: Price = setting(
         "Dollars per million prompt tokens of the value model [default: the list price, or 0 with --value-base-url]"
@@ -88,6 +100,10 @@ class GenerateSettings(AgentSettings):
         Panel.EXECUTION,
         default=0.95,
     )
+
+    @property
+    def agent_defaults(self) -> AgentDefaults:
+        return AGENT_DEFAULTS[self.recipe]
 
 
 JUDGE_WEIGHT = 0.5

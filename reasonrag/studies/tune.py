@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from mcts import Recipe, SearchConfig
 from mcts.recipes import JUDGED_OUTCOMES
+from mcts.selection import SCORES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_file, write_json
 from reasonrag.agent.from_settings import caps_of, find_data
@@ -86,7 +87,7 @@ REDEFINES_RIGHT = "alpha"
 right by another measure are no reason to adopt that measure."""
 _USED_BY: dict[str, Callable[[SearchConfig], bool]] = {
     "continuations": lambda search: search.valuation == "continuation",
-    "exploration": lambda search: search.selection != "mixed",
+    "exploration": lambda search: search.selection in SCORES,
 }
 _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 """Settings that are not part of a configuration."""
@@ -206,8 +207,8 @@ class Trial:
     def call_budget(self, questions: int) -> int:
         """The most completions it may ask for; 0 if only alpha changes and does not guide the search."""
         search = resolve_recipe(self.settings).search
-        relabels = not self.comparable and search.selection == "mixed"
-        return 0 if relabels else questions * call_budget(search)
+        relabels = not self.comparable and search.selection in {"mixed", "chain"}
+        return 0 if relabels else int(questions * call_budget(search, path=max_steps(self.settings)))
 
 
 def tune(
@@ -382,7 +383,7 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]
             raise InputError(f"--vary: {why} {_as_flag(name)}; {choices(_as_flag(name), map(_as_flag, used))}")
     now = search.model_dump() | {
         "max_calls_per_question": search.max_calls,
-        "temperature": base.temperature,
+        "temperature": base.temperature or base.agent_defaults.temperature,
         "max_steps": max_steps(base),
     }
     changes: list[dict[str, float]] = [{}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from mcts import (
     Continued,
     Expand,
     Expanded,
+    RecipeName,
     Result,
     Score,
     Scored,
@@ -21,10 +23,11 @@ from mcts import (
     Step,
     Work,
     evenly_drawn_rewards,
+    recipe_named,
     spre_rewards,
     visit_weighted_rewards,
 )
-from mcts.rewards import REWARDS
+from mcts.rewards import ANSWER_REWARDS, REWARDS
 
 Exchange = tuple[Work, Result[str]]
 
@@ -67,7 +70,7 @@ def values(search: Search[str]) -> list[float]:
     return [node.value for node in search.tree.nodes]
 
 
-def config(recipe: str = "paper", **changes: object) -> SearchConfig:
+def config(recipe: str = "continuation", **changes: object) -> SearchConfig:
     """A recipe's configuration with a budget small enough to follow by hand."""
     (chosen,) = (each for name, each in RECIPES.items() if name == recipe)
     return chosen.search.model_copy(update=changes)
@@ -90,7 +93,7 @@ def test_paper_by_hand() -> None:
     Rewards: the mean over the six continuations of 1 is its value; 3: .729; 4: .59049 / 2 = .295245; 2: 0; the root
     has seven distinct paths, the answer of 2 being one however often visited: 3.072735 / 7 = .438962142857.
     """
-    search: Search[str] = Search(config("paper", siblings=2, continuations=2, simulations=3, wave=1))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, simulations=3, wave=1))
     right_in_3 = [step("evidence"), answer(1.0)]
     half_in_5 = [step("evidence"), step("query"), step("evidence"), answer(0.5)]
     right_in_5 = [step("query"), step("evidence"), answer(1.0)]
@@ -207,7 +210,7 @@ def test_released_spends_at_most_one_generation_and_one_judgement_per_simulation
 
 def test_of_equal_children_the_earlier_is_visited_first() -> None:
     """Scores that tie are settled by order of creation, so that a tree never depends on chance."""
-    search: Search[str] = Search(config("paper", siblings=2, continuations=1, simulations=2, wave=1))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=2, wave=1))
     play(
         search,
         [
@@ -228,7 +231,7 @@ def test_puct_walks_down_by_its_own_score() -> None:
     3. 2: .9 + 2.5 / 3 * sqrt(4) / 3 = 1.456; 3: .405 + 2.5 / 3 * sqrt(4) / 2 = 1.238. Child 2 again.
     """
     search: Search[str] = Search(
-        config("paper", selection="puct", exploration=2.5, siblings=3, continuations=1, simulations=3, wave=1)
+        config("continuation", selection="puct", exploration=2.5, siblings=3, continuations=1, simulations=3, wave=1)
     )
     play(
         search,
@@ -246,7 +249,7 @@ def test_a_wave_spreads_over_several_states() -> None:
     Both children are worth .81 after one visit. The first simulation takes 1 (the earlier of equals); with it pending
     1 scores .81 + 1.414 sqrt(ln 3 / 2) = 1.858, 2 scores .81 + 1.414 sqrt(ln 3) = 2.292.
     """
-    search: Search[str] = Search(config("paper", siblings=2, continuations=1, simulations=3, wave=2))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=3, wave=2))
     play(
         search,
         [
@@ -279,7 +282,7 @@ def test_simulations_in_flight_count_for_the_parent_too() -> None:
 
 def test_a_root_that_only_ever_answers_costs_one_request() -> None:
     """Answers are exact: further simulations visit them, and ask for nothing."""
-    search: Search[str] = Search(config("paper", siblings=3, simulations=8))
+    search: Search[str] = Search(config("continuation", siblings=3, simulations=8))
     play(search, [[(Expand(0, node_id=0, count=3, sample=0), expanded(answer(1.0), answer(0.0), answer(0.0)))]])
     assert search.simulations == 8
     assert sum(visits(search)[1:]) == visits(search)[0] == 3 + 7
@@ -585,7 +588,7 @@ def test_a_repaired_sibling_is_valued_but_does_not_count_for_its_state() -> None
 
     1 (repaired): right in 2 steps, .81. 2: wrong. Root: the mean over 2 alone, 0; it was visited by way of both.
     """
-    search: Search[str] = Search(config("paper", siblings=2, continuations=1, simulations=1, wave=1))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=1, wave=1))
     play(
         search,
         [
@@ -613,7 +616,7 @@ def test_a_repaired_step_in_a_continuation_hides_the_path_from_everything_above(
 ) -> None:
     """Of two continuations of the only sibling, the right one was repaired on the way: its state is worth 0."""
     search: Search[str] = Search(
-        config("paper", siblings=1, continuations=2, simulations=1, wave=1, keep_continuations=keep)
+        config("continuation", siblings=1, continuations=2, simulations=1, wave=1, keep_continuations=keep)
     )
     repaired = [step("evidence", plain=False), answer(1.0)]
     play(
@@ -635,14 +638,14 @@ def test_a_repaired_step_in_a_continuation_hides_the_path_from_everything_above(
 )
 def test_siblings_are_sampled_only_if_they_can_be_valued_too(max_calls: int, siblings: int) -> None:
     """A new sibling takes two of the replies that are left: its own and one for its value."""
-    search: Search[str] = Search(config("paper", siblings=3, continuations=1, max_calls=max_calls))
+    search: Search[str] = Search(config("continuation", siblings=3, continuations=1, max_calls=max_calls))
     assert sum(work.count for work in search.ask() if isinstance(work, Expand)) == siblings
 
 
 def test_continuations_may_overrun_the_budget_by_their_length() -> None:
     """With four replies in all, two siblings are sampled and both continued; that one continuation took three
     replies is paid, and nothing is asked after it."""
-    search: Search[str] = Search(config("paper", siblings=2, continuations=2, wave=1, max_calls=4))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=4))
     play(
         search,
         [
@@ -660,7 +663,7 @@ def test_continuations_may_overrun_the_budget_by_their_length() -> None:
 
 def test_values_are_cut_to_what_the_budget_still_pays() -> None:
     """Five replies: two for siblings, then both values of the first and only one of the second."""
-    search: Search[str] = Search(config("paper", siblings=2, continuations=2, wave=1, max_calls=5))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=5))
     play(
         search,
         [
@@ -676,7 +679,7 @@ def test_values_are_cut_to_what_the_budget_still_pays() -> None:
 
 def test_repairs_are_paid_from_the_same_budget() -> None:
     """`calls` of a result counts every reply used, so two repaired siblings leave nothing for their values."""
-    search: Search[str] = Search(config("paper", siblings=2, continuations=2, wave=1, max_calls=4))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=4))
     repaired = Expanded([step("first", plain=False), step("second", plain=False)], calls=4)
     play(search, [[(Expand(0, node_id=0, count=2, sample=0), repaired)]])
     assert search.calls == 4
@@ -687,7 +690,7 @@ def test_repairs_are_paid_from_the_same_budget() -> None:
 
 def two_works() -> tuple[Search[str], list[Work]]:
     """A search that waits for two continuations, of node 1 and of node 2."""
-    search: Search[str] = Search(config("paper", siblings=2, continuations=1, simulations=8, wave=1))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=8, wave=1))
     search.tell(search.ask()[0].id, expanded(step("first"), step("second")))
     return search, search.ask()
 
@@ -741,7 +744,7 @@ def test_the_first_telling_of_a_work_holds() -> None:
 )
 def test_an_expansion_refuses_what_does_not_fit(result: Result[str], complaint: str) -> None:
     """The message names the work and its node; the search is as before, and takes a right result afterwards."""
-    search: Search[str] = Search(config("paper", siblings=2, continuations=1, wave=1))
+    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, wave=1))
     asked = search.ask()
     with pytest.raises(ValueError, match=rf"work 0 \(Expand at node 0\): .*{complaint}"):
         search.tell(0, result)
@@ -805,7 +808,7 @@ def test_work_that_was_never_asked_for_is_refused(work_id: int) -> None:
 
 def test_an_outcome_matters_only_where_a_step_ends() -> None:
     """The outcome of a step that is no answer is ignored, in range or not."""
-    search: Search[str] = Search(config("paper", siblings=1, continuations=1, simulations=1))
+    search: Search[str] = Search(config("continuation", siblings=1, continuations=1, simulations=1))
     search.tell(search.ask()[0].id, expanded(Step("query", outcome=7.0)))
     (work,) = search.ask()
     search.tell(work.id, continued([Step("evidence", outcome=7.0), answer(1.0)]))
@@ -814,7 +817,7 @@ def test_an_outcome_matters_only_where_a_step_ends() -> None:
 
 def test_a_finished_search_stays_finished() -> None:
     """After the end, asking gives nothing and telling again changes nothing."""
-    search: Search[str] = Search(config("paper", siblings=1, simulations=1))
+    search: Search[str] = Search(config("continuation", siblings=1, simulations=1))
     play(search, [[(Expand(0, node_id=0, count=1, sample=0), expanded(answer(1.0)))]])
     search.tell(0, expanded(answer(0.0)))
     assert search.ask() == []
@@ -851,16 +854,13 @@ def test_a_configuration_out_of_range_is_refused_by_name(change: dict[str, objec
     """Nonsense and misspelt keys are errors that name the key, never silently another search."""
     (key,) = change
     with pytest.raises(ValidationError, match=key):
-        SearchConfig.model_validate(RECIPES["paper"].search.model_dump() | change)
+        SearchConfig.model_validate(RECIPES["continuation"].search.model_dump() | change)
 
 
 def test_recipes_are_called_by_their_names() -> None:
     """Each recipe is filed under the name it writes into outputs."""
-    assert {name: recipe.name for name, recipe in RECIPES.items()} == {
-        "paper": "paper",
-        "economy": "economy",
-        "released": "released",
-    }
+    assert {name: recipe.name for name, recipe in RECIPES.items()} == {name: name for name in get_args(RecipeName)}
+    assert recipe_named("paper") is RECIPES["continuation"]
 
 
 def test_the_released_recipe_is_what_the_published_code_passes() -> None:
@@ -869,11 +869,12 @@ def test_the_released_recipe_is_what_the_published_code_passes() -> None:
     search = recipe.search
     assert (search.siblings, search.siblings_at_once, search.simulations, search.wave) == (2, 1, 64, 1)
     assert (search.selection, search.exploration, search.valuation, search.alpha) == ("uct", 1.414, "score", 0.9)
-    assert (recipe.reward, recipe.outcome, recipe.margin_by_layer) == ("outcome", "f1", False)
+    assert (recipe.reward, recipe.outcome, recipe.margin_by_layer) == ("outcome", "builder_f1", False)
+    assert (search.merge_equal, recipe.unreadable, recipe.repairs_count) == (False, "missing", True)
 
 
 @pytest.mark.parametrize(
-    ("name", "reward", "outcome"), [("paper", "spre", "f1"), ("economy", "spre_even", "evident_f1")]
+    ("name", "reward", "outcome"), [("continuation", "spre", "f1"), ("economy", "spre_even", "evident_f1")]
 )
 def test_the_other_recipes_estimate_the_shortest_path_reward(name: str, reward: str, outcome: str) -> None:
     """Real continuations, alpha .9, margins that do not punish deep pairs. Economy samples unevenly, so its draws are
@@ -886,3 +887,4 @@ def test_the_other_recipes_estimate_the_shortest_path_reward(name: str, reward: 
 def test_every_recipe_makes_its_labels_by_a_rule_that_exists() -> None:
     """The name of the rule, which is written into every record beside the reward, is one of `REWARDS`."""
     assert {recipe.reward for recipe in RECIPES.values()} == set(REWARDS)
+    assert set(ANSWER_REWARDS) < set(REWARDS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from preference import ExportOptions, PairingRules
-from reasonrag.agent.settings import MAX_STEPS
+from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
@@ -84,7 +84,7 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
             {},
             {"REASONRAG_RECIPE": "papre"},
             None,
-            r"REASONRAG_RECIPE: .*'paper', 'economy' or 'released' \(got 'papre'",
+            r"REASONRAG_RECIPE: .*'economy', 'reasonrag', .* 'prorag' or 'ragym' \(got 'papre'",
         ),
         ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\] limit: .*valid integer.*\(got 'all'\)"),
         ({"limit": 0}, {"REASONRAG_LIMIT": "5"}, "[generate]\nlimit = 7", r"--limit: .*\(got 0\)"),
@@ -187,10 +187,22 @@ def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
 def test_what_no_recipe_decides_is_as_in_the_published_method() -> None:
     """Three passages, the API's own temperature; and every setting that the recipe decides is left to it."""
     found = settings_of()
-    assert (found.top_k, found.temperature, found.top_p, found.max_reply_tokens) == (3, 1.0, 1.0, 512)
+    assert (found.top_k, found.agent_defaults.temperature, found.agent_defaults.top_p, found.max_reply_tokens) == (
+        3,
+        1,
+        1,
+        512,
+    )
     assert (found.recipe, found.split, found.seed, found.concurrency) == ("economy", "train", 0, 32)
     assert not {found.siblings, found.continuations, found.simulations, found.max_calls_per_question} - {None}
-    assert MAX_STEPS == {"paper": 7, "economy": 7, "released": 8}
+    assert {name: each.max_steps for name, each in AGENT_DEFAULTS.items()} == {
+        "economy": 7,
+        "continuation": 7,
+        "reasonrag": 8,
+        "released": 8,
+        "prorag": 10,
+        "ragym": 10,
+    }
 
 
 def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:

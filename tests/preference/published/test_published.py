@@ -18,6 +18,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ExportOptions, PairingRules, RolloutRecord, export_pairs
+from preference.answer_scores import builder_f1
 from preference.candidates import question_key
 from preference.labelled_runs import write_candidates
 from preference.published.repairs import (
@@ -34,7 +35,7 @@ from preference.published.repairs import (
     split_prompt,
 )
 from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import TreeRules, builder_f1, read_tree, refused_record
+from preference.published.trees import TreeRules, read_tree, refused_record
 from preference.records import parse_rollout
 
 QUESTION = "Which river flows through the capital of France?"

@@ -148,7 +148,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(reasonrag: Reasonrag)
     assert len(keys) == len(set(keys)) == summary("runs/whole")["calls"]
 
 
-@pytest.mark.parametrize("recipe", ["economy", "paper", "released"])
+@pytest.mark.parametrize("recipe", ["economy", "continuation", "released"])
 def test_every_recipe_can_have_its_answers_judged(recipe: str, reasonrag: Reasonrag) -> None:
     """Answers are judged whatever guides the search, and no draw is asked for twice."""
     command = ["generate", *OWN, "--model", "offline", "--outcome", "judge", "--recipe", recipe, "--simulations", 6]
@@ -184,7 +184,11 @@ WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
         (["--outcome", "rubric", "--rubric", "empty.txt"], [None], "the rubric empty.txt is empty; write what"),
         (["--outcome", "rubric", "--rubric", "nowhere.txt"], [None], "cannot read the rubric nowhere.txt: No such"),
         (["--outcome", "rubric", "--rubric", "latin.txt"], [None], "the rubric latin.txt is not UTF-8 text"),
-        (["--outcome", "juge"], [None], "--outcome: Input should be 'f1', 'em', 'evident_f1', 'judge' or 'rubric'"),
+        (
+            ["--outcome", "juge"],
+            [None],
+            "--outcome: Input should be 'f1', 'em', 'evident_f1', 'builder_f1', 'prorag_f1', 'judge' or 'rubric'",
+        ),
     ],
 )
 def test_what_cannot_be_valued_is_refused_before_anything_starts(
@@ -352,7 +356,7 @@ async def test_a_judgement_that_cannot_be_read_is_missing(explored: Explored) ->
     assert [each.dropped for each in candidates(record, PairingRules())] == ["unvalued"]
 
 
-@pytest.mark.parametrize(("base", "node_id"), [("economy", 3), ("paper", 1)])
+@pytest.mark.parametrize(("base", "node_id"), [("economy", 3), ("continuation", 1)])
 async def test_a_continuation_without_a_judgement_counts_nowhere(base: str, node_id: int, explored: Explored) -> None:
     """Whether its steps are nodes or not; the search ends all the same."""
     record, _ = await explored(play(QUERY, judged=never), recipe(base))
@@ -441,7 +445,7 @@ def test_a_run_by_golden_answers_has_the_configuration_it_always_had(reasonrag: 
         *("model", "sampling", "recipe", "max_steps", "seed"),
     }
     assert decided()["prompts"] == PROMPTS.hash
-    assert set(decided()["recipe"]) == set(Recipe.model_fields)
+    assert set(decided()["recipe"]) == set(Recipe.model_fields) - set(Recipe.ABSENT_IF_DEFAULT)
 
 
 def test_an_estimate_counts_the_judgements_of_answers(reasonrag: Reasonrag) -> None:

@@ -297,7 +297,7 @@ def any_reply(request: ChatRequest, position: int) -> str:
     return replies[int(request.key(position, model="any"), 16) % len(replies)]
 
 
-@pytest.mark.parametrize(("recipe", "judged"), [("paper", False), ("economy", False), ("released", True)])
+@pytest.mark.parametrize(("recipe", "judged"), [("continuation", False), ("economy", False), ("released", True)])
 async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, judged: bool, tmp_path: Path) -> None:
     """A policy that could see the answers would be trained to expect them."""
     model = ScriptedModel(any_reply)

@@ -228,7 +228,7 @@ def reads_in_two_ways(request: ChatRequest, position: int) -> str:
 @pytest.mark.parametrize("kind", ["rank", "score"])
 async def test_a_judge_of_evidence_sees_the_passages_that_were_read(kind: str, explored: Explored) -> None:
     """It can check what is reported; the tag that holds passages belongs to read turns alone."""
-    of = recipe("paper", siblings=2, judge=kind, judge_weight=1.0)
+    of = recipe("continuation", siblings=2, judge=kind, judge_weight=1.0)
     of = of.model_copy(update={"search": of.search.model_copy(update={"simulations": 8})})
     _, requests = await explored(reads_in_two_ways, of)
     of_evidence = [each for each in judgements(requests) if shown(each).endswith("</evidence>")]
@@ -458,13 +458,13 @@ def chosen(**flags: Any) -> Recipe:
     [
         ({}, "spre_even", 0.0, True),
         ({"reward": "spre"}, "spre_even", 0.0, True),
-        ({"recipe": "paper", "reward": "spre"}, "spre", 0.0, True),
+        ({"recipe": "continuation", "reward": "spre"}, "spre", 0.0, True),
         ({"recipe": "released"}, "outcome", 0.0, False),
-        ({"recipe": "paper", "reward": "outcome"}, "outcome", 0.0, True),
+        ({"recipe": "continuation", "reward": "outcome"}, "outcome", 0.0, True),
         ({"reward": "judge-rank"}, "judge-rank", 1.0, False),
         ({"recipe": "released", "reward": "judge-score"}, "judge-score", 1.0, False),
         ({"reward": "spre+judge-rank"}, "spre_even+judge-rank", 0.5, True),
-        ({"recipe": "paper", "reward": "spre+judge-score", "judge_weight": 0.2}, "spre+judge-score", 0.2, True),
+        ({"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.2}, "spre+judge-score", 0.2, True),
     ],
 )
 def test_a_recipe_takes_the_rewards_that_are_chosen(
@@ -548,7 +548,7 @@ async def test_paths_that_differ_in_white_space_only_are_judged_apart(explored: 
             return (EVIDENCE, "<evidence>Cats are animals.</evidence>")[request.samples[position] % 2]
         return play(GOOD, f"Hm.  {IDLE}", f"Hm. {IDLE}")(request, position)
 
-    of = recipe("paper", siblings=3, judge="score", judge_weight=1.0)
+    of = recipe("continuation", siblings=3, judge="score", judge_weight=1.0)
     of = of.model_copy(update={"search": of.search.model_copy(update={"simulations": 6})})
     _, requests = await explored(script, of)
     scored = judgements(requests)

@@ -74,7 +74,7 @@ def test_without_a_pilot_nobody_is_asked_and_no_key_is_needed() -> None:
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+@pytest.mark.parametrize("recipe", ["continuation", "economy", "released"])
 @pytest.mark.parametrize("flags", [{}, {"limit": 3}, {"rpm": 60, "tpm": 1_000}, {"simulations": 1, "siblings": 1}])
 def test_the_low_end_is_never_above_the_high_one(recipe: str, flags: dict[str, Any]) -> None:
     """Whatever the recipe and the limits; and everything is more than nothing."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcts import RECIPES, Recipe
-from mcts.rewards import REWARDS
+from mcts.rewards import ANSWER_REWARDS
 from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord, equivalent_steps
 from preference.records import FailedContinuation, Outcome, RecipeRef
 from reasonrag.agent.agent import Agent, AgentStep, State
@@ -45,7 +45,7 @@ def explorer_of(retriever: IndexRetriever) -> Callable[[ChatModel, Recipe], Expl
     return make
 
 
-def recipe(name: Any = "paper", **search: Any) -> Recipe:
+def recipe(name: Any = "continuation", **search: Any) -> Recipe:
     """A recipe, small: two siblings per state, one continuation per step, one simulation."""
     small = {"siblings": 2, "continuations": 1, "simulations": 1, "wave": 1, "siblings_at_once": None}
     base = RECIPES[name]
@@ -90,7 +90,7 @@ async def test_a_record_says_what_was_explored_and_how(
     record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe()), recipe())
     assert (record.question_id, record.question, record.golden_answers) == ("q1", QUESTION.question, ["Seine"])
     assert (record.dataset, record.split, record.config_hash, record.seed) == ("own", "dev", "c0", 0)
-    assert record.recipe == RecipeRef(name="paper", reward="spre", alpha=0.9, margin_by_layer=True)
+    assert record.recipe == RecipeRef(name="continuation", reward="spre", alpha=0.9, margin_by_layer=True)
     assert (record.usage.calls, record.usage.requests, record.usage.repairs) == (4, 3, 0)
     assert record.error is None
     assert RolloutRecord.model_validate_json(record.to_line()) == record
@@ -198,7 +198,7 @@ async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
     assert all(node.gold is None for node in record.nodes if node.action_type not in ("query", "evidence"))
 
 
-@pytest.mark.parametrize("of", [recipe("paper"), recipe("economy")], ids=lambda each: each.name)
+@pytest.mark.parametrize("of", [recipe("continuation"), recipe("economy")], ids=lambda each: each.name)
 async def test_gold_passages_are_counted_whether_or_not_continuations_are_kept(
     of: Recipe, explorer_of: Callable[..., Explorer]
 ) -> None:
@@ -309,7 +309,7 @@ async def test_a_record_holds_what_every_rule_of_rewards_says(explorer_of: Calla
     """By name, whichever of them is the reward; so labels can be compared without another search."""
     of = recipe("economy")
     record = await explored(explorer_of(ScriptedModel(search_or_guess), of), of)
-    assert all(set(node.rewards) == set(REWARDS) for node in record.nodes)
+    assert all(set(node.rewards) == set(ANSWER_REWARDS) for node in record.nodes)
     assert all(node.reward == node.rewards["spre_even"] for node in record.nodes)
 
 

@@ -107,7 +107,7 @@ async def explored(
     return explorer.record(RunIdentity("own", "dev", config_hash="c0", seed=0, recipe=recipe, **prices))
 
 
-@pytest.mark.parametrize("name", ["economy", "paper"])
+@pytest.mark.parametrize("name", ["economy", "continuation"])
 async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, retriever: IndexRetriever) -> None:
     """The same proposal is worth something to the teacher, who goes on well from it, and nothing to the student."""
     for values, worth in ((None, 0.9**3), (ScriptedModel(student_says, name="student"), 0.0)):
@@ -210,7 +210,7 @@ def test_concurrency_and_replay_change_no_byte(endpoint: str) -> None:
     assert played.session_cached_calls == played.calls
 
 
-@pytest.mark.parametrize("recipe", ["economy", "paper"])
+@pytest.mark.parametrize("recipe", ["economy", "continuation"])
 def test_a_run_that_was_stopped_again_and_again_pays_once(recipe: str) -> None:
     """A cap every so many calls: the same bytes as never stopped, and no answer of either model is bought twice."""
     flags = SMALL | {"recipe": recipe}

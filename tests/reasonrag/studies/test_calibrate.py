@@ -173,7 +173,7 @@ def test_less_sure_pairs_may_be_revalued(run: Path, reasonrag: Reasonrag) -> Non
 # -- what the numbers mean -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("recipe", ["paper", "economy"])
+@pytest.mark.parametrize("recipe", ["continuation", "economy"])
 def test_labels_of_a_policy_without_chance_are_all_confirmed(recipe: str) -> None:
     """The student always goes on in the same way, so its fresh continuations are those that the labels rest on."""
     student = {"value_model": "offline", "value_temperature": 0.0}

@@ -349,8 +349,12 @@ def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonr
         ({}, ["siblings"], ["base", "siblings-3", "siblings-6"]),
         ({"siblings": 5}, ["siblings"], ["base", "siblings-3", "siblings-4", "siblings-6"]),
         ({}, ["max_steps", "continuations"], ["base", "continuations-2", "max-steps-5"]),
-        ({"recipe": "paper"}, ["exploration"], ["base", "exploration-0.5"]),
-        ({"recipe": "paper", "exploration": 1.0}, ["exploration"], ["base", "exploration-0.5", "exploration-1.414"]),
+        ({"recipe": "continuation"}, ["exploration"], ["base", "exploration-0.5"]),
+        (
+            {"recipe": "continuation", "exploration": 1.0},
+            ["exploration"],
+            ["base", "exploration-0.5", "exploration-1.414"],
+        ),
         ({"alpha": 1.0}, ["alpha"], ["base", "alpha-0.8", "alpha-0.9"]),
         ({"temperature": 0.7}, ["temperature"], ["base", "temperature-1", "temperature-1.3"]),
         ({"recipe": "released"}, ["max_steps"], ["base", "max-steps-5", "max-steps-7"]),
@@ -366,7 +370,7 @@ def test_one_setting_at_a_time_is_varied_around_the_base(
 
 @pytest.mark.parametrize(
     ("recipe", "unused"),
-    [("economy", {"exploration"}), ("paper", set()), ("released", {"continuations"})],
+    [("economy", {"exploration"}), ("continuation", set()), ("released", {"continuations"})],
 )
 def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unused: set[str]) -> None:
     """A c that no formula reads, or continuations that nobody samples, would be tried for nothing."""
