@@ -52,7 +52,16 @@ PROMPTS, CONFIGS = HERE / "loop_prompts", HERE / "loop_configs"
 BEFORE, ARMS = "before", ("process", "outcome", "sft", "placebo")
 NO_FILTERS = (
     *("--min-margin", "0", "--min-confidence", "0", "--max-similarity", "1", "--max-per-combination", "0"),
-    *("--max-efficiency-only", "1", "--max-style-only", "1", "--allow-ungrounded", "--validation", "0"),
+    *(
+        "--max-efficiency-only",
+        "1",
+        "--max-style-only",
+        "1",
+        "--allow-ungrounded",
+        "--allow-repeated-query",
+        "--validation",
+        "0",
+    ),
 )
 """Of a data set whose pairs were chosen already."""
 

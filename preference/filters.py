@@ -8,12 +8,15 @@ end. Reads no file and makes no label; `labelling` does that.
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
+from preference.answer_scores import normalize_answer
 from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
 from preference.labelling import TOLERANCE, labelled_states
 from preference.records import ActionType, RolloutRecord
@@ -26,6 +29,7 @@ DropReason = Literal[
     "same_content",
     "not_picked",
     "ungrounded",
+    "repeated_query",
     "small_margin",
     "uncertain",
     "near_identical",
@@ -43,6 +47,7 @@ DropReason = Literal[
 """contaminated: the question is in an evaluation split. malformed: the better or, unless allowed, the worse step did
 not parse. unvalued: a step has no reward. same_content: equal content, or one shared estimate. not_picked: a judge saw
 the state and picked two other steps, or none. ungrounded: no passage read so far supports the chosen step.
+repeated_query: the chosen query repeats an earlier one of its path.
 small_margin: rewards too close. uncertain: confidence too low. near_identical: contents too similar. other_type: the
 steps have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the
 state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and
@@ -71,6 +76,8 @@ class PairingRules:
     balance: give each action type of the chosen step as many pairs as the rarest has.
     allow_malformed: whether a step that did not parse may be the rejected side.
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
+    allow_repeated_query: whether a query may be the chosen side that repeats an earlier one of its path, but for case,
+        punctuation and articles.
     """
 
     min_margin: float = 0.05
@@ -86,6 +93,7 @@ class PairingRules:
     balance: bool = False
     allow_malformed: bool = False
     allow_ungrounded: bool = False
+    allow_repeated_query: bool = False
 
 
 NO_FILTERS = PairingRules(
@@ -96,6 +104,7 @@ NO_FILTERS = PairingRules(
     max_efficiency_only=1.0,
     max_style_only=1.0,
     allow_ungrounded=True,
+    allow_repeated_query=True,
 )
 """Every optional filter off, except the one against rejected steps that did not parse."""
 
@@ -195,6 +204,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("same_content", pair.same),
         ("not_picked", pair.label is None),
         ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
+        ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
@@ -202,6 +212,21 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("too_long", rules.max_tokens is not None and tokens is not None and tokens > rules.max_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
+
+
+_QUERY = re.compile(r"<query>((?:(?!<query>).)*?)</query>", re.DOTALL)
+
+
+def _repeats_a_query(each: Candidate) -> bool:
+    """Whether the chosen query repeats one that the prompt of its state shows."""
+    if each.chosen.action_type != "query" or each.chosen.content is None or not each.state.prompt:
+        return False
+    return normalize_answer(each.chosen.content) in _queries_in(each.state.prompt[-1].content)
+
+
+@lru_cache(maxsize=8)  # the candidates of a state come together
+def _queries_in(prompt: str) -> frozenset[str]:
+    return frozenset(map(normalize_answer, _QUERY.findall(prompt))) - {""}
 
 
 def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:

@@ -8,7 +8,7 @@ pairs are filtered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -189,14 +189,28 @@ def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts
             ends.append(len(kept))
             keys.append(key)
     beyond = dropped_by_caps(kept, rules)
-    with_a_pair = [
-        key
-        for key, first, end in zip(keys, ends, ends[1:], strict=False)
-        if any(i not in beyond for i in range(first, end))
-    ]
-    with_a_pair.sort(key=lambda key: seeded_uniform(f"validation:{key}", seed=options.seed))
-    held_out = max(1, round(options.validation * len(with_a_pair))) if options.validation else 0
-    return _ExportPlan(rules, facts.contaminated, beyond, frozenset(with_a_pair[:-1][:held_out]))
+    spans = zip(keys, ends, ends[1:], strict=False)
+    rows = {key: sum(i not in beyond for i in range(first, end)) for key, first, end in spans}
+    with_a_pair = {key: count for key, count in rows.items() if count}
+    return _ExportPlan(rules, facts.contaminated, beyond, _held_out(with_a_pair, options))
+
+
+def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]:
+    """The validation questions of those with so many rows: the share that is asked for, at least one, drawn by seed.
+
+    A question is passed over that would make validation larger than training, or than its share where that is above
+    one half: of a small set, one question may have most rows.
+    """
+    if not options.validation:
+        return frozenset()
+    wanted, total = max(1, round(options.validation * len(rows))), sum(rows.values())
+    room = min(max(options.validation, 0.5) * total, total - 1)
+    chosen = set[str]()
+    for key in sorted(rows, key=lambda key: seeded_uniform(f"validation:{key}", seed=options.seed)):
+        if len(chosen) < wanted and rows[key] <= room:
+            chosen.add(key)
+            room -= rows[key]
+    return frozenset(chosen)
 
 
 # -- files -----------------------------------------------------------------------------------------------------

@@ -103,8 +103,8 @@ class ExportOptions:
     """What is written for the kept pairs.
 
     formats: besides RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
-        validation files: at least one and not all of several questions. flip: share of the training pairs whose sides
-        are exchanged. seed: of both draws.
+        validation files: at least one, if that leaves as many rows to train on. flip: share of the training pairs whose
+        sides are exchanged. seed: of both draws.
     """
 
     formats: tuple[FormatName, ...] = ("proguide",)

@@ -412,7 +412,7 @@ _NO_SPLIT = (
 
 _AS_PUBLISHED = (
     "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
-    "--allow-ungrounded --max-efficiency-only 1 --max-style-only 1"
+    "--allow-ungrounded --allow-repeated-query --max-efficiency-only 1 --max-style-only 1"
 )
 """The filters of the published builder: a margin, and two sides that differ."""
 

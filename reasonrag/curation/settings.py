@@ -69,6 +69,11 @@ class PairingSettings(Settings):
     allow_ungrounded: Annotated[bool, Opposite(None)] = setting(
         "Let steps that no passage supports be the chosen side", Panel.PAIRING, default=_RULES.allow_ungrounded
     )
+    allow_repeated_query: Annotated[bool, Opposite(None)] = setting(
+        "Let queries that repeat an earlier one of their path be the chosen side",
+        Panel.PAIRING,
+        default=_RULES.allow_repeated_query,
+    )
 
     @property
     def rules(self) -> PairingRules:

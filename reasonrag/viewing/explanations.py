@@ -361,6 +361,7 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
         "same_content": "both say the same",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
+        "repeated_query": "the chosen query repeats an earlier one of its path",
         "small_margin": "the margin {} is below {}".format(*apart(each.margin, rules.min_margin))
         if each.margin < rules.min_margin
         else "both have the same reward, a margin of 0",

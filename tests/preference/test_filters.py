@@ -75,6 +75,7 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
         balance=False,
         allow_malformed=False,
         allow_ungrounded=False,
+        allow_repeated_query=False,
     )
 
 
@@ -119,6 +120,7 @@ EVERY_FLAW: Fields = {
     "same_content": True,
     "not_picked": False,
     "ungrounded": True,
+    "repeated_query": True,
     "small_margin": True,
     "uncertain": True,
     "near_identical": True,
@@ -146,7 +148,9 @@ def flawed_state(flaws: Fields) -> StateRecord:
     rejected = rejected.model_copy(
         update={"parse_error": "no_tag" if flaws["malformed"] else None, "tokens": 7 if flaws["too_long"] else 6}
     )
-    return state.model_copy(update={"tokens": 4, "steps": [chosen, rejected], "pairs": [pair]})
+    seen = " Previous Thoughts: So the next query is <query>Who?</query>" if flaws["repeated_query"] else ""
+    asked = [state.prompt[0], state.prompt[1].model_copy(update={"content": state.prompt[1].content + seen})]
+    return state.model_copy(update={"prompt": asked, "tokens": 4, "steps": [chosen, rejected], "pairs": [pair]})
 
 
 def test_reasons_are_told_in_their_order() -> None:
@@ -243,6 +247,31 @@ def test_what_no_passage_supports_is_not_chosen(
     pair = siblings(evidence("she did", 0.9, grounded=chosen), evidence("he did", 0.1, grounded=rejected))
     assert only(pair, allow_ungrounded=False) == reason
     assert only(pair, allow_ungrounded=True) is None
+
+
+SEARCHED = (
+    "Question: q <query>x</query>\nPrevious Thoughts: So <query>Who was the first?</query> Then <query>Where</query>"
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reason"),
+    [
+        (query("Who was the first?", 0.9), "repeated_query"),
+        (query("who was first", 0.9), "repeated_query"),
+        (query("where", 0.9), "repeated_query"),
+        (query("Who was the second?", 0.9), None),
+        (query("the", 0.9), None),
+        (answer("Where", 0.9), None),
+    ],
+)
+def test_a_query_of_its_path_is_not_chosen_again(chosen: Fields, reason: str | None) -> None:
+    """Case, punctuation and articles apart, by the prompt alone, so for imported rows too. It may be rejected."""
+    here = {"prompt": prompt(SEARCHED)}
+    pair = siblings(chosen | here, query("when", 0.1) | here)
+    assert only(pair, allow_repeated_query=False) == reason
+    assert only(pair, allow_repeated_query=True) is None
+    assert only(siblings(query("when", 0.9) | here, query("Where", 0.1) | here), allow_repeated_query=False) is None
 
 
 NINE = "birth place of Ada Lovelace who wrote first program"
@@ -523,6 +552,7 @@ rules = st.builds(
     same_type=st.booleans(),
     allow_malformed=st.booleans(),
     allow_ungrounded=st.booleans(),
+    allow_repeated_query=st.booleans(),
 )
 runs = st.lists(st.sampled_from("abc").flatmap(lambda name: random_trees(config_hash=name)), max_size=3).map(
     lambda found: states_of(*found)

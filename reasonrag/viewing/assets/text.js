@@ -110,6 +110,7 @@ const DROPPED = {
   same_content: "both say the same",
   not_picked: "the judge picked two others, or none",
   ungrounded: "no passage supports the chosen step",
+  repeated_query: "the chosen query repeats an earlier one",
   small_margin: "rewards are nearly the same",
   uncertain: "too few continuations to be sure",
   near_identical: "nearly the same words",

@@ -469,6 +469,20 @@ def test_so_many_questions_are_held_out(questions: int, share: float, held_out: 
         assert len(pairs(tmp_path, "validation")) == held_out
 
 
+@pytest.mark.parametrize(
+    ("steps", "held_out"), [((5, 2), {1}), ((5, 3, 4), {3, 6}), ((5,), {0}), ((5, 5), {10}), ((2,) * 9, {1})]
+)
+def test_validation_has_no_more_rows_than_training(steps: tuple[int, ...], held_out: set[int], tmp_path: Path) -> None:
+    """Questions with so many steps, each two a pair. One with most of the rows is trained on, whatever the seed."""
+    for seed in range(4):
+        records = [
+            siblings(*(query(f"who {step}", step / 9) for step in range(count)), question=f"q{number}?")
+            for number, count in enumerate(steps)
+        ]
+        made = export(tmp_path, *records, rules=NO_FILTERS, options=ExportOptions(validation=0.05, seed=seed))
+        assert made.validation_pairs in held_out
+
+
 def test_no_question_and_no_state_is_in_both_parts(tmp_path: Path) -> None:
     """Two runs of twelve questions, some differently spelled: all pairs of a question, of all its states and of both
     runs, are on one side, and so are its best paths."""
@@ -616,6 +630,7 @@ some_rules = st.builds(
     balance=st.booleans(),
     allow_malformed=st.booleans(),
     allow_ungrounded=st.booleans(),
+    allow_repeated_query=st.booleans(),
 )
 
 

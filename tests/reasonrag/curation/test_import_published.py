@@ -20,7 +20,7 @@ Json = dict[str, Any]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question: Who was Ada?"}]
 AS_PUBLISHED = (
     "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
-    "--allow-ungrounded --max-efficiency-only 1 --max-style-only 1"
+    "--allow-ungrounded --allow-repeated-query --max-efficiency-only 1 --max-style-only 1"
 )
 
 

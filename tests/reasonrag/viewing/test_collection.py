@@ -462,6 +462,7 @@ DROPPED: dict[DropReason, str] = {
     "same_content": "both say the same",
     "not_picked": "the judge picked two other steps",
     "ungrounded": "no passage read so far supports",
+    "repeated_query": "repeats an earlier one of its path",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "near_identical": "0.95 of their words, above 0.90",
