@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import orjson
 from pydantic import Field, ValidationError
@@ -98,6 +98,8 @@ class StepRecord(Record):
     grounded: bool | None = None
     gold: int | None = None
     visits: int = 0
+    value: float | None = None
+    """Mean search value; only where a judge is shown it (`prorag`), else absent."""
     rollouts: int = 0
     """Number of real continuations through it."""
     observations: float | None = None
@@ -165,6 +167,24 @@ class StateRecord(Record):
     """What counted the tokens here and in the steps; null if they were not counted."""
     steps: Items[StepRecord]
     pairs: Items[PairRecord]
+    visits: int = 0
+    """Of the step that leads to the state; only where a judge needs it (`prorag`), else absent."""
+    trajectory_f1: float = 0.0
+    """F1 of the answer at the end of the one trajectory that was followed (`ragym`); absent if 0."""
+    not_reached: bool = False
+    """Whether the published builder does not come here: a step above, or the root, has no reward or no sibling. Absent
+    if not."""
+
+    def to_line(self) -> bytes:
+        """As `Record.to_line`, without the fields of other recipes."""
+        absent: dict[str, Any] = dict.fromkeys((name for name in _OF_RECIPES if not getattr(self, name)), True)
+        if all(step.value is None for step in self.steps):
+            absent["steps"] = {"__all__": {"value"}}
+        return self.model_dump_json(exclude=absent).encode() + b"\n"
+
+
+_OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
+"""Fields of a state that only some recipes have."""
 
 
 class PathStep(Record):

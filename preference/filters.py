@@ -19,6 +19,15 @@ from typing import Literal, get_args
 from preference.answer_scores import normalize_answer
 from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
 from preference.labelling import TOLERANCE, labelled_states
+from preference.published.pair_rules import (
+    LEAST_DIFFERENCE,
+    builder_reading,
+    dropped_by_builder,
+    dropped_by_rank,
+    is_judged_by_visits,
+    is_ranked,
+    visited_enough,
+)
 from preference.records import ActionType, RolloutRecord
 from preference.similarity import NEARLY_THE_SAME, folded
 
@@ -26,7 +35,11 @@ DropReason = Literal[
     "contaminated",
     "malformed",
     "unvalued",
+    "not_reached",
+    "wrong_trajectory",
+    "not_ranked_apart",
     "same_content",
+    "few_visits",
     "not_picked",
     "ungrounded",
     "repeated_query",
@@ -45,13 +58,15 @@ DropReason = Literal[
     "unbalanced",
 ]
 """contaminated: the question is in an evaluation split. malformed: the better or, unless allowed, the worse step did
-not parse. unvalued: a step has no reward. same_content: equal content, or one shared estimate. not_picked: a judge saw
-the state and picked two other steps, or none. ungrounded: no passage read so far supports the chosen step.
-repeated_query: the chosen query repeats an earlier one of its path.
-small_margin: rewards too close. uncertain: confidence too low. near_identical: contents too similar. other_type: the
-steps have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the
-state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and
-these two types has a wider margin. state_full, question_full: the state or question has enough pairs.
+not parse. unvalued: a step has no reward. not_reached: the published builder does not come to the state.
+wrong_trajectory: the trajectory through the state ended in a wrong answer. not_ranked_apart: the better step is not
+ranked first, or the other one second. same_content: equal content, or one shared estimate. few_visits: not shown to the
+judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
+ungrounded: no passage read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of
+its path. small_margin: rewards too close. uncertain: confidence too low. near_identical: contents too similar.
+other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal
+pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of
+the state and these two types has a wider margin. state_full, question_full: the state or question has enough pairs.
 efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag. unbalanced: another action type has
 fewer pairs."""
 
@@ -78,6 +93,8 @@ class PairingRules:
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
     allow_repeated_query: whether a query may be the chosen side that repeats an earlier one of its path, but for case,
         punctuation and articles.
+    as_published: keep what the system whose recipe made the tree keeps, by `preference.published.pair_rules`; the other
+        rules then do not count. See `AS_PUBLISHED`.
     """
 
     min_margin: float = 0.05
@@ -94,6 +111,7 @@ class PairingRules:
     allow_malformed: bool = False
     allow_ungrounded: bool = False
     allow_repeated_query: bool = False
+    as_published: bool = False
 
 
 NO_FILTERS = PairingRules(
@@ -107,6 +125,9 @@ NO_FILTERS = PairingRules(
     allow_repeated_query=True,
 )
 """Every optional filter off, except the one against rejected steps that did not parse."""
+
+AS_PUBLISHED = replace(NO_FILTERS, min_margin=LEAST_DIFFERENCE, allow_malformed=True, as_published=True)
+"""The labels and filters of the published systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +203,9 @@ def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: 
     judged = [
         replace(each, dropped="contaminated" if contaminated else _reason_alone(each, rules))
         for state in states
-        for each in candidates_of(state)
+        for each in (map(_as_published, candidates_of(state)) if rules.as_published else candidates_of(state))
     ]
-    dropped = _reasons_within_states(judged, rules)
+    dropped = _repeated_ranks(judged) if rules.as_published else _reasons_within_states(judged, rules)
     dropped |= _all_but_surest(
         [position for position, each in enumerate(judged) if each.dropped is None and position not in dropped],
         judged,
@@ -195,13 +216,19 @@ def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: 
 
 
 def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
+    if rules.as_published:
+        return _reason_as_published(each)
     chosen, rejected, pair = each.chosen, each.rejected, each.pair
     valued = pair.label == "value"
     tokens = each.tokens
+    ranked = _reason_of_rank(each)
     reasons: tuple[tuple[DropReason, bool], ...] = (
         ("malformed", bool(chosen.parse_error or (rejected.parse_error and not rules.allow_malformed))),
         ("unvalued", valued and pair.margin is None),
+        ("wrong_trajectory", ranked == "wrong_trajectory"),
+        ("not_ranked_apart", ranked == "not_ranked_apart"),
         ("same_content", pair.same),
+        ("few_visits", pair.label is None and _is_unshown(each)),
         ("not_picked", pair.label is None),
         ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
         ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
@@ -227,6 +254,55 @@ def _repeats_a_query(each: Candidate) -> bool:
 @lru_cache(maxsize=8)  # the candidates of a state come together
 def _queries_in(prompt: str) -> frozenset[str]:
     return frozenset(map(normalize_answer, _QUERY.findall(prompt))) - {""}
+
+
+def _is_unshown(each: Candidate) -> bool:
+    """Whether ProRAG does not show its judge these two."""
+    return is_judged_by_visits(each.state) and not visited_enough(each.state, each.chosen, each.rejected)
+
+
+def _reason_of_rank(each: Candidate) -> DropReason | None:
+    return dropped_by_rank(each.state, each.chosen, each.rejected) if is_ranked(each.state) else None
+
+
+def _as_published(each: Candidate) -> Candidate:
+    """The candidate as the system of its recipe sees it: ReasonRAG's builder goes by the rewards alone, and reads
+    types and contents in its own way."""
+    if each.pair.label != "value" or is_ranked(each.state):
+        return each
+    first, second = (
+        step.model_copy(update=dict(zip(("action_type", "content"), builder_reading(step.response), strict=True)))
+        for step in (each.chosen, each.rejected)
+    )
+    if first.reward is not None and second.reward is not None and first.reward < second.reward:
+        return replace(each, pair=each.pair.swapped(), chosen=second, rejected=first)
+    return replace(each, chosen=first, rejected=second)
+
+
+def _reason_as_published(each: Candidate) -> DropReason | None:
+    if each.pair.label == "imported":
+        return None  # the builder itself made the row
+    if is_ranked(each.state):
+        if each.chosen.parse_error:
+            return "malformed"
+        return _reason_of_rank(each) or ("same_content" if each.chosen.response == each.rejected.response else None)
+    if each.pair.label == "value":
+        return dropped_by_builder(each.state, each.chosen, each.rejected)
+    return None if each.pair.label == "judge" else "few_visits" if _is_unshown(each) else "not_picked"
+
+
+def _repeated_ranks(judged: Sequence[Candidate]) -> dict[int, DropReason]:
+    """Drop reasons, by position, of pairs of one state with the replies of an earlier one, where steps are ranked:
+    RAG-Gym pairs each different reply once, ReasonRAG every two siblings."""
+    said: set[tuple[int, str, str]] = set()
+    dropped: dict[int, DropReason] = {}
+    for position, each in enumerate(judged):
+        sides = id(each.state), each.chosen.response, each.rejected.response
+        if each.dropped is None and is_ranked(each.state) and sides in said:
+            dropped[position] = "duplicate"
+        elif each.dropped is None:
+            said.add(sides)
+    return dropped
 
 
 def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> dict[int, DropReason]:

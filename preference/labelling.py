@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Protocol
+from typing import Any, Protocol
 
+from mcts.recipes import recipe_named
 from preference.answer_scores import normalize_answer
 from preference.candidates import (
     GoldVerdict,
@@ -26,6 +27,7 @@ from preference.candidates import (
     state_key,
 )
 from preference.confidence import confidence
+from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
 from preference.records import ActionType, Message, RolloutNode, RolloutRecord, shared_fields
 from preference.similarity import folded, jaccard, words_of
 
@@ -57,10 +59,10 @@ def labelled_states(
     Pairs of a state are sorted by falling confidence, then margin, with the better step as `chosen` (the earlier one on
     a tie). run_origin: what the run's configuration adds to the record.
     """
-    origin = origin_of(rollout, run_origin)
+    tree = _Tree(rollout, origin_of(rollout, run_origin), tokens)
     for siblings in _states(rollout):
         if len(siblings) > 1:
-            yield _labelled(rollout, origin, siblings, tokens)
+            yield _labelled(tree, siblings)
 
 
 def origin_of(rollout: RolloutRecord, run_origin: Origin | None = None) -> Origin:
@@ -74,21 +76,77 @@ def origin_of(rollout: RolloutRecord, run_origin: Origin | None = None) -> Origi
 
 def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
     """The steps taken in each state. A state is what the agent has seen: two nodes reached by the same replies are one
-    state, and the steps that follow them are siblings."""
+    state, and the steps that follow them are siblings. Where the recipe keeps equal steps apart it is a node."""
     states: dict[object, list[RolloutNode]] = {}
+    by_node = not _merges_equal_steps(rollout.recipe.name)
     for node in rollout.nodes[1:]:
-        seen = node.parent_id if node.prompt is None else tuple((turn.role, turn.content) for turn in node.prompt)
+        by_parent = by_node or node.prompt is None
+        seen = node.parent_id if by_parent else tuple((turn.role, turn.content) for turn in node.prompt or ())
         states.setdefault(seen, []).append(node)
     return list(states.values())
 
 
-def _labelled(
-    rollout: RolloutRecord, origin: Origin, siblings: list[RolloutNode], tokens: TokenCounter | None
-) -> StateRecord:
+def _merges_equal_steps(recipe: str) -> bool:
+    """Whether a recipe makes one node of equal steps; one that is not known is taken to."""
+    try:
+        return recipe_named(recipe).search.merge_equal
+    except KeyError:
+        return True
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A tree, and what the labels of the published systems need to know of it beside its steps."""
+
+    rollout: RolloutRecord
+    origin: Origin
+    tokens: TokenCounter | None
+    taken: set[str] = field(default_factory=set)
+    """Ids of the pairs so far: where equal steps are kept apart, two pairs may say the same."""
+
+    @cached_property
+    def system(self) -> PublishedSystem | None:
+        return SYSTEM_OF_RECIPE.get(self.rollout.recipe.name)
+
+    @cached_property
+    def trajectory_f1(self) -> float:
+        """F1 of the answer at the end of the trajectory that was followed, from the best step to the best step; 0
+        without an answer, and of other recipes."""
+        if self.system != "ragym":
+            return 0.0
+        node = self.rollout.nodes[0]
+        while node.children_ids:
+            steps = [self.rollout.nodes[each] for each in node.children_ids]
+            node = max(steps, key=lambda step: (bool(step.children_ids), step.reward or 0.0))
+        return node.f1 or 0.0
+
+    @cached_property
+    def reached(self) -> set[int]:
+        """Nodes below which ReasonRAG's builder makes pairs: they and all above them have rewards and several
+        children."""
+        found: set[int] = set()
+        for node in self.rollout.nodes:
+            above = node.parent_id is None or node.parent_id in found
+            if above and node.reward is not None and len(node.children_ids) + node.children_lost > 1:
+                found.add(node.id)
+        return found
+
+    def fields(self, siblings: Sequence[RolloutNode]) -> dict[str, Any]:
+        """Fields of the record of a state that only trees of some recipes have."""
+        parents = {node.parent_id or 0 for node in siblings}
+        if self.system == "reasonrag":
+            return {"not_reached": not parents & self.reached}
+        if self.system == "prorag":
+            return {"visits": sum(self.rollout.nodes[each].visits for each in parents)}
+        return {"trajectory_f1": self.trajectory_f1} if self.system == "ragym" else {}
+
+
+def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
+    rollout, tokens = tree.rollout, tree.tokens
     steps = [_Sibling(node, rollout) for node in siblings]
     prompt = siblings[0].prompt or []
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
-    pairs = [_pair(rollout, state_id, *two) for two in combinations(steps, 2)]
+    pairs = [_pair(rollout, state_id, *two, tree.taken) for two in combinations(steps, 2)]
     borrows = {step.node.id: step.node.same_as is not None for step in steps}
     pairs.sort(
         key=lambda each: (
@@ -104,21 +162,23 @@ def _labelled(
         question_id=rollout.question_id,
         question=rollout.question,
         golden_answers=rollout.golden_answers,
-        origin=origin,
+        origin=tree.origin,
         layer=_layer(siblings[0]),
         action=siblings[0].action,
         prompt=prompt,
         tokens=tokens.prompt(prompt) if tokens else None,
         token_counter=tokens.name if tokens else None,
-        steps=[_record(node, tokens) for node in siblings],
+        steps=[_record(node, tokens, valued=tree.system == "prorag") for node in siblings],
         pairs=pairs,
+        **tree.fields(siblings),
     )
 
 
-def _record(node: RolloutNode, tokens: TokenCounter | None) -> StepRecord:
+def _record(node: RolloutNode, tokens: TokenCounter | None, *, valued: bool) -> StepRecord:
     differing = {
         "response": node.response or "",
         "rollouts": len(node.rollouts),
+        "value": node.value if valued else None,
         "parse_error": node.parse_error.cause if node.parse_error else None,
         "tokens": tokens.reply(node.response or "") if tokens else None,
     }
@@ -213,16 +273,17 @@ class _Sibling:
         return min(1.0, worth / greatest), float(self.node.observations or max(1, len(self.node.rollouts)))
 
 
-def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibling) -> PairRecord:
+def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibling, taken: set[str]) -> PairRecord:
     chosen, rejected = (first, second) if first.rank >= second.rank else (second, first)
     same_type = chosen.node.action_type == rejected.node.action_type
+    replies = chosen.node.response or "", rejected.node.response or ""
+    of = f"{rollout.config_hash}:{rollout.seed}"
+    pair_id = pair_key(state_id, *replies, of=of)
+    if pair_id in taken:
+        pair_id = pair_key(state_id, *replies, of=f"{of}:{chosen.node.id}:{rejected.node.id}")
+    taken.add(pair_id)
     return PairRecord.model_construct(
-        pair_id=pair_key(
-            state_id,
-            chosen.node.response or "",
-            rejected.node.response or "",
-            of=f"{rollout.config_hash}:{rollout.seed}",
-        ),
+        pair_id=pair_id,
         chosen=chosen.node.id,
         rejected=rejected.node.id,
         label="value",
@@ -251,6 +312,8 @@ def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) ->
     unknown."""
     if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.judge_weight == 1:
         return None
+    if rollout.recipe.reward == "rank":
+        return None
     better, worse = chosen.observed, rejected.observed
     return None if better is None or worse is None else confidence(better, worse)
 
@@ -267,7 +330,7 @@ def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
 def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[Tag]:
     tags: list[Tag] = []
     left, right = chosen.mean_outcome, rejected.mean_outcome
-    judged = rollout.recipe.judge_weight > 0
+    judged = rollout.recipe.judge_weight > 0 or rollout.recipe.reward == "rank"
     if not judged and left is not None and right is not None and abs(left - right) <= TOLERANCE:
         tags.append("efficiency_only")
     both_answer = chosen.node.action_type == rejected.node.action_type == "answer"

@@ -181,11 +181,13 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = ("reasoning",)
+    ABSENT_IF_EMPTY = ("reasoning", "children_lost")
 
     id: int
     parent_id: int | None
     children_ids: Items[int]
+    children_lost: int = 0
+    """Children that the file of an imported tree lists and that are not here: missing, or without a reply."""
     layer: int | None
     """Layer of the state the step was taken in; root state 0, null at the root node."""
     action: AgentAction | None = None

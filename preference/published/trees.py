@@ -2,9 +2,9 @@
 
 Decides what a published node means: `intermediate_node_N` is a step, `N` its visits, `Q` its search value, `answer` an
 end. Inconsistencies are repaired and counted, or the tree is refused; see `repairs`. Both the published builder's
-reward and the paper's are computed; the caller chooses which one makes the labels. Departures from the builder: (1) a
-child missing from the file does not leave its parents without a reward; (2) the answer is the content of the tag; (3)
-the answer of a forced conclusion counts.
+reward and the paper's are computed; the caller chooses which one makes the labels. Departures from the builder, unless
+`TreeRules.as_published`: (1) a child missing from the file does not leave its parents without a reward; (2) the answer
+is the content of the tag, and a tag that was left open is closed; (3) the answer of a forced conclusion counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
-from mcts import Estimate, Step, Tree, estimates, spre_rewards, visit_weighted_rewards
+from mcts import Estimate, Step, Tree, estimates, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from mcts.recipes import recipe_named
 from preference.answer_scores import builder_f1, exact_match, f1_score
 from preference.candidates import question_key
@@ -84,11 +84,13 @@ class Support(Protocol):
 @dataclass(frozen=True)
 class TreeRules:
     """How trees are read. alpha: discount per step. keep_rewards: labels use the rewards in the file, whatever the
-    recipe. config_hash, dataset, split: written to every record. questions: known questions, by `question_key`."""
+    recipe. as_published: rewards are exactly the builder's, and replies stay as they are. config_hash, dataset, split:
+    written to every record. questions: known questions, by `question_key`."""
 
     recipe: TreeRecipe
     alpha: float
     keep_rewards: bool = False
+    as_published: bool = False
     config_hash: str = ""
     dataset: str = "unknown"
     split: str = "unknown"
@@ -121,9 +123,13 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
     output = _nodes_of(item)
     if output is None:
         raise Unusable("no_tree", _what_it_says(item))
-    steps = _steps(_skeleton(output, note), note)
+    steps = _steps(_skeleton(output, note), note, as_published=rules.as_published)
     question, facts = _about(item, steps, rules, note)
     values = _values(steps, facts.golden_answers, rules)
+    if rules.as_published:
+        exact = _builder_rewards(_by_id(output, Notes(RepairLog(), "")), facts.golden_answers, rules.alpha)
+        for step, rewards in zip(steps, values.rewards, strict=True):
+            rewards["outcome"] = exact[step.place.old]
     repair_log.include(found)
     return RolloutRecord(
         question_id=given or facts.id,
@@ -203,6 +209,8 @@ class _PlacedNode:
     parent: int | None
     depth: int
     node: dict[str, Any]
+    lost: int = 0
+    """Children that the file lists and that are not in the tree."""
 
 
 def _skeleton(output: dict[str, Any], note: Notes) -> list[_PlacedNode]:
@@ -238,7 +246,13 @@ def _skeleton(output: dict[str, Any], note: Notes) -> list[_PlacedNode]:
         raise Unusable("no_steps")
     if any(place.old != position for position, place in enumerate(places)):
         note("renumbered")
-    return places
+    return [replace(place, lost=_lost(place.node, new_ids)) for place in places]
+
+
+def _lost(node: dict[str, Any], placed: Mapping[int, int]) -> int:
+    """How many of the children that a node lists are not in the tree."""
+    children = node.get("children_ids")
+    return sum(each not in placed for each in children if isinstance(each, int)) if isinstance(children, list) else 0
 
 
 def _by_id(output: dict[str, Any], note: Notes) -> dict[int, dict[str, Any]]:
@@ -344,10 +358,18 @@ class _PublishedStep:
     """Passages of a read turn; None if the file does not have them, and for other turns."""
 
 
-def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:
+def _steps(places: list[_PlacedNode], note: Notes, *, as_published: bool) -> list[_PublishedStep]:
     prompts = _prompts(places, note)
     inner = {place.parent for place in places}
-    return [_step(place, prompts[i], inner=i in inner, note=note) for i, place in enumerate(places)]
+    steps = [_step(place, prompts[i], inner=i in inner, note=note) for i, place in enumerate(places)]
+    return [_with_own_reply(step) for step in steps] if as_published else steps
+
+
+def _with_own_reply(step: _PublishedStep) -> _PublishedStep:
+    """The step with the reply that the file has, special tokens apart, even if its tag is open."""
+    if step.turns is None:
+        return step
+    return replace(step, reply=step.reply._replace(response=plain_text(step.place.node["response"])))
 
 
 def _prompts(places: list[_PlacedNode], note: Notes) -> list[Turns | None]:
@@ -501,6 +523,48 @@ def _about(
 # -- rewards --------------------------------------------------------------------------------------
 
 
+def _builder_rewards(nodes: Mapping[int, dict[str, Any]], golds: list[str], alpha: float) -> dict[int, float | None]:
+    """The reward of each node of the file exactly as the published builder has it.
+
+    A leaf with an `answer` has F1 * alpha**`step`, another leaf none; other nodes have the mean of their children's
+    rewards by visits `N`. A node above one that is missing is never computed: it keeps what the file has.
+    """
+    children = {here: _listed_children(node) for here, node in nodes.items()}
+    rewards = {here: number(node.get("reward")) for here, node in nodes.items()}
+    computed: set[int] = set()
+    waiting = [here for here in nodes if not children[here]]
+    while waiting:
+        here = waiting.pop()
+        computed.add(here)
+        node = nodes[here]
+        if children[here]:
+            known = [(rewards[each], number(nodes[each].get("N")) or 0.0) for each in children[here]]
+            rewards[here] = _mean_by_visits([(reward, visits) for reward, visits in known if reward is not None])
+        else:
+            f1, steps = _builder_f1(node, golds), max(0, int(number(node.get("step")) or 0))
+            rewards[here] = None if f1 is None else shortest_path_reward(f1, steps=steps, alpha=alpha)
+        above = node.get("parent_id")
+        if isinstance(above, int) and above in nodes and above not in computed and computed.issuperset(children[above]):
+            waiting.append(above)
+    return rewards
+
+
+def _listed_children(node: dict[str, Any]) -> list[int]:
+    children = node.get("children_ids")
+    return [each for each in children if isinstance(each, int)] if isinstance(children, list) else []
+
+
+def _builder_f1(node: dict[str, Any], golds: list[str]) -> float | None:
+    """F1 of a leaf; None where it has no answer that the builder sees."""
+    answer = node.get("answer")
+    return builder_f1(answer, golds) if golds and isinstance(answer, str) and node.get("response") else None
+
+
+def _mean_by_visits(known: list[tuple[float, float]]) -> float | None:
+    visits = sum(counted for _, counted in known)
+    return sum(reward * counted for reward, counted in known) / visits if visits > 0 else None
+
+
 @dataclass(frozen=True)
 class _LabelValues:
     """Per node: rewards by rule, and estimates of the tree behind the labels."""
@@ -560,6 +624,7 @@ def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: Tr
         "id": i,
         "parent_id": node.parent_id,
         "children_ids": node.children_ids,
+        "children_lost": step.place.lost,
         "layer": node.layer,
         "visits": node.visits,
         "value": step.value,

@@ -83,9 +83,11 @@ class ImportReport(BaseModel):
     split: str | None = None
     teacher: str | None = None
     recipe: str | None = None
-    """This and the next three: of trees only."""
+    """This and the next four: of trees only."""
     reward: str | None = None
     alpha: float | None = None
+    as_published: bool = False
+    """Whether rewards are exactly the published builder's."""
     config_hash: str | None = None
     items: int = 0
     """Trees or rows in the files."""
@@ -138,13 +140,21 @@ def import_published(
                 versions=versions(),
             )
             if kind == "pairs":
-                _check_flags_of_trees(settings.recipe, settings.alpha, keep_rewards=settings.keep_rewards)
+                _check_flags_of_trees(
+                    settings.recipe,
+                    settings.alpha,
+                    keep_rewards=settings.keep_rewards,
+                    as_published=settings.as_published,
+                )
                 report = _import_pairs(found, out, staged, begun, known)
             else:
+                if settings.as_published:
+                    _check_exactness(settings.recipe, keep_rewards=settings.keep_rewards)
                 rules = TreeRules(
                     recipe=settings.recipe,
                     alpha=settings.discount,
                     keep_rewards=settings.keep_rewards,
+                    as_published=settings.as_published,
                     dataset=settings.dataset or UNKNOWN,
                     split=settings.split or UNKNOWN,
                     questions=known,
@@ -361,6 +371,7 @@ def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: 
         recipe=rules.recipe,
         reward=rules.reward,
         alpha=rules.alpha,
+        as_published=rules.as_published,
         config_hash=rules.config_hash,
         kept=trees.kept,
         questions=len(trees.places),
@@ -385,6 +396,8 @@ def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunCon
     }
     if teacher:
         decides["model"] = teacher
+    if rules.as_published:
+        decides["as_published"] = True
     files = [file.source.model_dump(include={"name", "sha256", "bytes"}) for file in found.files]
     return RunConfig.of(decides, {"imported": files})
 
@@ -410,19 +423,12 @@ _NO_SPLIT = (
 )
 
 
-_AS_PUBLISHED = (
-    "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
-    "--allow-ungrounded --allow-repeated-query --max-efficiency-only 1 --max-style-only 1"
-)
-"""The filters of the published builder: a margin, and two sides that differ."""
-
-
 def _next_for_trees(out: Path) -> list[str]:
     """The next commands: pairs by our rules, and by the published ones."""
     ours, published = (
         shlex.join(["reasonrag", "pairs", str(out), "--out", f"data/{out.name}{end}"]) for end in ("", "-as-published")
     )
-    return [ours, f"{published} {_AS_PUBLISHED}"]
+    return [ours, f"{published} --as-published"]
 
 
 # -- pairs -----------------------------------------------------------------------------------------------------
@@ -499,11 +505,19 @@ def _export(staged: Path, out: Path) -> PairSummary:
     return export.write(staged, [out], gated, judging={}, warnings=())
 
 
-def _check_flags_of_trees(recipe: str, alpha: float | None, *, keep_rewards: bool) -> None:
+def _check_exactness(recipe: str, *, keep_rewards: bool) -> None:
+    """Raises InputError for rewards that the published builder does not compute."""
+    if keep_rewards or recipe != "released":
+        other = "--keep-rewards" if keep_rewards else f"--recipe {recipe}"
+        raise InputError(f"--as-published computes the published builder's rewards: leave out {other}")
+
+
+def _check_flags_of_trees(recipe: str, alpha: float | None, *, keep_rewards: bool, as_published: bool) -> None:
     """Raises InputError for flags that only apply to trees."""
     for flag, given in (
         ("--recipe", recipe != ImportSettings.model_fields["recipe"].default),
         ("--keep-rewards", keep_rewards),
+        ("--as-published", as_published),
         ("--alpha", alpha is not None),
     ):
         if given:

@@ -2,7 +2,8 @@
 
 Decides which steps a judge is shown and in which order, and what becomes of missing judgements. Answers are journaled
 and priced like those of a run. The method is ProRAG's (arXiv 2601.21912), whose judge filters siblings; prompt and
-order are ours. What a pick does to a state's pairs is decided in `preference.labelling`.
+order are ours. Of a run of its own recipe the judge sees what its does: steps visited often enough, with their values
+and visits. What a pick does to a state's pairs is decided in `preference.labelling`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from preference import Message, StateRecord, StepRecord
 from preference.candidates import read_lines
 from preference.export.files import atomic_replacement
 from preference.labelling import TOLERANCE, distinct_steps, with_judge_label
+from preference.published.pair_rules import is_judged_by_visits, visited_enough
 from preference.statistics import Share, share_of
 from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_pick
@@ -99,12 +101,14 @@ class StateJudge:
     def shown(self, state: StateRecord) -> list[StepRecord]:
         """The steps in the order shown to the judge, drawn by the seed because judges have a position bias."""
         steps = distinct_steps(state)
+        if is_judged_by_visits(state):
+            steps = [step for step in steps if visited_enough(state, step)]
         lots = [sample_seed(self.seed, state.question_id, state.prompt, number) for number in range(len(steps))]
         return [steps[number] for number in sorted(range(len(steps)), key=lots.__getitem__)]
 
     def messages(self, state: StateRecord, shown: Sequence[StepRecord]) -> tuple[Message, ...]:
         golden_answers = state.golden_answers if self.gold else ()
-        said = [step.response for step in shown]
+        said = [step.response + (_of_search(step) if is_judged_by_visits(state) else "") for step in shown]
         return render_pick(self.prompts, state.prompt, candidates=said, golden_answers=golden_answers)
 
     def describe(self, candidates: Path) -> str:
@@ -235,6 +239,12 @@ class _Verdicts:
             if not answer.done():  # a second Ctrl-C cancels those who wait for it, and it with them
                 answer.set_result(verdict)
         return verdict
+
+
+def _of_search(step: StepRecord) -> str:
+    """What ProRAG's judge is told of a step beside its text."""
+    value = "unknown" if step.value is None else f"{step.value:.2f}"
+    return f" [search: mean value {value}, visits {step.visits}]"
 
 
 def _digest(messages: Sequence[Message]) -> bytes:

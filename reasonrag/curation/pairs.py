@@ -7,7 +7,7 @@ value cost nothing: run it as often as you like.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,11 +26,13 @@ from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
 from preference.labelled_runs import label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
+from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
+from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
     OF_AN_IMPORT,
@@ -84,8 +86,11 @@ def pairs(
     out = settings.out
     with _understood(out):
         export = DataSetExport(settings)
-        judge = _state_judge(settings, chat_model) if settings.label == "judge" else None
         sources = _sources(runs, out)
+        by_judge = settings.label == "judge"
+        if settings.as_published:
+            by_judge = _is_judged_as_published(sources, by_judge=by_judge)
+        judge = _state_judge(settings, chat_model) if by_judge else None
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
@@ -111,9 +116,11 @@ class DataSetExport:
 
     def __init__(self, settings: PairsSettings) -> None:
         self._settings = settings
+        self._rules = settings.rules
         self.tokens, self._warnings = token_counter(settings.tokenizer)
         name = settings.out.resolve().name
-        self._inspector = AuditInspector(self.tokens, allow=parse_allowed(settings.allow), name=name)
+        allowed = [*settings.allow, *(_ERRORS_OF_BUILDER if settings.as_published else ())]
+        self._inspector = AuditInspector(self.tokens, allow=parse_allowed(allowed), name=name)
         if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
             raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
         self._splits = EvalSplits()
@@ -145,7 +152,7 @@ class DataSetExport:
             versions=versions(),
         )
         summary = write_export(
-            staged, staged, settings.rules, settings.options, facts, inspector=self._inspector, out=settings.out
+            staged, staged, self._rules, settings.options, facts, inspector=self._inspector, out=settings.out
         )
         gated.write(staged)
         write_audit(self._inspector.report, staged)
@@ -154,15 +161,44 @@ class DataSetExport:
 
 def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -> bool:
     """Whether another data set is in `out`. Raises InputError if it must not be replaced."""
-    origins: set[Origin] = set()
-    for source in sources:
-        found = origins_in(source) if is_data_set(source) else {_origin_of_run(rollouts_in(source))}
-        origins |= {each for each in found or () if each is not None}
+    origins = _origins_of(sources)
 
     def questions() -> int:
         return sum(lines_in(each / QUESTIONS if is_data_set(each) else rollouts_in(each)) for each in sources)
 
     return replaces_other_runs(out, sources, MadeFrom.of(origins), questions, replace=replace)
+
+
+def _origins_of(sources: Iterable[Path]) -> set[Origin]:
+    origins: set[Origin] = set()
+    for source in sources:
+        found = origins_in(source) if is_data_set(source) else {_origin_of_run(rollouts_in(source))}
+        origins |= {each for each in found or () if each is not None}
+    return origins
+
+
+_ERRORS_OF_BUILDER: tuple[CheckName, ...] = ("chosen_malformed", "identical_sides")
+"""Errors of the audit in rows that published builders make: an open tag, sides that differ in case alone."""
+
+
+def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
+    """Whether a judge is to label the states as the published system's does; not if it has done so.
+
+    by_judge: whether the user asks for one. Raises InputError where no published system has labels for a source, or two
+    have different ones.
+    """
+    recipes = {each.recipe for each in _origins_of(sources) if each.recipe}
+    if ours := sorted(each for each in recipes if each not in SYSTEM_OF_RECIPE):
+        raise InputError(f"--as-published: no published system has a recipe {', '.join(ours)}; leave it out")
+    judged = [is_data_set(each) and _is_judged(each) for each in sources]
+    if "prorag" in recipes and not all(judged) and (len(recipes) > 1 or any(judged)):
+        raise InputError(
+            "--as-published: a judge labels the runs of prorag, and no others. Make a data set of each recipe, then "
+            "one of these data sets: reasonrag pairs DATA1 DATA2 --as-published --out DATA"
+        )
+    if by_judge and "prorag" not in recipes:
+        raise InputError(f"--as-published: no judge labels the runs of {', '.join(sorted(recipes))}; leave out --label")
+    return "prorag" in recipes and not all(judged)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
@@ -180,7 +216,8 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
     """The judge that the settings name, at temperature 0."""
     name = chat_model.name if chat_model else settings.model
     if name is None:
-        raise InputError("--label judge needs --model, the name of the judge; offline rehearses it for nothing")
+        flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
+        raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for nothing")
     model = ModelSpec(
         name,
         Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,8 +12,10 @@ from mcts import RECIPES, recipe_named
 from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
+from preference.filters import AS_PUBLISHED
 from preference.published.trees import TreeRecipe
 from reasonrag.agent.settings import MAX_REPLY_TOKENS
+from reasonrag.errors import InputError
 from reasonrag.settings import (
     SEVERAL,
     CompletionPrice,
@@ -162,6 +165,11 @@ class PairsSettings(PairingSettings):
         Panel.OUTPUT,
         default=0,
     )
+    as_published: bool = setting(
+        "Label and filter as the system whose recipe made the runs (ReasonRAG, ProRAG, RAG-Gym), instead of as above",
+        Panel.PAIRING,
+        default=False,
+    )
     tokenizer: str | None = setting(_TOKENIZER, Panel.CHECKS)
     allow: Words = setting(
         "Write the files in spite of this error of the audit, by its name; repeatable", Panel.CHECKS, default=[]
@@ -197,6 +205,17 @@ class PairsSettings(PairingSettings):
     price_out: CompletionPrice = None
 
     @property
+    def rules(self) -> PairingRules:
+        """Raises InputError for filters beside `as_published`, which has its own."""
+        rules = super().rules
+        if not self.as_published:
+            return rules
+        changed = [name for name, value in asdict(rules).items() if value != getattr(_RULES, name)]
+        if given := [f"--{name.replace('_', '-')}" for name in changed if name != "as_published"]:
+            raise InputError(f"--as-published has filters of its own: leave out {', '.join(given)}")
+        return AS_PUBLISHED
+
+    @property
     def options(self) -> ExportOptions:
         return ExportOptions(
             formats=tuple(dict.fromkeys(("proguide", *self.format))),
@@ -226,6 +245,12 @@ class ImportSettings(Settings):
         default="released",
     )
     keep_rewards: bool = setting("Label trees by the rewards in the published files", Panel.REWARDS, default=False)
+    as_published: bool = setting(
+        "Compute the rewards of trees exactly as the published builder does, also where it is amiss: none above a "
+        "missing node or of a forced conclusion",
+        Panel.REWARDS,
+        default=False,
+    )
     alpha: float | None = setting(
         f"Discount per step of the rewards of trees [default: the recipe's, {RECIPES['released'].search.alpha}]",
         Panel.REWARDS,

@@ -24,6 +24,7 @@ from preference import (
     f1_score,
 )
 from preference.export.formats import SplitName
+from preference.published.pair_rules import GOOD_TRAJECTORY
 from preference.records import ContinuationResult
 from reasonrag.rendering import counted
 from reasonrag.viewing.collection import ExploredTree
@@ -342,6 +343,8 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
     )
     if each.pair.label == "imported":
         return f"Kept{where}, as in the imported file.{turned}"
+    if rules.as_published:
+        return f"Kept{where}, as the system whose recipe made the tree keeps it (--as-published).{turned}"
     said = f"Kept{where}: it passes every filter"
     if each.pair.label == "value":
         said += f" (margin at least {number(rules.min_margin)}"
@@ -358,7 +361,13 @@ def _dropped(each: Candidate, rules: PairingRules) -> str:
         "contaminated": "the question is in an evaluation split",
         "malformed": "one side could not be parsed as a step",
         "unvalued": "the reward of one side is not known",
+        "not_reached": "the published builder does not come here: a step above, or the root, has no reward or no "
+        "sibling",
+        "wrong_trajectory": f"the answer of this trajectory has an F1 of {number(each.state.trajectory_f1)} and not "
+        f"more than {number(GOOD_TRAJECTORY)}",
+        "not_ranked_apart": "the judge did not rank the one first and the other one third or later",
         "same_content": "both say the same",
+        "few_visits": "the search came here too rarely for the judge to be asked",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
         "repeated_query": "the chosen query repeats an earlier one of its path",

@@ -18,10 +18,6 @@ from tests.helpers.command_line import Reasonrag
 
 Json = dict[str, Any]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question: Who was Ada?"}]
-AS_PUBLISHED = (
-    "--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --allow-malformed "
-    "--allow-ungrounded --allow-repeated-query --max-efficiency-only 1 --max-style-only 1"
-)
 
 
 def tree(item_id: str | None = "dev_1", right: str = "a mathematician", asked: str = "", **more: Any) -> Json:
@@ -215,7 +211,7 @@ def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
     """Import, then the printed command for the published rule: all ten fields of all three rows."""
     source = shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json"
     assert reasonrag("import", source, "--out", "runs/real").status == 0
-    assert reasonrag("pairs", "runs/real", "--out", "data/real", "--validation", "0", *AS_PUBLISHED.split()).status == 0
+    assert reasonrag("pairs", "runs/real", "--out", "data/real", "--validation", "0", "--as-published").status == 0
     rows = [dict(list(each.items())[:10]) for each in read_json(tmp_path / "data/real/RAG_ProGuide.json")]
     assert rows == read_json(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
 

@@ -1,0 +1,188 @@
+"""Random trees in the published form, and the published builder's rules restated from its description."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from itertools import combinations
+from random import Random
+from typing import Any
+
+Json = dict[str, Any]
+Row = dict[str, Any]
+
+QUESTION = "Which river flows through the capital of France?"
+GOLDS = ["Seine", "the River Seine"]
+_THINK, _READ, _CONCLUDE = "Think, then search or answer.", "Report evidence.", "Answer now."
+_SAID = ("Seine", "the Seine", "SEINE", "River", "a river", "Loire", "yes", "")
+_DISCOUNT, _LEAST_DIFFERENCE = 0.9, 0.01
+
+
+def random_tree(random: Random, *, incomplete: bool) -> Json:
+    """A tree as the published search may leave it: equal siblings, contents that differ in case or stand in other
+    tags, single children, replies without a whole tag, forced conclusions, steps that nothing came of.
+
+    incomplete: also rewards of the search, nodes that are missing from the file or have no reply, and several tags in
+        a reply.
+    """
+    nodes: list[Json] = [{"Q": 0.1, "N": random.randint(1, 9), "step": 0, "parent_id": -1, "children_ids": []}]
+    states = [(0, f"Question: {QUESTION}", "begin_reasoning")]
+    for new in range(1, random.randint(4, 40)):
+        open_states = [each for each in states if len(nodes[each[0]]["children_ids"]) < 4]
+        if not open_states:
+            break
+        parent, user, action = random.choice(open_states)
+        above = nodes[parent]
+        node = {
+            "action_name": action,
+            "input_prompt": _prompt(action, user),
+            "id": new,
+            "parent_id": parent,
+            "children_ids": [],
+            "Q": 0.5,
+            "N": random.choice([0, 1, 1, 2, 2, 3, 5, 5, 8]),
+            "step": above["step"] + 1,
+        } | _said(random, action, several=incomplete)
+        above["children_ids"].append(new)
+        nodes.append(node)
+        if "pred" not in node and node.get("answer") is None:
+            thoughts = f"{user} {node['response']}" if parent else f"{user}\nPrevious Thoughts: {node['response']}"
+            following = "reasoning" if action == "document_analysis" else "document_analysis"
+            states.append((new, thoughts, "answer_generation" if node["step"] > 3 else following))
+        if random.random() < 0.5:
+            node["reward"] = 0.25
+    if incomplete:
+        _spoil(random, nodes)
+    output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes) if node}
+    return {"id": "dev_1", "question": QUESTION, "golden_answers": list(GOLDS), "output": output}
+
+
+def _prompt(action: str, user: str) -> list[Json]:
+    system = {"document_analysis": _READ, "answer_generation": _CONCLUDE}.get(action, _THINK)
+    passages = ". Reference: <reference>Wikipedia Title: Paris\nIt lies on the Seine.\n\n</reference>"
+    shown = f"{user}{passages}" if action == "document_analysis" else user
+    return [{"role": "system", "content": system}, {"role": "user", "content": shown}]
+
+
+def _said(random: Random, action: str, *, several: bool) -> Json:
+    content = random.choice(_SAID)
+    if action == "document_analysis":
+        whole = random.random() < 0.8
+        return {"response": f"So <evidence>{content}</evidence>." if whole else f"So {content}", "query": "q"}
+    if action == "answer_generation":
+        return {"response": random.choice([f"So <answer>{content}</answer>", f"{content}."]), "pred": content}
+    kind = random.choice(["query", "query", "answer", "answer", "answer", "open", "none"])
+    if several and random.random() < 0.1:
+        return {
+            "response": f"Not <answer>{content}</answer> but <query>{content}?</query>",
+            "next_query": f"{content}?",
+            "answer": content,
+        }
+    if kind == "answer":
+        return {"response": f"Hm. <answer> {content}</answer>", "next_query": None, "answer": f" {content}"}
+    if kind == "query":
+        return {"response": f"Hm. <query>{content}</query>", "next_query": content, "answer": None}
+    response = f"Hm. <query>{content}" if kind == "open" else f"Hm, {content}"
+    return {"response": response, "next_query": None, "answer": None}
+
+
+def _spoil(random: Random, nodes: list[Json]) -> None:
+    for node in nodes[2:]:
+        chance = random.random()
+        if chance < 0.03:
+            node.clear()  # missing from the file, as may be its children
+        elif chance < 0.1 and not node["children_ids"]:
+            for name in ("response", "answer", "pred"):  # it was begun
+                node.pop(name, None)
+
+
+def builder_rewards(tree: Json) -> dict[int, float | None]:
+    """A leaf with an answer: token F1, articles counted, times .9**step; a leaf without: none. Others: the mean over
+    children with a reward, weighted by visits. Where a child is missing from the file, nothing above is computed."""
+    nodes = _by_id(tree)
+    found: dict[int, float | None] = {}
+
+    def computed(here: int) -> bool:
+        node = nodes[here]
+        below = [child in nodes and computed(child) for child in node["children_ids"]]
+        if not all(below):
+            found[here] = node.get("reward")
+            return False
+        if not node["children_ids"]:
+            answered = node.get("answer") is not None and node.get("response")
+            best = max(_f1(node["answer"], gold) for gold in tree["golden_answers"]) if answered else 0.0
+            found[here] = best * _DISCOUNT ** node["step"] if answered else None
+            return True
+        known = [(found[child], nodes[child]["N"]) for child in node["children_ids"] if found[child] is not None]
+        visits = sum(count for _, count in known)
+        found[here] = sum((reward or 0.0) * count for reward, count in known) / visits if visits else None
+        return True
+
+    computed(0)
+    return found
+
+
+def builder_rows(tree: Json) -> list[Row]:
+    """From the root down through nodes that have a reward and several children: of every two siblings with rewards, a
+    row if these differ by .01, what stands in the tags differs, and the better reply opens a tag."""
+    nodes, rewards, rows = _by_id(tree), builder_rewards(tree), list[Row]()
+    if rewards[0] is None:
+        return []
+
+    def visit(here: int, layer: int) -> None:
+        if len(nodes[here]["children_ids"]) < 2:
+            return
+        valued = [child for child in nodes[here]["children_ids"] if child in nodes and rewards[child] is not None]
+        for one, other in combinations(valued, 2):
+            left, right = rewards[one] or 0.0, rewards[other] or 0.0
+            better, worse = (one, other) if left > right else (other, one)
+            rows.extend(_row(nodes[better], nodes[worse], layer) if abs(left - right) >= _LEAST_DIFFERENCE else ())
+        for child in valued:
+            visit(child, layer + 1)
+
+    visit(0, 0)
+    return rows
+
+
+def _row(better: Json, worse: Json, layer: int) -> list[Row]:
+    (chosen, said), (rejected, other) = _reading(better["response"]), _reading(worse["response"])
+    if said == other or chosen == "Other":
+        return []
+    system, user = (turn["content"] for turn in better["input_prompt"])
+    return [
+        {
+            "instruction": system,
+            "input": user,
+            "prompt": f"System: {system}\nUser: {user}",
+            "chosen": better["response"],
+            "rejected": worse["response"],
+            "chosen_action_type": chosen,
+            "chosen_content": said,
+            "rejected_action_type": rejected,
+            "rejected_content": other,
+            "layer": layer,
+        }
+    ]
+
+
+def _reading(response: str) -> tuple[str, str]:
+    """The type is that of the first tag of these that is opened, the content that of the first whole one of those."""
+    names = {"query": "Query Generation", "evidence": "Evidence Extraction", "answer": "Answer Generation"}
+    kind = next((name for tag, name in names.items() if f"<{tag}>" in response), "Other")
+    found = (re.search(rf"<{tag}>([\s\S]*?)</{tag}>", response) for tag in ("answer", "query", "evidence"))
+    return kind, next((each[1].strip() for each in found if each), "")
+
+
+def _f1(answer: str, gold: str) -> float:
+    left, right = ("".join(c for c in each.lower() if c not in string.punctuation).split() for each in (answer, gold))
+    verdicts = (["yes"], ["no"], ["noanswer"])
+    shared = sum((Counter(left) & Counter(right)).values())
+    if (left != right and (left in verdicts or right in verdicts)) or not shared:
+        return 0.0
+    precision, recall = shared / len(left), shared / len(right)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _by_id(tree: Json) -> dict[int, Json]:
+    return {int(name.rpartition("_")[2]): node for name, node in tree["output"].items()}

@@ -1,0 +1,98 @@
+"""The labels and filters of the published systems: on any tree the rows are theirs, and nothing else is a row."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import RolloutRecord, StateRecord
+from preference.export.formats import proguide_row
+from preference.filters import AS_PUBLISHED, PairingRules, select
+from preference.labelling import labelled_states
+from preference.published.pair_rules import builder_reading
+from preference.published.repairs import RepairLog
+from preference.published.trees import TreeRules, read_tree
+from preference.records import RecipeRef
+from tests.helpers.published_trees import builder_rewards, builder_rows, random_tree
+from tests.helpers.trees import answer, malformed, query, siblings
+
+EXACTLY = TreeRules(recipe="released", alpha=0.9, as_published=True)
+FIELDS = 10
+SEEDS = st.integers(0, 10**6)
+
+
+def imported(tree: dict[str, Any]) -> RolloutRecord:
+    return read_tree(copy.deepcopy(tree), EXACTLY, RepairLog(), where="file.json:1", revision="f00")
+
+
+def rows_of(record: RolloutRecord) -> list[dict[str, Any]]:
+    """The ten published fields of the rows of `pairs --as-published`."""
+    kept = [each for each in select(labelled_states(record), AS_PUBLISHED) if each.dropped is None]
+    return [dict(list(proguide_row(each).items())[:FIELDS]) for each in kept]
+
+
+@pytest.mark.parametrize("incomplete", [False, True])
+@given(seed=SEEDS)
+def test_an_imported_tree_has_the_builder_s_rewards_and_rows(seed: int, *, incomplete: bool) -> None:
+    """Every reward to the last digit, and every row byte for byte: with equal siblings, contents equal but for case or
+    tag, single children, open tags, forced conclusions, and nodes that the file does not have."""
+    tree = random_tree(Random(seed), incomplete=incomplete)
+    record, rewards = imported(tree), builder_rewards(tree)
+    if not incomplete:
+        assert [node.reward for node in record.nodes] == [rewards[node.id] for node in record.nodes]
+    assert Counter(map(json.dumps, rows_of(record))) == Counter(map(json.dumps, builder_rows(tree)))
+
+
+@pytest.mark.parametrize(
+    ("response", "reading"),
+    [
+        ("<answer>A</answer> or <query>Q</query>", ("query", "A")),
+        ("<query>open", ("query", "")),
+        ("<query>open <evidence> E </evidence>", ("query", "E")),
+        ("<Answer>A</Answer>", (None, "")),
+    ],
+)
+def test_the_builder_reads_type_and_content_apart(response: str, reading: tuple[str | None, str]) -> None:
+    """The type from the first tag opened of query, evidence, answer; the content from the first whole one of answer,
+    query, evidence."""
+    assert builder_reading(response) == reading
+
+
+# -- ranked steps ----------------------------------------------------------------------------------------------
+
+
+def ranked(*steps: dict[str, Any], final_f1: float = 1.0) -> StateRecord:
+    """A state of `ragym`, whose rewards are 1 / (1 + rank)."""
+    rollout = siblings(*steps)
+    recipe = RecipeRef(name="ragym", reward="rank", alpha=1.0, margin_by_layer=False)
+    (state,) = labelled_states(rollout.model_copy(update={"recipe": recipe}))
+    return state.model_copy(update={"trajectory_f1": final_f1})
+
+
+def fates(state: StateRecord, rules: PairingRules) -> dict[tuple[int, int], str | None]:
+    return {(each.pair.chosen, each.pair.rejected): each.dropped for each in select([state], rules)}
+
+
+@pytest.mark.parametrize("rules", [AS_PUBLISHED, PairingRules(max_per_combination=None)])
+def test_the_step_ranked_first_stands_against_the_third_and_later_ones(rules: PairingRules) -> None:
+    """Each different one once, with the widest margin; nothing of a trajectory that ended wrong, nor of a judgement
+    that failed."""
+    steps = query("a", 1.0), query("b", 1 / 2), query("c", 1 / 3), query("c", 1 / 4), answer("d", 1 / 5)
+    found = fates(ranked(*steps), rules)
+    assert {pair for pair, dropped in found.items() if dropped is None} == {(1, 4), (1, 5)}
+    assert (found[1, 2], found[2, 3], found[1, 3]) == ("not_ranked_apart", "not_ranked_apart", "duplicate")
+    assert set(fates(ranked(*steps, final_f1=0.75), rules).values()) == {"wrong_trajectory"}
+    failed = ranked(query("a", 0.0), query("b", 0.0), query("c", 0.0))
+    assert set(fates(failed, rules).values()) == {"not_ranked_apart"}
+
+
+def test_equal_replies_that_were_ranked_apart_are_no_pair() -> None:
+    found = fates(ranked(query("a", 1.0), query("a", 1 / 3), malformed("?!", 1 / 4)), AS_PUBLISHED)
+    assert found == {(1, 2): "same_content", (1, 3): None, (2, 3): "not_ranked_apart"}
