@@ -312,7 +312,8 @@ class RolloutRecord(SparseRecord):
     dataset: str
     split: str
     revision: str | None = None
-    """SHA-256 of an imported tree's file. Other records do not have the field."""
+    """Of a question of a mixture the commit of its file on the Hub, else the SHA-256 of the file; of an imported tree
+    the SHA-256 of its file. Other records do not have the field."""
     config_hash: str
     seed: int
     renderer: str | None = None

@@ -25,6 +25,8 @@ TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 
 
+RUN_HOME, DATA_HOME = Path("runs"), Path("data")
+"""Where runs and data sets are written that are given no other place."""
 _OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
 """What a start writes before anything is asked."""
 _ANSWERS = (ROLLOUTS, JOURNAL)
@@ -66,6 +68,11 @@ def _sizes(directory: Path, names: Iterable[str]) -> list[int]:
 def rollouts_in(run: Path) -> Path:
     """The rollouts file of a run directory; a file is returned unchanged."""
     return run if run.is_file() else run / ROLLOUTS
+
+
+def data_set_of(run: Path) -> Path:
+    """Where `pairs` writes the data set of a run that is given no other place."""
+    return DATA_HOME / (run.parent if run.name == ROLLOUTS else run).resolve().name
 
 
 def check_finished(directory: Path) -> None:

@@ -12,10 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 from pydantic import ModelWrapValidatorHandler as Handler
 
 from preference.export.files import INDENTED, write_file
@@ -102,7 +110,8 @@ class Operational(_Kept):
 
     settings: dict[str, Any] = {}
     """Resolved settings; missing in files of older versions."""
-    questions: str = ""
+    questions: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = []
+    """The question files; a text where there is one."""
     hub_revision: str | None = None
     corpus: str | None = None
     base_url: list[str] = []

@@ -94,7 +94,9 @@ def list_of_places(value: object) -> object:
 
 
 def one_or_several(value: object) -> object:
-    """Names or addresses, separated in the environment by white space."""
+    """Names or addresses, separated in the environment by white space; runs of older versions recorded none as null."""
+    if value is None:
+        return []
     return value.split() if isinstance(value, str) else value
 
 

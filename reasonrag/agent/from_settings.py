@@ -5,14 +5,18 @@ Decides which files a data set is, and which names need an endpoint. Does not kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.atlas import SPLITS, write_world
-from reasonrag.data.datasets import ATLAS, DATASETS, data_sets, find_questions
-from reasonrag.data.questions import Check, QuestionSource, open_questions
+from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, passage_prefix, without_passages
+from reasonrag.data.datasets import data_sets, find_questions, folder_of
+from reasonrag.data.names import ATLAS, DATASETS, canonical_dataset
+from reasonrag.data.questions import Check, QuestionFile, QuestionSource, Sample, open_questions
 from reasonrag.errors import InputError, choices
 from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
@@ -62,13 +66,16 @@ def caps_of(settings: AgentSettings) -> Caps:
 def questions_left(owed: int, total: int, source: QuestionSource, *, limited: bool) -> str:
     """The questions of a session, as words; without --limit they say that it is the whole split."""
     left, questions = "" if owed == total else f"{owed:,} left of ", counted(total, "question")
-    return left + (questions if limited else f"all {questions} of {source.dataset}/{source.split} (no --limit)")
+    if limited or source.sample_seed is not None:
+        return left + questions
+    return left + f"all {questions} of {source.dataset}/{source.split} (no --limit)"
 
 
 def model_name(settings: AgentSettings) -> str:
+    """The model that the settings name; by default offline for atlas. Raises InputError for others."""
     if settings.model:
         return settings.model
-    if settings.questions is None and (settings.dataset or ATLAS) == ATLAS:
+    if is_atlas(settings):
         return OFFLINE
     raise InputError(
         "give --model: a model of your endpoint (gpt-4o, or what --base-url serves), or offline for the "
@@ -76,27 +83,76 @@ def model_name(settings: AgentSettings) -> str:
     )
 
 
-def find_data(settings: AgentSettings, check: Check, *, searched: bool = True) -> tuple[QuestionSource, Path | None]:
+def is_atlas(settings: AgentSettings) -> bool:
+    """Whether the questions are those of the world that comes with reasonrag."""
+    return settings.questions is None and all(canonical_dataset(each) == ATLAS for each in settings.dataset)
+
+
+def find_data(
+    settings: AgentSettings, check: Check, *, searched: bool = True, say: Callable[[str], None] = lambda _: None
+) -> tuple[QuestionSource, Path | None]:
     """The questions, and the corpus that belongs to them (None: the one of --index, or of the server).
 
-    check: what every question must pass. searched: whether passages are needed at all.
+    check: what every question must pass. searched: whether passages are needed at all. say: told of a corpus that is
+        made of the passages that came with the questions.
     """
     if settings.data_dir and not (settings.dataset or settings.questions):
         raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
-    if settings.questions:
-        if settings.dataset:
-            raise InputError("give --questions or --dataset, not both")
-        source = open_questions(settings.questions, dataset=settings.questions.stem, split=settings.split, check=check)
-        return source, _own_corpus(settings, "--questions") if searched else None
-    dataset = settings.dataset or ATLAS
-    if dataset not in DATASETS and settings.data_dir is None:
+    if settings.questions and settings.dataset:
+        raise InputError("give --questions or --dataset, not both")
+    if repeated := [each for each, count in Counter(map(canonical_dataset, settings.dataset)).items() if count > 1]:
+        raise InputError(f"--dataset {repeated[0]} was given twice")
+    names = [None] if settings.questions else settings.dataset or [ATLAS]
+    files = [_questions(settings, each, check) for each in names]
+    corpora = [_corpus_beside(settings, each) for each in names]
+    if settings.corpus:
+        corpus: Path | None = settings.corpus
+    elif settings.index or is_remote(settings) or not searched:
+        corpus = corpora[0] if len(corpora) == 1 else None
+    else:
+        if len(files) > 1 and any(corpora):
+            files = [replace(each, passage_prefix=passage_prefix(each.dataset)) for each in files]
+        corpus = _corpus_of(files, corpora, settings.index_home, say=say)
+    return QuestionSource(tuple(files), sample_seed=settings.seed if settings.sample else None), corpus
+
+
+def _questions(settings: AgentSettings, dataset: str | None, check: Check) -> QuestionFile:
+    """The questions of a data set, or None: those of --questions."""
+    sample = Sample(settings.sample, settings.seed) if settings.sample else None
+    if dataset is None:
+        path = settings.questions or Path()
+        return open_questions(path, dataset=path.stem, split=settings.split, check=check, sample=sample)
+    if canonical_dataset(dataset) == ATLAS:
+        if settings.split not in SPLITS:
+            raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
+        path = _world(settings) / f"{settings.split}.jsonl"
+        return open_questions(path, dataset=ATLAS, split=settings.split, check=check, sample=sample)
+    if settings.data_dir is None and canonical_dataset(dataset) not in DATASETS:
         raise InputError(f"there is no data set {dataset!r}; {choices(dataset, DATASETS)}")
-    if dataset == ATLAS:
-        return _atlas(settings, check)
-    source = find_questions(dataset, settings.split, settings.data_dir, check=check)
-    if settings.data_dir is None:
-        return source, _own_corpus(settings, f"--dataset {dataset} without --data-dir") if searched else None
-    return source, settings.corpus or settings.data_dir / dataset / "corpus.jsonl"
+    return find_questions(
+        dataset, settings.split, settings.data_dir, home=settings.index_home, check=check, sample=sample
+    )
+
+
+def _corpus_beside(settings: AgentSettings, dataset: str | None) -> Path | None:
+    """The corpus that a data set has, apart from the passages that came with its questions."""
+    if dataset is None:
+        return None
+    if canonical_dataset(dataset) == ATLAS:
+        return _world(settings) / "corpus.jsonl"
+    beside = folder_of(dataset, settings.data_dir) / "corpus.jsonl" if settings.data_dir else None
+    return beside if beside and beside.is_file() else None
+
+
+def _corpus_of(
+    files: Sequence[QuestionFile], corpora: Sequence[Path | None], home: Path, *, say: Callable[[str], None]
+) -> Path:
+    """The corpus of all these questions. corpora: of each file; None: the passages that came with its questions."""
+    known = [(file.dataset, corpus) for file, corpus in zip(files, corpora, strict=True) if corpus]
+    others = [file for file, corpus in zip(files, corpora, strict=True) if corpus is None]
+    if others:
+        known.append(("+".join(each.dataset for each in others), corpus_of_contexts(others, home, say=say)))
+    return known[0][1] if len(known) == 1 else joined_corpus(known, home, say=say)
 
 
 def find_corpus(settings: AgentSettings) -> Path | None:
@@ -104,34 +160,14 @@ def find_corpus(settings: AgentSettings) -> Path | None:
     InputError like `find_data`."""
     if settings.corpus or settings.index or is_remote(settings):
         return settings.corpus
-    dataset = settings.dataset or ATLAS
-    if settings.data_dir is not None and settings.dataset:
-        corpus = settings.data_dir / dataset / "corpus.jsonl"
-        if not corpus.is_file():
-            raise InputError(
-                f"{settings.data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(settings.data_dir))}"
-            )
-        return corpus
-    if dataset != ATLAS:
-        return _own_corpus(settings, f"--dataset {dataset} without --data-dir")
-    return _world(settings) / "corpus.jsonl"
-
-
-def _own_corpus(settings: AgentSettings, what: str) -> Path | None:
-    if settings.corpus is None and not settings.index and not is_remote(settings):
-        raise InputError(
-            f"{what} needs passages to search: give --corpus FILE (JSONL, one "
-            '{"id", "contents": "title\\ntext"} per line), --index DIR of a built index, or --retriever http://host:port'
-        )
-    return settings.corpus
-
-
-def _atlas(settings: AgentSettings, check: Check) -> tuple[QuestionSource, Path | None]:
-    if settings.split not in SPLITS:
-        raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
-    world = _world(settings)
-    source = open_questions(world / f"{settings.split}.jsonl", dataset=ATLAS, split=settings.split, check=check)
-    return source, settings.corpus or world / "corpus.jsonl"
+    if not settings.dataset or is_atlas(settings):
+        return _world(settings) / "corpus.jsonl"
+    [dataset] = settings.dataset
+    corpus = _corpus_beside(settings, dataset)
+    if corpus is None:
+        where = f"{dataset} in {settings.data_dir}" if settings.data_dir else f"--dataset {dataset} without --data-dir"
+        raise InputError(without_passages(where))
+    return corpus
 
 
 def _world(settings: AgentSettings) -> Path:

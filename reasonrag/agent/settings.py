@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from mcts import RecipeName
 from mcts.recipes import canonical_name
@@ -58,15 +58,30 @@ ours: they search and read in one."""
 class AgentSettings(ReadingSettings):
     """Questions, corpus, model and budget of a command that runs an agent over questions."""
 
-    dataset: str | None = setting(
-        "atlas (the default), hotpotqa, 2wikimultihopqa, musique, popqa, bamboogle, nq or triviaqa", Panel.DATA
+    dataset: Words = setting(
+        "atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or one of "
+        "--data-dir; several are mixed, where a command explores",
+        Panel.DATA,
+        default=[],
     )
     split: str = setting("Split of the data set", Panel.DATA, default="train")
     limit: int | None = setting("Use only the first N questions; may grow between sessions of a run", Panel.DATA, ge=1)
-    data_dir: Path | None = setting("Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl", Panel.DATA)
+    sample: int | None = setting(
+        "Draw N questions at random (of each data set) by --seed, of each type as many as it has a share; may grow "
+        "between sessions of a run",
+        Panel.DATA,
+        ge=1,
+    )
+    data_dir: Path | None = setting(
+        "Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on the Hub]",
+        Panel.DATA,
+    )
     questions: Path | None = setting("Your own questions (JSONL) instead of --dataset", Panel.DATA)
-    corpus: Path | None = setting("Your own corpus (JSONL; .gz and .zst too)", Panel.DATA)
-    run: Annotated[Path, Panel.EXECUTION] = Field(description="Run directory; continues an interrupted run found there")
+    corpus: Path | None = setting(
+        "Your own corpus (JSONL; .gz and .zst too), or wiki-18 [default: the one of the data set, else the passages "
+        "that came with its questions]",
+        Panel.DATA,
+    )
     model: str | None = setting("A model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL)
     base_url: Words = setting(
         "OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else OpenAI's]",

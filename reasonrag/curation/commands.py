@@ -107,7 +107,12 @@ def import_published(
 
 @options(AuditSettings)
 def audit(
-    directory: Annotated[Path, typer.Argument(help="Directory of a data set, or one file with rows of RAG_ProGuide")],
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            help="Directory of a data set, a run whose data set is in data/, or one file with rows of RAG_ProGuide"
+        ),
+    ],
     *,
     as_json: Json = False,
     **flags: Any,
@@ -117,11 +122,11 @@ def audit(
     Writes audit.json and audit.html. Exit status 1 if an error was found that no --allow accepts.
     """
     from reasonrag.curation.audit.audit import audit as audit_rows
-    from reasonrag.curation.audit.audit import page_path
+    from reasonrag.curation.audit.audit import audited_place, page_path
     from reasonrag.curation.audit.display import show_audit
 
     out = resolve(AuditSettings, "audit", flags).out
     found = audit_rows(directory, **flags)
-    print_result(found, lambda audited: show_audit(audited, page_path(directory, out)), as_json=as_json)
+    print_result(found, lambda audited: show_audit(audited, page_path(audited_place(directory), out)), as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

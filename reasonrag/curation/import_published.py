@@ -499,7 +499,7 @@ def _export(staged: Path, out: Path) -> PairSummary:
     """Export every candidate that parsed; filtering is left to the user, later."""
     no_filters: dict[str, Any] = {name: 0 if value is None else value for name, value in asdict(NO_FILTERS).items()}
     # problems of published rows are reported by `reasonrag audit`, the next command
-    export = DataSetExport(resolve(PairsSettings, "pairs", {"out": out, "allow": list(ERRORS), **no_filters}))
+    export = DataSetExport(resolve(PairsSettings, "pairs", {"allow": list(ERRORS), **no_filters}), out)
     recount_tokens(staged, export.tokens)
     gated = export.decontaminate(staged, [staged])
     return export.write(staged, [out], gated, judging={}, warnings=())

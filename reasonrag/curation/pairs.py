@@ -50,7 +50,7 @@ from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, check_finished, link_or_copy, only_writer, rollouts_in
+from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
@@ -83,9 +83,9 @@ def pairs(
     """
     settings = resolve(PairsSettings, "pairs", flags)
     watcher = watcher or SilentWatcher()
-    out = settings.out
+    out = settings.out or _default_out(runs)
     with _understood(out):
-        export = DataSetExport(settings)
+        export = DataSetExport(settings, out)
         sources = _sources(runs, out)
         by_judge = settings.label == "judge"
         if settings.as_published:
@@ -114,11 +114,11 @@ class DataSetExport:
     """Turns gathered candidates into a data set by the settings of `pairs`. Raises InputError for an unusable setting
     or file, before anything is labelled."""
 
-    def __init__(self, settings: PairsSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: PairsSettings, out: Path) -> None:
+        self._settings, self._out = settings, out
         self._rules = settings.rules
         self.tokens, self._warnings = token_counter(settings.tokenizer)
-        name = settings.out.resolve().name
+        name = out.resolve().name
         allowed = [*settings.allow, *(_ERRORS_OF_BUILDER if settings.as_published else ())]
         self._inspector = AuditInspector(self.tokens, allow=parse_allowed(allowed), name=name)
         if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
@@ -152,7 +152,7 @@ class DataSetExport:
             versions=versions(),
         )
         summary = write_export(
-            staged, staged, self._rules, settings.options, facts, inspector=self._inspector, out=settings.out
+            staged, staged, self._rules, settings.options, facts, inspector=self._inspector, out=self._out
         )
         gated.write(staged)
         write_audit(self._inspector.report, staged)
@@ -205,10 +205,11 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     """What `pairs` with `label="judge"` would request and cost, in a line. Asks nothing, and leaves `out` unchanged."""
     settings = resolve(PairsSettings, "pairs", flags)
     tokens, _ = token_counter(settings.tokenizer)
-    with _understood(settings.out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
-        sources = _sources(runs, settings.out)
-        _replaces_other_runs(settings.out, sources, replace=settings.replace)
-        gather(sources, Path(scratch), tokens, out=settings.out)
+    out = settings.out or _default_out(runs)
+    with _understood(out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
+        sources = _sources(runs, out)
+        _replaces_other_runs(out, sources, replace=settings.replace)
+        gather(sources, Path(scratch), tokens, out=out)
         return _state_judge(settings).describe(Path(scratch) / CANDIDATES)
 
 
@@ -303,11 +304,24 @@ def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: 
     recount_tokens(folder, tokens)
 
 
+def _default_out(runs: str | Path | Sequence[str | Path]) -> Path:
+    """Where the data set of one run goes. Raises InputError for several sources, and for one that is a data set."""
+    sources = _paths(runs)
+    if len(sources) == 1 and not is_data_set(sources[0]):
+        return data_set_of(sources[0])
+    what = f"{sources[0]} is a data set" if len(sources) == 1 else f"{len(sources)} sources make one data set"
+    raise InputError(f"{what}: give --out DIR")
+
+
+def _paths(runs: str | Path | Sequence[str | Path]) -> list[Path]:
+    return [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+
+
 def _sources(runs: str | Path | Sequence[str | Path], out: Path) -> list[Path]:
     """The source folders. Raises InputError if one cannot be read or `out` is a run."""
     if (out / ROLLOUTS).exists():
         raise InputError(f"--out {out} is a run directory, whose summary would be overwritten; choose another")
-    sources = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+    sources = _paths(runs)
     if not sources:
         raise InputError("give at least one run directory of reasonrag generate")
     for source in sources:

@@ -113,8 +113,10 @@ def _splits(value: object) -> object:
 class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
-    out: Annotated[Path, Panel.OUTPUT] = Field(
-        description="Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .."
+    out: Path | None = setting(
+        "Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .. "
+        "[default: data/<name of the run>]",
+        Panel.OUTPUT,
     )
     replace: bool = setting("Replace a data set made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(

@@ -24,6 +24,9 @@ SOURCE = "source.json"
 CORPUS = "corpus.jsonl"
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ON_THE_HUB = re.compile(r"hf:/+(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?(?:/(?P<file>.+))?")
+WIKI_18 = "hf://datasets/PeterJinGo/wiki-18-corpus/wiki-18.jsonl.gz"
+"""Wikipedia 2018 in FlashRAG's form, as Search-R1 hands it out; `--corpus wiki-18` names it."""
+_SPELLINGS_OF_WIKI_18 = {"wiki-18", "wiki18", "wiki_18", "wiki18_100w"}
 _BLOCK = 1 << 20
 MOST_TIMES, _SMALL = 200, 1 << 26
 """Highest ratio of compression of files that unpack to more than 64 MiB. English text has 3 to 5, gzip up to 1,000."""
@@ -32,11 +35,10 @@ MOST_TIMES, _SMALL = 200, 1 << 26
 def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
     """The corpus as a plain JSONL file: itself, or its copy unpacked below `home`, now or earlier.
 
-    source: a file, or `hf://datasets/ORG/NAME[@REVISION][/FILE]`; without FILE the train split is read by `datasets`.
-    Raises InputError if it is missing or damaged, or the Hub cannot be used.
+    source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION][/FILE]`; without FILE the train split is read by
+    `datasets`. Raises InputError if it is missing or damaged, or the Hub cannot be used.
     """
-    on_the_hub = _ON_THE_HUB.fullmatch(str(source))
-    if on_the_hub:
+    if on_the_hub := _on_the_hub(source):
         return _from_the_hub(home, say=say, **on_the_hub.groupdict())
     if not source.is_file():
         raise InputError(f"there is no corpus {source}")
@@ -45,7 +47,13 @@ def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambd
 
 def is_on_the_hub(source: Path) -> bool:
     """Whether a corpus is named by its address on the Hub."""
-    return _ON_THE_HUB.fullmatch(str(source)) is not None
+    return _on_the_hub(source) is not None
+
+
+def _on_the_hub(source: Path) -> re.Match[str] | None:
+    if str(source).lower() in _SPELLINGS_OF_WIKI_18 and not source.exists():
+        return _ON_THE_HUB.fullmatch(WIKI_18)
+    return _ON_THE_HUB.fullmatch(str(source))
 
 
 def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:

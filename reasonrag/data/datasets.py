@@ -1,40 +1,26 @@
 """Named data sets and where their questions are: a directory, FlashRAG's collection on the Hub, or atlas.
 
-Hub files are fetched at a resolved commit, which the run records, into the Hub client's cache, and then read like local
-question files. The Hub needs the `hub` extra.
+Decides that PopQA, which has a test file only, gets the partition of the paper. Hub files are fetched at a resolved
+commit, which the run records, into the Hub client's cache, and then read like local question files. The Hub needs the
+`hub` extra.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from reasonrag.data.questions import Check, QuestionSource, open_questions, require_golden_answers
+from reasonrag.data.names import HUB_SPLITS, canonical_dataset
+from reasonrag.data.partition import POPQA, is_whole, part_of, why_not
+from reasonrag.data.questions import Check, QuestionFile, Sample, open_questions, require_golden_answers
 from reasonrag.errors import InputError, choices, needs_extra
 
 REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
-HUB_SPLITS: dict[str, tuple[str, ...]] = {
-    "2wikimultihopqa": ("train", "dev"),
-    "bamboogle": ("test",),
-    "hotpotqa": ("train", "dev"),
-    "musique": ("train", "dev"),
-    "nq": ("train", "dev", "test"),
-    "popqa": ("test",),
-    "triviaqa": ("train", "dev", "test"),
-}
-"""Data sets and splits of FlashRAG's collection that reasonrag names."""
-
-ATLAS = "atlas"
-DATASETS = (ATLAS, *sorted(HUB_SPLITS))
+_USUAL_SPLITS = ("train", "dev", "test", "validation")
 
 
-def download_questions(
-    dataset: str, split: str, *, revision: str = "main", check: Check = require_golden_answers
-) -> QuestionSource:
-    """The questions of one split. Raises InputError for unknown names and if the Hub cannot be used."""
-    if dataset not in HUB_SPLITS:
-        raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
-    if split not in HUB_SPLITS[dataset]:
-        raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
+def fetch_questions(dataset: str, split: str, *, revision: str = "main") -> tuple[Path, str | None]:
+    """A question file of the collection, fetched from the Hub, and its commit. Raises InputError if the Hub cannot be
+    used."""
     otherwise = ". Or give --data-dir DIR with <dataset>/<split>.jsonl"
     with needs_extra("hub", f"{dataset} would be fetched from the Hub, which", otherwise):
         from huggingface_hub import HfApi, hf_hub_download
@@ -46,35 +32,92 @@ def download_questions(
             f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {error}. "
             "Check the network, or give --data-dir DIR with <dataset>/<split>.jsonl"
         ) from error
-    return open_questions(Path(file), dataset=dataset, split=split, revision=commit, check=check)
+    return Path(file), commit
+
+
+def download_questions(
+    dataset: str, split: str, *, home: Path, check: Check = require_golden_answers, sample: Sample | None = None
+) -> QuestionFile:
+    """The questions of one split of the collection; see `find_questions`."""
+    dataset = canonical_dataset(dataset)
+    if dataset not in HUB_SPLITS:
+        raise InputError(f"there is no data set {dataset!r}; {choices(dataset, HUB_SPLITS)}")
+    if split not in HUB_SPLITS[dataset]:
+        raise InputError(f"{dataset} has no split {split!r}; {choices(split, HUB_SPLITS[dataset])}")
+    path, commit = fetch_questions(dataset, "test" if dataset == POPQA else split)
+    return _open(path, dataset, split, home, revision=commit, check=check, sample=sample)
 
 
 def find_questions(
-    dataset: str, split: str, data_dir: Path | None, *, check: Check = require_golden_answers
-) -> QuestionSource:
+    dataset: str,
+    split: str,
+    data_dir: Path | None,
+    *,
+    home: Path,
+    check: Check = require_golden_answers,
+    sample: Sample | None = None,
+) -> QuestionFile:
     """The questions of a named data set, from `data_dir` or else from the Hub.
 
-    Raises InputError for unknown names, listing the known ones.
+    home: where the parts of a partition are kept. Raises InputError for unknown names, listing the known ones.
     """
     if data_dir is None:
-        return download_questions(dataset, split, check=check)
-    folder = data_dir / dataset
-    if not folder.is_dir():
-        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, data_sets(data_dir))}")
-    path = folder / f"{split}.jsonl"
+        return download_questions(dataset, split, home=home, check=check, sample=sample)
+    folder = folder_of(dataset, data_dir)
+    name = dataset if folder.name == dataset else canonical_dataset(dataset)
+    path, whole = folder / f"{split}.jsonl", folder / "test.jsonl"
+    if (canonical_dataset(dataset), split) == (POPQA, "train") and not path.is_file():
+        path = whole
     if not path.is_file():
         splits = [each.stem for each in folder.glob("*.jsonl") if each.stem != "corpus"]
         if not splits:
-            raise InputError(f"{folder} has no questions; put them at {path}")
+            raise InputError(f"{folder} has no questions; put them at {folder / split}.jsonl")
         raise InputError(f"{dataset} in {data_dir} has no split {split!r}; {choices(split, splits)}")
-    return open_questions(path, dataset=dataset, split=split, check=check)
+    return _open(path, name, split, home, check=check, sample=sample)
+
+
+def _open(
+    path: Path,
+    dataset: str,
+    split: str,
+    home: Path,
+    *,
+    revision: str | None = None,
+    check: Check,
+    sample: Sample | None,
+) -> QuestionFile:
+    """The questions of a split: a file, or its part of a file that is partitioned."""
+    partition = None
+    if canonical_dataset(dataset) == POPQA and is_whole(path):
+        path, partition = part_of(path, split, home)
+    elif path.stem != split:
+        raise InputError(f"{dataset} has no split {split!r}: {why_not(path)}")
+    return open_questions(
+        path, dataset=dataset, split=split, revision=revision, check=check, sample=sample, partition=partition
+    )
+
+
+def folder_of(dataset: str, data_dir: Path) -> Path:
+    """The folder of a data set: of exactly that name, else of another spelling of it. Raises InputError if there is
+    none."""
+    present = data_sets(data_dir)
+    if (data_dir / dataset).is_dir():
+        return data_dir / dataset
+    known = [each for each in present if canonical_dataset(each) == canonical_dataset(dataset)]
+    if not known:
+        raise InputError(f"{data_dir} has no data set {dataset!r}; {choices(dataset, present)}")
+    return data_dir / min(known, key=lambda each: (each != canonical_dataset(dataset), each))
 
 
 def data_sets(data_dir: Path) -> list[str]:
-    """Names of the data sets in a directory. Raises InputError if there are none."""
+    """Names of the data sets in a directory: folders with a corpus, or a split of a usual name. Raises InputError if
+    there are none."""
     if not data_dir.is_dir():
         raise InputError(f"there is no data directory {data_dir}")
-    present = sorted(each.name for each in data_dir.iterdir() if (each / "corpus.jsonl").exists())
-    if not present:
-        raise InputError(f"{data_dir} has no data sets; put them at <dataset>/<split>.jsonl and corpus.jsonl")
-    return present
+    files = {each for name in ("corpus", *_USUAL_SPLITS) for each in data_dir.glob(f"[!.]*/{name}.jsonl")}
+    if not files:
+        raise InputError(
+            f"{data_dir} has no data sets; put them at <dataset>/<split>.jsonl, with corpus.jsonl beside them unless "
+            "the questions came with passages"
+        )
+    return sorted({each.parent.name for each in files})

@@ -19,8 +19,9 @@ from pydantic import BaseModel, ValidationError
 from preference.candidates import is_training_split
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
-from reasonrag.data.datasets import ATLAS, HUB_SPLITS, download_questions
-from reasonrag.data.questions import QuestionSource
+from reasonrag.data.datasets import fetch_questions
+from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
+from reasonrag.data.partition import POPQA, is_whole, part_digest, training_lines
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, file_digest, numbered_lines, reading
 from reasonrag.run_config import find_config
@@ -34,10 +35,10 @@ _NO_QUESTIONS = {"corpus"}
 
 
 class EvalSplit(BaseModel):
-    """A file of questions that must not be trained on.
+    """A file of questions that must not be trained on; of PopQA's whole file the part for tests.
 
-    name: dataset/split. path: absolute. sha256: of the file, which pins everything that was compared. questions: their
-        number. revision: commit on the Hub, if it came from there.
+    name: dataset/split. path: absolute. sha256: of the file, or of that part, which pins everything that was compared.
+        questions: their number. revision: commit on the Hub, if it came from there.
     """
 
     name: str
@@ -49,7 +50,7 @@ class EvalSplit(BaseModel):
     def read(self) -> Iterator[EvalQuestion]:
         """Its questions, one at a time. Raises InputError naming file and line."""
         with reading(f"the evaluation split {self.path}"):
-            yield from _questions(Path(self.path))
+            yield from _questions(Path(self.path), without=_for_training(Path(self.path)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,10 @@ def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
     """
     path = _absolute(path)
     with reading(f"the evaluation split {path}"):
-        count = sum(1 for _ in _questions(path))
-        digest = file_digest(path)
+        if _for_training(path):
+            digest, count = part_digest(path)
+        else:
+            count, digest = sum(1 for _ in _questions(path)), file_digest(path)
     if not count:
         raise InputError(f"the evaluation split {path} is empty; it needs one question per line")
     name = f"{dataset or path.parent.name}/{path.stem}"
@@ -167,17 +170,8 @@ def _add_hub(splits: EvalSplits) -> None:
     for dataset, names in sorted(HUB_SPLITS.items()):
         for split in names:
             if not is_training_split(split):
-                splits.add(_of_source(download_questions(dataset, split)))
-
-
-def _of_source(source: QuestionSource) -> EvalSplit:
-    return EvalSplit(
-        name=f"{source.dataset}/{source.split}",
-        path=str(_absolute(source.path)),
-        sha256=source.sha256,
-        questions=source.total,
-        revision=source.revision,
-    )
+                path, commit = fetch_questions(dataset, split)
+                splits.add(open_split(path, dataset=dataset).model_copy(update={"revision": commit}))
 
 
 # -- splits known without being named -------------------------------------------------------------------------
@@ -214,11 +208,12 @@ def _add_of_run(splits: EvalSplits, config: Path, allowed: Sequence[str]) -> Non
     made = find_config(config)
     if made is None or made.operational is None:
         return
-    settings, questions = made.operational.settings, made.operational.questions
+    settings = made.operational.settings
     data_dir = settings.get("data_dir")
     folders = [Path(data_dir)] if isinstance(data_dir, str) else []
-    if questions and not any(Path(questions).parent.parent == folder for folder in folders):
-        folders.append(Path(questions).parent)
+    for questions in made.operational.questions:
+        if questions and not any(Path(questions).parent.parent == folder for folder in folders):
+            folders.append(Path(questions).parent)
     dataset = ATLAS if made.decides_answers.dataset == ATLAS and not settings.get("questions") else None
     for folder in folders:
         if not folder.is_dir():
@@ -253,10 +248,16 @@ def _add_if_there(
 # -- lines -----------------------------------------------------------------------------------------------------
 
 
-def _questions(path: Path) -> Iterator[EvalQuestion]:
+def _for_training(path: Path) -> frozenset[int]:
+    """The lines of a file that are for training: those of PopQA's whole file."""
+    popqa = canonical_dataset(path.parent.name) == POPQA
+    return training_lines(path) if popqa and is_whole(path) else frozenset()
+
+
+def _questions(path: Path, *, without: frozenset[int] = frozenset()) -> Iterator[EvalQuestion]:
     with path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
-            if line.strip():
+            if line.strip() and number not in without:
                 yield _question(line, number, where=f"{path}, line {number}")
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,11 +23,13 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from preference.records import first_error
+from preference.stratified_sample import StratifiedSample
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 
-_HOPS_OF_AN_ID = re.compile(r"([1-9])hop[0-9]*__")
+_HOPS_OF_AN_ID = re.compile(r"(?:[^:]+:)?([1-9])hop[0-9]*__")
+"""In a mixture, the data set's name is before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,15 @@ def _title_key(title: str) -> str:
     return " ".join(title.split()).strip('"').casefold()
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionOrigin:
+    """The data set that a question of a mixture comes from. revision: of its file; see `QuestionFile.version`."""
+
+    dataset: str
+    split: str
+    revision: str
+
+
 class Question(BaseModel):
     """One question. `golden_answers`, `gold` and `rubric` are for scoring only and reach no prompt of the agent.
     `golden_answers` is empty if none is known."""
@@ -64,11 +77,15 @@ class Question(BaseModel):
     question: str = Field(min_length=1)
     golden_answers: list[str] = []
     metadata: dict[str, Any] = {}
+    origin: QuestionOrigin | None = None
+    """Only of a question of a mixture; never read from a file."""
 
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, record: object) -> object:
         """FlashRAG's multiple choice: gold answers given as positions in `choices` become the texts there."""
+        if isinstance(record, dict) and "origin" in record:
+            record = {name: value for name, value in record.items() if name != "origin"}
         if not isinstance(record, dict) or not (options := record.get("choices")) or not isinstance(options, list):
             return record
         answers = record.get("golden_answers")
@@ -161,11 +178,13 @@ def _names(listed: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionSource:
+class QuestionFile:
     """A checked question file, and what identifies it in the configuration.
 
     revision: commit of the Hub's repository, if the file came from there. check: passed by every question. sha256: of
-        the whole file, so that a larger `--limit` is the same source.
+        the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
+        one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
+        passage_prefix: stands before the ids of its gold passages in the corpus.
     """
 
     dataset: str
@@ -175,21 +194,127 @@ class QuestionSource:
     total: int
     revision: str | None = None
     check: Check = require_golden_answers
+    partition: dict[str, Any] | None = None
+    drawn: Sequence[int] | None = None
+    passage_prefix: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.split}"
+
+    @property
+    def version(self) -> str:
+        """The commit on the Hub, else the file's SHA-256."""
+        return self.revision or self.sha256
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What `config_hash` covers of the file."""
+        found: dict[str, Any] = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
+        return found | ({"partition": self.partition} if self.partition else {})
+
+    def limited(self, limit: int | None) -> Questions:
+        """The first `limit` questions of this file alone, which can be read repeatedly."""
+        return QuestionSource((self,)).limited(limit)
+
+    def read(self, limit: int | None = None) -> Generator[Question]:
+        """The first `limit` questions, in file order or as they were drawn."""
+        with self.path.open("rb") as lines:
+            if self.drawn is None:
+                for number, line in enumerate(islice(lines, limit), start=1):
+                    yield self._question(line, f"line {number}")
+                return
+            for place in islice(self.drawn, limit):
+                lines.seek(place)
+                yield self._question(lines.readline(), f"byte {place:,}")
+
+    def _question(self, line: bytes, place: str) -> Question:
+        question = parse_question(line, where=f"{self.path}, {place}", check=self.check)
+        gold = question.metadata.get("gold_ids")
+        if not (self.passage_prefix and gold):
+            return question
+        named = {"gold_ids": [f"{self.passage_prefix}{each}" for each in _names(gold)]}
+        return question.model_copy(update={"metadata": question.metadata | named})
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSource:
+    """The questions of a run: one file's, or a mixture of several.
+
+    In a mixture, ids begin with the data set's name, and the files take turns, so that every prefix is balanced.
+    sample_seed: of the sample, if only some questions were drawn.
+    """
+
+    files: tuple[QuestionFile, ...]
+    sample_seed: int | None = None
+
+    @property
+    def dataset(self) -> str:
+        return "+".join(each.dataset for each in self.files)
+
+    @property
+    def split(self) -> str:
+        return self.files[0].split
+
+    @property
+    def sha256(self) -> str:
+        """Of the file, or of the digests of a mixture's files."""
+        if len(self.files) == 1:
+            return self.files[0].sha256
+        return hashlib.sha256("\n".join(f"{each.name} {each.sha256}" for each in self.files).encode()).hexdigest()
+
+    @property
+    def revision(self) -> str | None:
+        """Commit on the Hub, if it is that of all files."""
+        commits = {each.revision for each in self.files}
+        return commits.pop() if len(commits) == 1 else None
+
+    @property
+    def total(self) -> int:
+        return sum(each.total for each in self.files)
+
+    @property
+    def places(self) -> str | list[str]:
+        """The path of the file, or those of a mixture."""
+        paths = [str(each.path) for each in self.files]
+        return paths[0] if len(paths) == 1 else paths
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What `config_hash` covers of the questions; of a whole split it is what it was before there were samples and
+        mixtures."""
+        if len(self.files) == 1:
+            found = self.files[0].identity
+        else:
+            found = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
+            found["mixture"] = [each.identity for each in self.files]
+        return found | ({} if self.sample_seed is None else {"sample": {"seed": self.sample_seed}})
 
     def limited(self, limit: int | None) -> Questions:
         """The first `limit` questions, which can be read repeatedly."""
         return Questions(self, limit)
 
     def read(self, limit: int | None = None) -> Iterator[Question]:
-        """The first `limit` questions in file order."""
-        with self.path.open("rb") as lines:
-            for number, line in enumerate(islice(lines, limit), start=1):
-                yield parse_question(line, where=f"{self.path}, line {number}", check=self.check)
+        """The first `limit` questions."""
+        if len(self.files) == 1:
+            return self.files[0].read(limit)
+        return islice(self._mixed(), limit)
+
+    def _mixed(self) -> Iterator[Question]:
+        with ExitStack() as opened:
+            parts = [(each, opened.enter_context(closing(each.read()))) for each in self.files]
+            while parts:
+                turn = [(file, questions, next(questions, None)) for file, questions in parts]
+                parts = [(file, questions) for file, questions, question in turn if question is not None]
+                for file, _, question in turn:
+                    if question is not None:
+                        origin = QuestionOrigin(file.dataset, file.split, file.version)
+                        yield question.model_copy(update={"id": f"{file.dataset}:{question.id}", "origin": origin})
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The first questions of a source, read from the file on every iteration."""
+    """The first questions of a source, read from its files on every iteration."""
 
     source: QuestionSource
     limit: int | None
@@ -201,12 +326,28 @@ class Questions:
         return min(self.source.total, self.limit or self.source.total)
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Questions to draw from each file: `size` of them, stratified by type."""
+
+    size: int
+    seed: int
+
+
 def open_questions(
-    path: Path, *, dataset: str, split: str, revision: str | None = None, check: Check = require_golden_answers
-) -> QuestionSource:
+    path: Path,
+    *,
+    dataset: str,
+    split: str,
+    revision: str | None = None,
+    check: Check = require_golden_answers,
+    sample: Sample | None = None,
+    partition: dict[str, Any] | None = None,
+) -> QuestionFile:
     """Check a whole question file. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
+    draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
     with reading(f"the questions {path}"), path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
             question = parse_question(line, where=f"{path}, line {number}", check=check)
@@ -216,9 +357,15 @@ def open_questions(
                     f"{first_seen[question.id]}. Ids must be unique"
                 )
             digest.update(line)
+            if draw:
+                draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in the data sets of a mixture
+                places.append(position)
+                position += len(line)
     if not first_seen:
         raise InputError(f"the question file {path} is empty; it needs one question per line")
-    return QuestionSource(dataset, split, path, digest.hexdigest(), len(first_seen), revision, check)
+    drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
+    total = len(first_seen) if drawn is None else len(drawn)
+    return QuestionFile(dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn)
 
 
 def parse_question(line: bytes, *, where: str, check: Check = require_golden_answers) -> Question:

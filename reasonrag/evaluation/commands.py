@@ -30,7 +30,7 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
         raise typer.Exit(FAILED)
 
 
-@options(AskSettings, without=("run", "split", "limit", "questions", "concurrency", "rpm", "tpm", "yes"))
+@options(AskSettings, without=("split", "sample", "limit", "questions", "concurrency", "rpm", "tpm", "yes"))
 def ask(
     question: Annotated[str, typer.Argument(help="The question, in quotes")], *, as_json: Json = False, **flags: Any
 ) -> None:

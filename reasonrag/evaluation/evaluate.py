@@ -101,7 +101,7 @@ async def _evaluate(
     searched = settings.method not in SEARCHLESS
     if retriever is None and not searched:
         retriever = NoRetriever()
-    source, corpus = find_data(settings, _answerable, searched=searched)
+    source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
     questions = list(source.limited(settings.limit))
     subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
     spec = evaluated_spec(subject, settings)
@@ -179,9 +179,7 @@ class _Setup:
     @cached_property
     def config(self) -> RunConfig:
         decides_answers = {
-            "dataset": self.source.dataset,
-            "split": self.source.split,
-            "questions_sha256": self.source.sha256,
+            **self.source.identity,
             "retriever": self.asked.retriever,
             "top_k": self.asked.top_k,
             "model": self.spec.name,
@@ -189,7 +187,7 @@ class _Setup:
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
         } | method_identity(self.settings, self.prompts)
-        return RunConfig.of(decides_answers, {"questions": str(self.source.path), "settings": self.shown_settings})
+        return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 
     @property
     def shown_settings(self) -> dict[str, Any]:

@@ -49,6 +49,13 @@ class ModelSettings(AgentSettings):
         "Seconds without any response before the endpoint is considered lost", Panel.EXECUTION, default=120.0, gt=0
     )
 
+    @field_validator("dataset")
+    @classmethod
+    def _one_data_set(cls, names: list[str]) -> list[str]:
+        if len(names) > 1:
+            raise ValueError("this command takes one data set; only generate and tune mix several")
+        return names
+
     @property
     def steps(self) -> int:
         """Step budget, the conclusion included."""
@@ -62,13 +69,12 @@ class ModelSettings(AgentSettings):
 class AskSettings(ModelSettings):
     """Settings of `ask`."""
 
-    run: Path = setting("Not used: nothing is written", Panel.EXECUTION, default=Path())
-
 
 class EvaluateSettings(ModelSettings):
     """Settings of `evaluate`."""
 
-    split: str = setting("Split of the data set; bamboogle and popqa have only test", Panel.DATA, default="dev")
+    run: Annotated[Path, Panel.EXECUTION] = Field(description="Run directory; continues an interrupted run found there")
+    split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev")
     method: MethodName = setting(
         "How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen, search-r1",
         Panel.MODEL,

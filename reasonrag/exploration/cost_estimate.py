@@ -111,9 +111,12 @@ def estimate(
     function, named = function_or_name(flags)
     settings = resolve(GenerateSettings, "generate", named)
     rule = find_rule(settings, function)
-    source, corpus = find_data(settings, rule.check)
-    total = len(source.limited(settings.limit))
     teacher, student = find_models(settings, chat_model, value_chat_model)
+    watcher = watcher or SilentWatcher()
+    source, corpus = find_data(settings, rule.check, say=watcher.say)
+    if settings.run is None and not pilot:  # the pilot says it
+        watcher.say(f"run directory: {settings.run_directory}")
+    total = len(source.limited(settings.limit))
     if pilot:
         measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
     else:
@@ -150,13 +153,13 @@ async def _rehearse(
     *,
     rule: OutcomeRule,
     models: tuple[ModelSpec, ModelSpec | None],
-    watcher: Watcher | None,
+    watcher: Watcher,
 ) -> UsagePerQuestion:
     """Rehearse some questions of the run with its retriever."""
     questions, prompts = source.limited(settings.limit), load_prompts(settings.prompts)
     teacher, student = models
     async with AsyncExitStack() as opened:
-        retriever = await open_retriever(settings, corpus, opened, say=(watcher or SilentWatcher()).say)
+        retriever = await open_retriever(settings, corpus, opened, say=watcher.say)
         agent = find_agent(settings, OfflineTeacher(), retriever, prompts, teacher.sampling)
         value_agent = replace(agent, sampling=student.sampling) if student else None
         recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
@@ -171,7 +174,7 @@ async def _rehearse(
 def _pilot(
     questions: int,
     flags: dict[str, Any],
-    watcher: Watcher | None,
+    watcher: Watcher,
     chat_model: ChatModel | None,
     value_chat_model: ChatModel | None,
 ) -> _Measured:

@@ -58,10 +58,12 @@ async def explore(
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
     rule = find_rule(settings, function)
-    source, corpus = find_data(settings, rule.check)
-    _check_place(settings.run, shared=shared_journal is not None, replay=replay)
+    _check_place(settings.run_directory, shared=shared_journal is not None, replay=replay)
+    teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
+    source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
     prompts = load_prompts(settings.prompts)
-    teacher, student = find_models(settings, chat_model, value_chat_model)
+    if settings.run is None:
+        watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
         check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
     if student and student.price is SELF_HOSTED:
@@ -79,8 +81,8 @@ async def explore(
         identity, config = run_identity(
             settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
-        with RunDirectory(settings.run, config, say=watcher.say) as run:
-            own_journal = shared_journal or settings.run / JOURNAL
+        with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
+            own_journal = shared_journal or settings.run_directory / JOURNAL
             bill = Bill() if shared_journal else None
             journal = await opened.enter_async_context(
                 open_journal(

@@ -11,16 +11,16 @@ from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import ALIASES, JudgeKind
 from mcts.selection import SCORES
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
+from reasonrag.agent.from_settings import is_atlas, model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
-from reasonrag.exploration.settings import JUDGE_WEIGHT, GenerateSettings, RewardName
+from reasonrag.exploration.settings import DEFAULT_TEACHER, JUDGE_WEIGHT, GenerateSettings, RewardName
 from reasonrag.files import CONFIG, read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint.endpoint import VALUE_KEY_VARIABLE
+from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import STUDENT
@@ -52,7 +52,7 @@ def find_models(
 ) -> tuple[ModelSpec, ModelSpec | None]:
     """The teacher, and the value model if another model continues its steps. Raises InputError for inconsistent
     settings."""
-    name = chat_model.name if chat_model else model_name(settings)
+    name = chat_model.name if chat_model else teacher_name(settings)
     teacher = teacher_spec(settings, name)
     if settings.value_model is None and value_chat_model is None:
         for flag in value_flags(settings):
@@ -66,6 +66,18 @@ def find_models(
     if value_name == name:
         raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
     return teacher, value_spec(settings, value_name)
+
+
+def teacher_name(settings: GenerateSettings) -> str:
+    """The teacher; by default offline for atlas, and GPT-4o where there is a key. Raises InputError without either."""
+    if settings.model or is_atlas(settings):
+        return model_name(settings)
+    if not os.environ.get(KEY_VARIABLE):
+        raise InputError(
+            f"no teacher is named: set {KEY_VARIABLE}, and it is {DEFAULT_TEACHER}; or give --model NAME with the "
+            "--base-url that serves it; or --model offline, the extractive teacher that costs nothing"
+        )
+    return DEFAULT_TEACHER
 
 
 def value_flags(settings: GenerateSettings) -> list[str]:
@@ -220,9 +232,7 @@ def run_identity(
     """The run's fields in every record, and its configuration."""
     recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name} | _earlier_name(settings))
     decides_answers = {
-        "dataset": source.dataset,
-        "split": source.split,
-        "questions_sha256": source.sha256,
+        **source.identity,
         "retriever": retriever.identity,
         "top_k": settings.top_k,
         "prompts": prompts.hash_with(*rule.prompts),
@@ -251,7 +261,7 @@ def run_identity(
 
 def _earlier_name(settings: GenerateSettings) -> dict[str, str]:
     """The recipe's name in a run that was begun under an earlier one, which keeps it, and with it its hash."""
-    earlier = find_config(settings.run / CONFIG)
+    earlier = find_config(settings.run_directory / CONFIG)
     name = earlier.decides_answers.recipe.name if earlier else ""
     return {"name": name} if ALIASES.get(name) == settings.recipe else {}
 
@@ -268,7 +278,7 @@ def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Pat
         "tpm": settings.tpm,
         "abort_degenerate": settings.abort_degenerate,
         "caps": {"cost": settings.max_cost, "calls": settings.max_calls, "tokens": settings.max_tokens},
-        "questions": str(source.path),
+        "questions": source.places,
         "hub_revision": source.revision,
         "corpus": None if corpus is None else str(corpus),
         "settings": shown_settings(settings),

@@ -7,6 +7,8 @@ from typing import Literal
 
 from preference import OutcomeName
 from reasonrag.agent.settings import AGENT_DEFAULTS, AgentDefaults, AgentSettings, RecipeChoice
+from reasonrag.data.names import ATLAS, canonical_dataset
+from reasonrag.files import RUN_HOME
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
 
@@ -16,8 +18,14 @@ RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge
 class GenerateSettings(AgentSettings):
     """Settings of `generate`."""
 
+    run: Path | None = setting(
+        "Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]",
+        Panel.EXECUTION,
+    )
     model: str | None = setting(
-        "Teacher: a model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL
+        "Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for atlas: "
+        "offline]",
+        Panel.MODEL,
     )
     max_steps: int | None = setting(
         "Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and released: 8; "
@@ -105,6 +113,16 @@ class GenerateSettings(AgentSettings):
     def agent_defaults(self) -> AgentDefaults:
         return AGENT_DEFAULTS[self.recipe]
 
+    @property
+    def run_directory(self) -> Path:
+        """--run, or the default place, named after questions and recipe."""
+        if self.run is not None:
+            return self.run
+        named = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
+        return RUN_HOME / f"{named}-{self.split}-{self.recipe}"
 
+
+DEFAULT_TEACHER = "gpt-4o"
+"""ReasonRAG's; where OPENAI_API_KEY is set."""
 JUDGE_WEIGHT = 0.5
 """Share of the judge where it is combined with continuations: ours, the plain mean of the two."""

@@ -250,9 +250,9 @@ async def _tune(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Tuning:
-    trials, (source, corpus) = plan_trials(base, settings.vary), find_data(base, find_rule(base).check)
+    trials, (teacher, _) = plan_trials(base, settings.vary), find_models(base, chat_model)
+    source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
     asked = [question.id for question in source.limited(base.limit)]
-    teacher, _ = find_models(base, chat_model)
     check_prices(watcher.say, teacher, capped=base.max_cost is not None)
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
@@ -325,7 +325,7 @@ async def _agree(
     owed = {name: len(asked) - len(each) for name, each in done.items()}
     if not any(owed.values()):
         return
-    async with open_journal(base.run.parent.parent / JOURNAL) as journal:
+    async with open_journal(base.run_directory.parent.parent / JOURNAL) as journal:
         fresh = set(asked) - done[BASE] - journal.questions
         models = Models.journaled(journal, caps_of(base), (teacher, chat_model))
     rule, prompts = find_rule(base), load_prompts(base.prompts)
@@ -391,7 +391,7 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]
         {name: value} for name in used if name in vary or not vary for value in VARIED[name] if value != now[name]
     ]
     return [
-        Trial(base.model_copy(update={**change, "run": base.run / TRIALS / trial_name(change)}), change)
+        Trial(base.model_copy(update={**change, "run": base.run_directory / TRIALS / trial_name(change)}), change)
         for change in changes
     ]
 
@@ -436,7 +436,7 @@ class _FinishedTrial:
 
 def _records(trial: Trial, asked: Sequence[str]) -> list[RolloutRecord]:
     """One record per tried question; the last one of a question counts."""
-    rollouts = trial.settings.run / ROLLOUTS
+    rollouts = trial.settings.run_directory / ROLLOUTS
     found = {record.question_id: record for record in read_rollouts(rollouts)} if rollouts.exists() else {}
     return [found[each] for each in asked if each in found]
 

@@ -11,6 +11,7 @@ from preference import ExportOptions, PairingRules
 from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
+from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.settings import resolve
 
@@ -159,9 +160,24 @@ def test_a_margin_of_zero_is_a_margin() -> None:
 
 
 def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
-    """A run directory has no default."""
+    """The directory of an evaluation has no default."""
     with pytest.raises(InputError, match=r"^--run is required$"):
-        resolve(GenerateSettings, "generate", {}, environment={})
+        resolve(EvaluateSettings, "evaluate", {}, environment={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "directory"),
+    [
+        ({}, "runs/atlas-train-economy"),
+        ({"dataset": "HotpotQA"}, "runs/hotpotqa-train-economy"),
+        ({"dataset": ["pop_qa", "hotpot"], "split": "dev"}, "runs/popqa+hotpotqa-dev-economy"),
+        ({"questions": "mine/handbook.jsonl", "recipe": "released"}, "runs/handbook-train-released"),
+        ({"run": "runs/a", "dataset": "nq"}, "runs/a"),
+    ],
+)
+def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dict[str, Any], directory: str) -> None:
+    """Data sets by our names for them."""
+    assert resolve(GenerateSettings, "generate", flags, environment={}).run_directory == Path(directory)
 
 
 def test_a_settings_file_that_is_no_text_is_refused() -> None:

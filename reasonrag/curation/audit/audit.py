@@ -20,7 +20,7 @@ import orjson
 from preference.candidates import is_training_split
 from preference.export.files import write_file, write_json
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
-from preference.export.summary import DATASET_INFO_FILE
+from preference.export.summary import CANDIDATES, DATASET_INFO_FILE
 from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import (
@@ -46,6 +46,7 @@ from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.settings import AuditSettings
 from reasonrag.curation.token_counters import TemplateTokenCounter, token_counter
 from reasonrag.errors import InputError, choices
+from reasonrag.files import ROLLOUTS, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.settings import resolve
 
@@ -57,13 +58,14 @@ _DETAILS = 20
 
 
 def audit(directory: str | Path, **flags: Any) -> AuditReport:
-    """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there.
+    """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there; of a run the data set that
+    `pairs` made of it.
 
     The keyword arguments are the command's flags (`tokenizer`, `allow`, `out`). Raises InputError if there are no rows
     to read, and OSError if the report cannot be written. Errors in the data raise nothing: see `AuditReport.errors`.
     """
     settings = resolve(AuditSettings, "audit", flags)
-    place = Path(directory)
+    place = audited_place(Path(directory))
     files = row_files(place)
     counter, _ = token_counter(settings.tokenizer)
     seen = DatasetAudit(counter, allow=parse_allowed(settings.allow), name=place.resolve().name)
@@ -74,6 +76,12 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     report = seen.report()
     _write(report, page_path(place, settings.out))
     return report
+
+
+def audited_place(place: Path) -> Path:
+    """The data set that `pairs` made of a run, if a run was given and its data set is at the default place."""
+    is_run = (place / ROLLOUTS).is_file() and not (place / CANDIDATES).is_file()
+    return data_set_of(place) if is_run and data_set_of(place).is_dir() else place
 
 
 def page_path(place: Path, out: Path | None) -> Path:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.datasets import HUB_SPLITS, REPOSITORY, download_questions
+from reasonrag.data.datasets import REPOSITORY, download_questions
+from reasonrag.data.names import HUB_SPLITS
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 
@@ -31,7 +32,8 @@ async def test_questions_come_from_the_collection_at_a_recorded_commit(tmp_path:
     """The split's file is fetched at the commit `main` stands for, and the commit is known afterwards."""
     code = (
         "from reasonrag.data.datasets import download_questions\n"
-        "source = download_questions('hotpotqa', 'train')\n"
+        "from pathlib import Path\n"
+        "source = download_questions('HotpotQA', 'train', home=Path('.'))\n"
         "print(source.revision, source.total, next(source.read()).question)"
     )
     with running_hub() as hub:
@@ -73,11 +75,11 @@ async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path
     ("dataset", "split", "message"),
     [
         ("hotpotqa", "test", "hotpotqa has no split 'test'; choose from dev, train"),
-        ("popqa", "train", "popqa has no split 'train'; choose from test"),
-        ("hotpot", "train", "there is no data set 'hotpot'; did you mean 'hotpotqa'"),
+        ("pop_qa", "dev", "popqa has no split 'dev'; choose from test, train"),
+        ("hotqa", "train", "there is no data set 'hotqa'; did you mean 'hotpotqa'"),
     ],
 )
 def test_unknown_names_are_refused_with_those_that_exist(dataset: str, split: str, message: str) -> None:
     """Nothing is asked of the Hub for a name the collection does not have."""
     with pytest.raises(InputError, match=message):
-        download_questions(dataset, split)
+        download_questions(dataset, split, home=Path())

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
-from reasonrag.data.datasets import DATASETS, HUB_SPLITS, find_questions
-from reasonrag.data.questions import GoldPassages, Question, open_questions, parse_question
+from reasonrag.data.datasets import find_questions
+from reasonrag.data.names import DATASETS, HUB_SPLITS, canonical_dataset
+from reasonrag.data.questions import (
+    GoldPassages,
+    Question,
+    QuestionOrigin,
+    QuestionSource,
+    Sample,
+    open_questions,
+    parse_question,
+)
 from reasonrag.errors import InputError
 
 
@@ -186,11 +199,93 @@ def test_gold_passages_are_found_among_passages() -> None:
 
 def test_real_questions_know_their_gold_passages(shared_data: Path) -> None:
     """Every HotpotQA question has two, of MuSiQue by id because titles repeat; Bamboogle has none."""
-    known = {name: find_questions(name, "dev", shared_data) for name in ("hotpotqa", "musique", "bamboogle")}
+    known = {
+        name: find_questions(name, "dev", shared_data, home=Path()) for name in ("hotpotqa", "musique", "bamboogle")
+    }
     gold = {name: [question.gold for question in source.read()] for name, source in known.items()}
     assert all(each is not None and len(each.names) == 2 for each in gold["hotpotqa"])
     assert all(each is not None and each.by == "id" for each in gold["musique"])
     assert set(gold["bamboogle"]) == {None}
+
+
+# -- samples and mixtures --------------------------------------------------------------------------------------
+
+
+def typed(path: Path, kinds: str) -> Path:
+    """A question file with a question of each kind, ids by position."""
+    rows = [
+        {"id": f"train_{number}", "question": "Who?", "golden_answers": ["Ada"], "metadata": {"type": kind}}
+        for number, kind in enumerate(kinds)
+    ]
+    return write(path, *map(orjson.dumps, rows))
+
+
+KINDS = st.text("abc", min_size=1, max_size=40)
+
+
+@given(KINDS, st.integers(1, 40), st.integers(0, 10), st.integers(0, 3))
+def test_a_sample_is_stratified_and_grows_without_changing(kinds: str, size: int, more: int, seed: int) -> None:
+    """Every prefix of it, too, has each type's share to within one; no question twice; and what identifies it is the
+    file and the seed, not the size."""
+    with TemporaryDirectory() as folder:
+        path = typed(Path(folder) / "train.jsonl", kinds)
+        small, large = (
+            open_questions(path, dataset="d", split="train", sample=Sample(each, seed)) for each in (size, size + more)
+        )
+        ids, types = zip(*((each.id, each.type) for each in large.read()), strict=True)
+        assert [each.id for each in small.read()] == list(ids[:size])
+        assert len(set(ids)) == len(ids) == large.total == min(size + more, len(kinds))
+        for length in range(1, len(types) + 1):
+            rates = [(types[:length].count(kind), kinds.count(kind)) for kind in set(kinds)]
+            assert max((drawn - 1) / of for drawn, of in rates) < min((drawn + 1) / of for drawn, of in rates)
+        assert QuestionSource((small,), seed).identity == QuestionSource((large,), seed).identity
+        assert QuestionSource((small,), seed).identity["sample"] == {"seed": seed}
+
+
+def test_a_sample_without_types_is_drawn_at_random(tmp_path: Path) -> None:
+    """By the seed alone; data sets with the same ids are drawn independently."""
+    path = write(tmp_path / "train.jsonl", *(row(f"train_{number}") for number in range(50)))
+    drawn = {
+        (name, seed): [
+            each.id for each in open_questions(path, dataset=name, split="t", sample=Sample(10, seed)).read()
+        ]
+        for name, seed in (("a", 0), ("a", 1), ("b", 0))
+    }
+    assert len({tuple(each) for each in drawn.values()}) == 3
+    assert drawn["a", 0] != sorted(drawn["a", 0], key=lambda each: int(each[6:]))
+
+
+def test_the_data_sets_of_a_mixture_take_turns(tmp_path: Path) -> None:
+    """A prefix is balanced, a data set that ends leaves its turns to the others, ids tell the data sets apart, and
+    every question knows its own. `hops` of MuSiQue's ids are still read."""
+    a = open_questions(write(tmp_path / "a.jsonl", *map(row, "12")), dataset="a", split="train")
+    b = open_questions(write(tmp_path / "b.jsonl", row("3hop1__5"), *map(row, "234")), dataset="b", split="train")
+    mixture = QuestionSource((a, b))
+    asked = list(mixture.read())
+    assert [each.id for each in asked] == ["a:1", "b:3hop1__5", "a:2", "b:2", "b:3", "b:4"]
+    assert [each.id for each in mixture.limited(3)] == ["a:1", "b:3hop1__5", "a:2"]
+    assert [each.origin for each in asked[:2]] == [
+        QuestionOrigin("a", "train", a.sha256),
+        QuestionOrigin("b", "train", b.sha256),
+    ]
+    assert (asked[1].hops, mixture.dataset, mixture.split, mixture.total) == (3, "a+b", "train", 6)
+    assert mixture.identity["mixture"] == [a.identity, b.identity]
+
+
+def test_a_whole_file_is_identified_as_ever_and_names_no_origin(tmp_path: Path) -> None:
+    """So that runs of earlier versions go on; a field of the file that is called like ours says nothing."""
+    line = orjson.dumps(orjson.loads(row(1)) | {"origin": {"dataset": "x", "split": "y", "revision": "z"}})
+    file = open_questions(write(tmp_path / "f.jsonl", line), dataset="a", split="train")
+    assert QuestionSource((file,)).identity == {"dataset": "a", "split": "train", "questions_sha256": file.sha256}
+    assert [each.origin for each in QuestionSource((file,)).read()] == [None]
+
+
+def test_gold_passages_are_named_as_in_a_joined_corpus(tmp_path: Path) -> None:
+    """Where ids got their data set as prefix."""
+    line = orjson.dumps(orjson.loads(row(1)) | {"metadata": {"gold_ids": ["p1", 2]}})
+    file = open_questions(write(tmp_path / "f.jsonl", line), dataset="a", split="train")
+    [question] = replace(file, passage_prefix="a:").read()
+    assert question.gold == GoldPassages("id", ("a:p1", "a:2"))
 
 
 # -- named data sets -------------------------------------------------------------------------------------------
@@ -198,50 +293,50 @@ def test_real_questions_know_their_gold_passages(shared_data: Path) -> None:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A directory with two data sets, and one folder that is none."""
+    """A directory with two data sets, and one folder that is none: it has neither corpus nor split."""
     for name, splits in {"hotpotqa": ["train", "dev"], "own": ["test"]}.items():
         write(tmp_path / "data" / name / "corpus.jsonl", b"{}")
         for split in splits:
             write(tmp_path / "data" / name / f"{split}.jsonl", row(f"{name}_{split}"))
-    write(tmp_path / "data" / "rollouts" / "dev.jsonl", row(1))
+    write(tmp_path / "data" / "rollouts" / "trees.jsonl", row(1))
     return tmp_path / "data"
 
 
 def test_a_data_set_of_a_directory_is_found_by_its_name(data_dir: Path) -> None:
     """Any folder with questions and a corpus is a data set, known to us or not."""
-    assert [q.id for q in find_questions("hotpotqa", "dev", data_dir).read()] == ["hotpotqa_dev"]
-    assert [q.id for q in find_questions("own", "test", data_dir).read()] == ["own_test"]
+    assert [q.id for q in find_questions("hotpotqa", "dev", data_dir, home=Path()).read()] == ["hotpotqa_dev"]
+    assert [q.id for q in find_questions("own", "test", data_dir, home=Path()).read()] == ["own_test"]
 
 
 @pytest.mark.parametrize(
     ("dataset", "split", "message"),
     [
-        ("hotpot", "dev", r"data has no data set 'hotpot'; did you mean 'hotpotqa'\? choose from hotpotqa, own$"),
+        ("hotqa", "dev", r"data has no data set 'hotqa'; did you mean 'hotpotqa'\? choose from hotpotqa, own$"),
         ("musique", "dev", r"data has no data set 'musique'; choose from hotpotqa, own$"),
         ("hotpotqa", "test", r"hotpotqa in .* has no split 'test'; choose from dev, train$"),
         ("hotpotqa", "devel", r"has no split 'devel'; did you mean 'dev'\? choose from dev, train$"),
     ],
 )
 def test_a_missing_data_set_or_split_says_which_exist(dataset: str, split: str, message: str, data_dir: Path) -> None:
-    """The nearest name first, then all; a folder without a corpus is no data set, a corpus no split."""
+    """The nearest name first, then all; a folder without corpus and splits is no data set, a corpus no split."""
     with pytest.raises(InputError, match=message):
-        find_questions(dataset, split, data_dir)
+        find_questions(dataset, split, data_dir, home=Path())
 
 
 def test_a_directory_without_data_sets_or_questions_says_where_to_put_them(tmp_path: Path) -> None:
     """There is nothing to choose from, so the message says what is expected."""
-    with pytest.raises(InputError, match=r"has no data sets; put them at <dataset>/<split>\.jsonl and corpus\.jsonl"):
-        find_questions("own", "dev", tmp_path)
+    with pytest.raises(InputError, match=r"has no data sets; put them at <dataset>/<split>\.jsonl, with corpus\.jsonl"):
+        find_questions("own", "dev", tmp_path, home=tmp_path)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "corpus.jsonl").touch()
     with pytest.raises(InputError, match=r"own has no questions; put them at .*dev\.jsonl"):
-        find_questions("own", "dev", tmp_path)
+        find_questions("own", "dev", tmp_path, home=tmp_path)
 
 
 def test_a_missing_data_directory_is_named(tmp_path: Path) -> None:
     """It is the directory that is wrong, not the data set."""
     with pytest.raises(InputError, match=r"there is no data directory .*nowhere"):
-        find_questions("hotpotqa", "dev", tmp_path / "nowhere")
+        find_questions("hotpotqa", "dev", tmp_path / "nowhere", home=tmp_path)
 
 
 def test_the_named_data_sets_are_those_of_the_collection_and_atlas() -> None:
@@ -288,3 +383,28 @@ def test_hops_are_what_the_data_set_says_or_its_gold_passages(
 @pytest.mark.parametrize(("kind", "expected"), [("bridge", "bridge"), (" ", None), (3, None), (None, None)])
 def test_the_type_is_what_the_metadata_calls_it(kind: object, expected: str | None) -> None:
     assert Question(id="a", question="Q?", golden_answers=["a"], metadata={"type": kind}).type == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "spellings"),
+    [
+        ("hotpotqa", "hotpot hotpot_qa HotpotQA Hotpot-QA"),
+        ("2wikimultihopqa", "2wiki 2Wiki 2WikiMultihopQA 2wikimultihop 2wikimqa 2_wiki_multi_hop_qa"),
+        ("musique", "MuSiQue musique MuSiQue-Ans"),
+        ("popqa", "PopQA pop_qa"),
+        ("nq", "NQ natural_questions nq_open NaturalQuestions"),
+        ("triviaqa", "trivia_qa TriviaQA trivia"),
+        ("bamboogle", "Bamboogle"),
+        ("my_questions", "my_questions"),
+    ],
+)
+def test_usual_spellings_of_a_data_set_are_understood(known: str, spellings: str) -> None:
+    """Case and punctuation do not matter; a name that is not ours stays as it is."""
+    assert {canonical_dataset(each) for each in spellings.split()} == {known}
+
+
+def test_another_spelling_finds_the_folder_and_is_recorded_by_our_name(tmp_path: Path) -> None:
+    """A folder of exactly the given name keeps that name, as in runs of earlier versions."""
+    write(tmp_path / "2wiki" / "dev.jsonl", row(1))
+    assert find_questions("2WikiMultihopQA", "dev", tmp_path, home=tmp_path).dataset == "2wikimultihopqa"
+    assert find_questions("2wiki", "dev", tmp_path, home=tmp_path).dataset == "2wiki"

@@ -202,7 +202,7 @@ async def test_recall_is_measured_inside_a_running_event_loop_too(retriever: Ind
 def test_real_questions_are_measured(shared_data: Path, tmp_path: Path) -> None:
     """BM25 on HotpotQA: the gold recall measured since the beginning, beside it that of answers."""
     searched = open_or_build(tmp_path / "index", shared_data / "hotpotqa" / "corpus.jsonl", say=lambda _: None)
-    report = measure_recall(searched.search, find_questions("hotpotqa", "dev", shared_data).read())
+    report = measure_recall(searched.search, find_questions("hotpotqa", "dev", shared_data, home=tmp_path).read())
     assert (report.questions, report.gold_by_id, report.gold_by_title) == (386, 386, 0)
     assert [(each.k, round(each.gold or 0, 3), round(each.answer or 0, 3)) for each in report.at] == [
         (3, 0.641, 0.622),

@@ -1,0 +1,187 @@
+"""Corpora made of passages that are at hand: those that came with questions, and those of several data sets.
+
+Questions of HotpotQA, 2WikiMultiHopQA and MuSiQue come with the passages that hold the answer and distractors. Decides
+in which fields they are looked for, and that the corpus is the union over all questions of the file, so that `--limit`
+and `--sample` change nothing. A corpus is written once, below `--index-home`, in a folder named after what it was made
+from. Does not know how passages are searched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from preference.export.files import atomic_replacement
+from reasonrag.data.compressed import CORPUS, SOURCE, plain_corpus
+from reasonrag.data.corpus import parse_passage
+from reasonrag.data.questions import QuestionFile
+from reasonrag.errors import InputError
+from reasonrag.files import build_lock, numbered_lines, read_small, reading, writing
+from reasonrag.rendering import counted
+
+WIKI_18_ADVICE = "--corpus wiki-18 (Wikipedia 2018 from the Hub: 21 million passages, 14 GB unpacked)"
+
+
+# -- passages of a question ------------------------------------------------------------------------------------
+
+
+def passages_with(record: object) -> Iterator[tuple[str, str]]:
+    """Title and text of the passages that came with a question; none in a form that is unknown.
+
+    Looked for in the record and in its metadata: `context` as {"title": [..], "sentences" or "content": [..]} or as
+    [[title, sentences], ..], and `paragraphs` as [{"title", "paragraph_text"}, ..].
+    """
+    if not isinstance(record, dict):
+        return
+    for place in (record, record.get("metadata")):
+        if isinstance(place, dict):
+            for title, text in chain(_of_context(place.get("context")), _of_paragraphs(place.get("paragraphs"))):
+                if said := _joined(text):
+                    yield _joined(title), said
+
+
+def _of_context(context: object) -> Iterator[tuple[object, object]]:
+    if isinstance(context, dict):
+        titles, texts = context.get("title"), context.get("sentences") or context.get("content")
+        if isinstance(titles, list) and isinstance(texts, list):
+            yield from zip(titles, texts, strict=False)
+    elif isinstance(context, list):
+        for each in context:
+            match each:
+                case [title, sentences]:
+                    yield title, sentences
+
+
+def _of_paragraphs(paragraphs: object) -> Iterator[tuple[object, object]]:
+    for each in paragraphs if isinstance(paragraphs, list) else ():
+        if isinstance(each, dict):
+            yield each.get("title"), each.get("paragraph_text")
+
+
+def _joined(text: object) -> str:
+    """A text, or a list of sentences, on one line; empty for anything else."""
+    if isinstance(text, list) and all(isinstance(each, str) for each in text):
+        text = " ".join(text)
+    return " ".join(text.split()) if isinstance(text, str) else ""
+
+
+# -- corpora ---------------------------------------------------------------------------------------------------
+
+
+def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callable[[str], None]) -> Path:
+    """The corpus of all passages that came with the questions of these files. Raises InputError for a file without any,
+    naming the other ways."""
+    for each in files:
+        if next(_all_passages(each.path), None) is None:
+            raise InputError(without_passages(each.name))
+    name = f"{'+'.join(each.dataset for each in files)}-{files[0].split}-passages"
+
+    def write(target: BinaryIO) -> int:
+        seen: set[bytes] = set()
+        for file in files:
+            for title, text in _all_passages(file.path):
+                line = f"{title}\n{text}"
+                digest = hashlib.sha256(line.encode()).digest()[:16]
+                if digest not in seen:
+                    seen.add(digest)
+                    target.write(_line(f"{file.dataset}_{len(seen) - 1}", line))
+        return len(seen)
+
+    corpus, count = _written(home, name, [each.sha256 for each in files], write, say=say)
+    asked = " and ".join(each.name for each in files)
+    say(
+        f"distractor setting: {counted(count, 'passage')} that came with the questions of {asked} are searched "
+        "(--corpus wiki-18: Wikipedia)"
+    )
+    return corpus
+
+
+def without_passages(what: str) -> str:
+    """The message for questions that came without passages."""
+    return (
+        f"{what} needs passages to search, and its questions came without any: give {WIKI_18_ADVICE}, --corpus FILE "
+        '(JSONL, one {"id", "contents": "title\\ntext"} per line), --index DIR of a built index, or --retriever '
+        "http://host:port"
+    )
+
+
+def _all_passages(path: Path) -> Iterator[tuple[str, str]]:
+    with reading(f"the questions {path}"), path.open("rb") as lines:
+        for _, line in numbered_lines(path, lines):
+            yield from passages_with(orjson.loads(line))
+
+
+def joined_corpus(corpora: Sequence[tuple[str, Path]], home: Path, *, say: Callable[[str], None]) -> Path:
+    """One corpus of those of several data sets; the ids of a data set's passages begin with its `passage_prefix`.
+
+    corpora: data set and corpus. Raises InputError for a corpus that cannot be read.
+    """
+    plain = [(dataset, plain_corpus(corpus, home, say=say)) for dataset, corpus in corpora]
+
+    def write(target: BinaryIO) -> int:
+        count = 0
+        for dataset, corpus in plain:
+            with corpus.open("rb") as lines:
+                for number, line in numbered_lines(corpus, lines):
+                    passage = parse_passage(line, where=f"{corpus}, line {number}")
+                    target.write(_line(f"{passage_prefix(dataset)}{passage.id}", passage.contents))
+                    count += 1
+        return count
+
+    stats = [(dataset, corpus.resolve(), corpus.stat()) for dataset, corpus in plain]
+    versions = [f"{dataset} {corpus} {stat.st_size} {stat.st_mtime_ns}" for dataset, corpus, stat in stats]
+    corpus, _ = _written(home, "+".join(dataset for dataset, _ in plain), versions, write, say=say)
+    return corpus
+
+
+def passage_prefix(dataset: str) -> str:
+    """What stands before the ids of a data set's passages in a joined corpus."""
+    return f"{dataset}:"
+
+
+def _line(passage_id: str, contents: str) -> bytes:
+    return orjson.dumps({"id": passage_id, "contents": contents}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _written(
+    home: Path,
+    name: str,
+    versions: Iterable[str],
+    write: Callable[[BinaryIO], int],
+    *,
+    say: Callable[[str], None],
+) -> tuple[Path, int]:
+    """The corpus that `write` makes, which returns its passages, and their number; made once for these
+    versions of what it is made from.
+
+    `source.json` is written last: a folder that has it is complete.
+    """
+    made_from = list(versions)
+    mark = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:8]
+    folder = home / f"{name}-{mark}"
+    with build_lock(folder, say=say), writing(f"a corpus into {folder}"):
+        known = _source(folder)
+        if known.get("made_from") != made_from:
+            say(f"writing {folder / CORPUS}")
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_replacement(folder / CORPUS, shared=True) as target:
+                count = write(target)
+            known = {"made_from": made_from, "passages": count}
+            with atomic_replacement(folder / SOURCE, shared=True) as target:
+                target.write(orjson.dumps(known, option=orjson.OPT_INDENT_2))
+    return folder / CORPUS, known["passages"]
+
+
+def _source(folder: Path) -> dict[str, Any]:
+    """What `source.json` says; empty where the corpus is not complete."""
+    try:
+        found = orjson.loads(read_small(folder / SOURCE))
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    whole = isinstance(found, dict) and isinstance(found.get("passages"), int) and (folder / CORPUS).is_file()
+    return found if whole else {}
