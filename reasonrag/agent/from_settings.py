@@ -88,6 +88,19 @@ def is_atlas(settings: AgentSettings) -> bool:
     return settings.questions is None and all(canonical_dataset(each) == ATLAS for each in settings.dataset)
 
 
+def check_names(settings: AgentSettings) -> None:
+    """Raises InputError if the settings name no questions, or none that are known, before anything is fetched."""
+    if settings.data_dir and not (settings.dataset or settings.questions):
+        raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
+    if settings.questions and settings.dataset:
+        raise InputError("give --questions or --dataset, not both")
+    names = [canonical_dataset(each) for each in settings.dataset]
+    if repeated := [each for each, count in Counter(names).items() if count > 1]:
+        raise InputError(f"--dataset {repeated[0]} was given twice")
+    if unknown := [each for each in names if settings.data_dir is None and each not in DATASETS]:
+        raise InputError(f"there is no data set {unknown[0]!r}; {choices(unknown[0], DATASETS)}")
+
+
 def find_data(
     settings: AgentSettings, check: Check, *, searched: bool = True, say: Callable[[str], None] = lambda _: None
 ) -> tuple[QuestionSource, Path | None]:
@@ -96,12 +109,7 @@ def find_data(
     check: what every question must pass. searched: whether passages are needed at all. say: told of a corpus that is
         made of the passages that came with the questions.
     """
-    if settings.data_dir and not (settings.dataset or settings.questions):
-        raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
-    if settings.questions and settings.dataset:
-        raise InputError("give --questions or --dataset, not both")
-    if repeated := [each for each, count in Counter(map(canonical_dataset, settings.dataset)).items() if count > 1]:
-        raise InputError(f"--dataset {repeated[0]} was given twice")
+    check_names(settings)
     names = [None] if settings.questions else settings.dataset or [ATLAS]
     files = [_questions(settings, each, check) for each in names]
     corpora = [_corpus_beside(settings, each) for each in names]
@@ -127,8 +135,6 @@ def _questions(settings: AgentSettings, dataset: str | None, check: Check) -> Qu
             raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")
         path = _world(settings) / f"{settings.split}.jsonl"
         return open_questions(path, dataset=ATLAS, split=settings.split, check=check, sample=sample)
-    if settings.data_dir is None and canonical_dataset(dataset) not in DATASETS:
-        raise InputError(f"there is no data set {dataset!r}; {choices(dataset, DATASETS)}")
     return find_questions(
         dataset, settings.split, settings.data_dir, home=settings.index_home, check=check, sample=sample
     )

@@ -11,7 +11,15 @@ from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import ALIASES, JudgeKind
 from mcts.selection import SCORES
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import is_atlas, model_name, shown_sampling, shown_settings, shown_urls, teacher_spec
+from reasonrag.agent.from_settings import (
+    check_names,
+    is_atlas,
+    model_name,
+    shown_sampling,
+    shown_settings,
+    shown_urls,
+    teacher_spec,
+)
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.questions import QuestionSource, criteria
@@ -70,6 +78,7 @@ def find_models(
 
 def teacher_name(settings: GenerateSettings) -> str:
     """The teacher; by default offline for atlas, and GPT-4o where there is a key. Raises InputError without either."""
+    check_names(settings)
     if settings.model or is_atlas(settings):
         return model_name(settings)
     if not os.environ.get(KEY_VARIABLE):
