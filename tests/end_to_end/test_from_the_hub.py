@@ -1,0 +1,142 @@
+"""From the command of the front page to pairs, in a fresh folder: questions from a Hub, a teacher at an endpoint.
+
+The Hub's client reads its environment at import, so each command has a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from reasonrag.data.atlas import write_world
+from reasonrag.data.corpus import Corpus, scan_corpus
+from reasonrag.data.datasets import REPOSITORY
+from reasonrag.data.questions import open_questions
+from tests.helpers.hub_server import HubServer, environment_for, running_hub
+
+pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
+QUESTIONS = 12
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    return b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows)
+
+
+def put_collection(hub: HubServer, folder: Path) -> None:
+    """Atlas' questions as if they were HotpotQA's, MuSiQue's and PopQA's, the first two with passages."""
+    world = write_world(folder)
+    corpus = Corpus(world / "corpus.jsonl", scan_corpus(world / "corpus.jsonl").offsets)
+    passages = {each.id: each for each in corpus}
+    others = list(passages.values())
+    rows: dict[str, list[dict[str, Any]]] = {"hotpotqa": [], "musique": [], "popqa": []}
+    for number, question in enumerate(open_questions(world / "train.jsonl", dataset="a", split="t").read(QUESTIONS)):
+        near = [*map(passages.__getitem__, question.metadata["gold_ids"]), *others[number * 8 : number * 8 + 8]]
+        row = {"id": f"train_{number}", "question": question.question, "golden_answers": question.golden_answers}
+        titles = {"title": [each.title for each in near], "sentences": [[each.text] for each in near]}
+        rows["hotpotqa"].append(row | {"metadata": {"type": question.type, "context": titles}})
+        rows["musique"].append(
+            row | {"paragraphs": [{"title": each.title, "paragraph_text": each.text} for each in near]}
+        )
+        rows["popqa"].append(row)
+    hub.put(
+        REPOSITORY,
+        {"hotpotqa/train.jsonl": lines(rows["hotpotqa"]), "musique/train.jsonl": lines(rows["musique"])}
+        | {"popqa/test.jsonl": lines(rows["popqa"])},
+    )
+
+
+class Newcomer:
+    """Somebody with a fresh folder, who gives one command after the other."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self.environment, self.folder = environment, folder
+
+    def __call__(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "reasonrag", *command.split()[1:]]
+        given = self.environment | environment
+        return subprocess.run(words, cwd=self.folder, env=given, capture_output=True, text=True, check=False)
+
+    def records(self, run: str) -> list[dict[str, Any]]:
+        return [orjson.loads(each) for each in (self.folder / run / "rollouts.jsonl").read_bytes().splitlines()]
+
+
+@pytest.fixture
+def newcomer(endpoint: str, tmp_path: Path) -> Iterator[Newcomer]:
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    with running_hub() as hub:
+        put_collection(hub, tmp_path)
+        environment = os.environ | environment_for(hub.endpoint, tmp_path)
+        yield Newcomer(environment | {"OPENAI_BASE_URL": endpoint}, fresh)
+
+
+def test_a_newcomer_goes_from_the_command_of_the_front_page_to_pairs(newcomer: Newcomer) -> None:
+    """Without a key one line says what to set, and nothing is fetched. With it, no other flag is needed: each command
+    says where it wrote and which is next."""
+    done = newcomer("reasonrag generate --dataset hotpotqa")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "set OPENAI_API_KEY" in done.stderr
+    assert list(newcomer.folder.iterdir()) == []
+    newcomer.environment["OPENAI_API_KEY"] = "sk-none"
+    estimate = newcomer("reasonrag generate --dataset hotpotqa --dry-run")
+    assert estimate.returncode == 0, estimate.stderr
+    assert "teacher gpt-4o" in estimate.stdout
+    done = newcomer("reasonrag generate --dataset hotpotqa")
+    assert done.returncode == 0, done.stderr
+    assert "distractor setting: " in done.stderr
+    assert "passages that came with the questions of hotpotqa/train" in done.stderr
+    assert "run directory: runs/hotpotqa-train-economy" in done.stderr
+    assert "next: reasonrag pairs runs/hotpotqa-train-economy" in done.stdout
+    assert len(newcomer.records("runs/hotpotqa-train-economy")) == QUESTIONS
+    done = newcomer("reasonrag pairs runs/hotpotqa-train-economy")
+    assert done.returncode == 0, done.stderr
+    assert (newcomer.folder / "data" / "hotpotqa-train-economy" / "RAG_ProGuide.json").stat().st_size > 1000
+    done = newcomer("reasonrag audit runs/hotpotqa-train-economy")
+    assert done.returncode == 0, done.stderr
+    assert "wrote data/hotpotqa-train-economy/audit.html" in done.stdout
+
+
+def test_a_mixture_is_one_run_whose_questions_know_their_data_set(newcomer: Newcomer) -> None:
+    """Sampled from each, in turns, over the passages of all; a larger sample goes on with the same run. In the data
+    set of the mixture every question has its own origin."""
+    command = "reasonrag generate --dataset Hotpot --dataset MuSiQue --seed 3 --model offline --simulations 4 --sample"
+    for size in (1, 2):
+        done = newcomer(f"{command} {size}")
+        assert done.returncode == 0, done.stderr
+    run = "hotpotqa+musique-train-economy"
+    records = newcomer.records(f"runs/{run}")
+    assert [each["question_id"].partition(":train_")[0] for each in records] == ["hotpotqa", "musique"] * 2
+    assert [(each["dataset"], each["split"]) for each in records] == [("hotpotqa", "train"), ("musique", "train")] * 2
+    config = orjson.loads((newcomer.folder / "runs" / run / "config.json").read_bytes())
+    assert {each["config_hash"] for each in records} == {config["config_hash"]}
+    decides = config["decides_answers"]
+    assert (decides["dataset"], decides["sample"]) == ("hotpotqa+musique", {"seed": 3})
+    done = newcomer(f"reasonrag pairs runs/{run}")
+    assert done.returncode == 0, done.stderr
+    asked = [
+        orjson.loads(each) for each in (newcomer.folder / "data" / run / "questions.jsonl").read_bytes().splitlines()
+    ]
+    assert sorted(each["origin"]["dataset"] for each in asked) == ["hotpotqa"] * 2 + ["musique"] * 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--dataset popqa --split test", "popqa/test needs passages to search, and its questions came without any"),
+        ("--dataset popqa", "popqa has no split 'train': 3,000 of the 14,267 questions of PopQA's test file are"),
+        ("--dataset hotpot --dataset hotpotqa", "--dataset hotpotqa was given twice"),
+    ],
+)
+def test_what_cannot_be_searched_or_mixed_is_refused(flags: str, message: str, newcomer: Newcomer) -> None:
+    """Nothing is left of it but what the Hub's client keeps."""
+    done = newcomer(f"reasonrag generate {flags} --model offline")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (newcomer.folder / "runs").exists()
