@@ -74,7 +74,7 @@ class LabQuestion:
     """One question: which wordings find what, the policy, and the value of everything."""
 
     def __init__(self, setting: Setting, number: int, *, alpha: float) -> None:
-        self.setting, self.alpha = setting, alpha
+        self.setting, self.number, self.alpha = setting, number, alpha
         dice = random.Random(f"{setting.name}/{number}")
         self._finds: list[set[int]] = []
         for _ in range(setting.facts):
@@ -154,8 +154,12 @@ class LabQuestion:
         return sum(chance * self.worth(step) for step, chance in self.choices(state))
 
     def prospect(self, step: LabStep) -> float:
-        """Expected F1 without discount, as a perfect judge would see it; an answer's own F1."""
+        """Expected F1 without discount, as a perfect judge with the gold answers would see it; an answer's own F1."""
         return step.f1 if step.after is None else self._prospect(step.after)
+
+    def expectation(self, step: LabStep) -> float:
+        """The same for a perfect judge without gold answers: an answer counts as such answers do on average."""
+        return step.worth if step.after is None else self._prospect(step.after)
 
     def _prospect(self, state: State) -> float:
         return sum(

@@ -278,11 +278,14 @@ class GoldQuestion:
         """Whether all facts were stated before the step."""
         return self.informed(self._taken(step)[0])
 
-    def prospect_of(self, reasoning: str) -> float:
-        """The same for some reasoning as a judge is shown it."""
+    def prospect_of(self, reasoning: str, *, gold: bool = True) -> float:
+        """The same for some reasoning as a judge is shown it. gold: whether the judge knows the golden answers; if not,
+        an answer without all facts counts as such answers do on average."""
         prompt = ParsedPrompt("judge", self.question.question, reasoning, ())
         state, said = self.state_of(prompt), {tag: prompt.said(tag) for tag in ("query", "evidence", "answer")}
         if said["answer"]:
+            if not gold and not self.informed(state):
+                return self.skill.luck
             return self._score(said["answer"][-1])
         if state.layer == self.max_steps - 1:
             return self._expected(State("conclude", state.layer, state.found), 1.0)
@@ -316,8 +319,9 @@ class GoldTeacher:
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         await asyncio.sleep(0)  # as every real model: others may run first
-        prompt = parse_prompt(request.messages)
-        return as_completions(request, [self._reply(prompt, _dice(request.messages, seed)) for seed in request.seeds])
+        prompt, greedy = parse_prompt(request.messages), request.sampling.temperature == 0
+        dice = (_dice(request.messages, seed) for seed in request.seeds)
+        return as_completions(request, [self._reply(prompt, each, greedy=greedy) for each in dice])
 
     async def check(self) -> None:
         """It is always there."""
@@ -325,11 +329,16 @@ class GoldTeacher:
     async def close(self) -> None:
         """It holds nothing open."""
 
-    def _reply(self, prompt: ParsedPrompt, dice: random.Random) -> str:
+    def _reply(self, prompt: ParsedPrompt, dice: random.Random, *, greedy: bool) -> str:
+        """greedy: whether the likeliest is said, the first of them on a tie."""
         if prompt.turn == "judge":
             return self._judgement(prompt.question, dice)
+        if prompt.turn == "rank":
+            return self._ranking(prompt.question, dice)
         question = self._question(prompt.question)
         options = question.options(question.state_of(prompt))
+        if greedy:
+            return max(options, key=lambda each: each.chance).reply
         return dice.choices(options, [each.chance for each in options])[0].reply
 
     def _judgement(self, shown: str, dice: random.Random) -> str:
@@ -338,6 +347,21 @@ class GoldTeacher:
         prospect = self._question(asked).prospect_of(rest.partition("\nReasoning: ")[2])
         score = round(100 * min(1.0, max(0.0, dice.gauss(prospect, JUDGE_NOISE))))
         return f"Judged by where it leads. So the score is <score>{score}</score>"
+
+    def _ranking(self, shown: str, dice: random.Random) -> str:
+        """Candidates ordered by scores around the truth."""
+        lines = shown.split("\n")
+        question = self._question(lines[0])
+        reasoning = next((each for each in lines if each.startswith("Reasoning: ")), "").removeprefix("Reasoning: ")
+        gold = any(each.startswith("Correct answer: ") for each in lines)
+        candidates = [each.partition(": ")[2] for each in lines if each.startswith("Candidate ")]
+        scores = [
+            dice.gauss(question.prospect_of(f"{reasoning} {each}".strip(), gold=gold), JUDGE_NOISE)
+            for each in candidates
+        ]
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        ranking = " ".join(str(place + 1) for place in order)
+        return f"Judged by where they lead. So the ranking is <ranking>{ranking}</ranking>"
 
     def _question(self, asked: str) -> GoldQuestion:
         try:

@@ -31,24 +31,30 @@ from mcts import (
     Expand,
     Expanded,
     Node,
+    Rank,
+    Ranked,
     Recipe,
-    Score,
+    Rollout,
     Scored,
     Search,
     SearchConfig,
     Step,
+    Work,
     estimates,
 )
 from mcts.rewards import REWARDS
-from preference import NO_FILTERS, Candidate, Message, PairingRules, RolloutNode, RolloutRecord, candidates
-from preference.labelling import TOLERANCE
+from preference import NO_FILTERS, Candidate, Message, PairingRules, RolloutNode, RolloutRecord, StateRecord
+from preference.filters import AS_PUBLISHED, select
+from preference.labelling import TOLERANCE, distinct_steps, labelled_states, with_judge_label
+from preference.published.pair_rules import visited_enough
 from preference.records import FinalScore, RecipeRef, Usage
 from reasonrag.llm.prices import find_price
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
-JUDGE_NOISE = 0.15
-"""Standard deviation of a judge's score around the truth."""
+JUDGE_NOISE, POOR_NOISE = 0.15, 0.3
+"""Standard deviation of what a judge, or a poor one, thinks of a step around the truth. A judge that sees the gold
+answers knows which answer is right; any other knows what such answers are worth on average."""
 
 TARGET = Setting("one turn a fact .6", early=0.0, luck=0.0, turns=1)
 HARDER = Setting("good .6", early=0.0, luck=0.0)
@@ -74,14 +80,16 @@ SETTINGS = (
 class Plan:
     """A row of the tables: a recipe, and which pairs are kept.
 
-    most_probable: whether continuations take the most probable step instead of sampling. share: of the questions that
-    are explored; for plans that cost thousands of replies each.
+    judged: whether a judge picks the pairs, as ProRAG's does: of each state a better and a worse step. noise: of the
+    judge, in the search or after it. share: of the questions that are explored; for plans that cost a thousand replies
+    each.
     """
 
     name: str
     recipe: Recipe
     rules: PairingRules = field(default_factory=PairingRules)
-    most_probable: bool = False
+    judged: bool = False
+    noise: float = JUDGE_NOISE
     share: float = 1.0
 
     @property
@@ -96,25 +104,17 @@ def _variant(name: str, *, outcome: str = "evident_f1", reward: str = "spre_even
     return Plan(name, economy.model_copy(update=changed))
 
 
-PRORAG = RECIPES["continuation"].model_copy(
-    update={
-        "search": SearchConfig(
-            selection="puct",
-            exploration=2.5,
-            siblings=5,
-            valuation="continuation",
-            continuations=1,
-            alpha=0.99,
-            simulations=200,
-        )
-    }
-)
 PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01, max_per_state=1)
-"""The published builder's: the widest margin of a state, from .01 on."""
+"""For values of the search, which no published system labels by: the widest margin of a state, from .01 on."""
 
 PLANS = (
-    Plan("released", RECIPES["released"], PUBLISHED_RULES),
-    Plan("ProRAG", PRORAG, PUBLISHED_RULES, most_probable=True, share=0.1),
+    Plan("released", RECIPES["released"], AS_PUBLISHED),
+    Plan("reasonrag", RECIPES["reasonrag"], AS_PUBLISHED),
+    Plan("prorag", RECIPES["prorag"], AS_PUBLISHED, judged=True, share=0.3),
+    Plan("prorag, poor judge", RECIPES["prorag"], AS_PUBLISHED, judged=True, noise=POOR_NOISE, share=0.3),
+    Plan("prorag, no judge", RECIPES["prorag"], PUBLISHED_RULES, share=0.3),
+    Plan("ragym", RECIPES["ragym"], AS_PUBLISHED),
+    Plan("ragym, poor judge", RECIPES["ragym"], AS_PUBLISHED, noise=POOR_NOISE),
     Plan("continuation", RECIPES["continuation"]),
     Plan("economy", RECIPES["economy"]),
     _variant("economy, guesses count", outcome="f1"),
@@ -126,6 +126,8 @@ PLANS = (
     _variant("economy, 96 replies", max_calls=96),
     _variant("economy, 192 replies", max_calls=192),
 )
+_FEWEST = 2
+"""Steps that a judge can pick a pair of."""
 NO_BRANCH = ("same_content", "duplicate", "unvalued")
 """Reasons of candidates that do not tell two valued steps apart."""
 SWEPT = ("released", "continuation", "economy")
@@ -278,23 +280,37 @@ class Exploration:
     def __init__(self, plan: Plan, question: LabQuestion, seed: str) -> None:
         self.plan, self.question, self._seed = plan, question, seed
         self.replies = self.requests = self.tokens_in = 0
-        self.search: Search[LabStep] = Search(plan.search)
+        self.search: Search[LabStep] = Search(plan.search, seed=question.number)
         while work := self.search.ask():
             for item in work:
                 self.search.tell(item.id, self._carry_out(item))
 
-    def _carry_out(self, work: Expand | Continue | Score) -> Expanded[LabStep] | Continued[LabStep] | Scored:
+    def _carry_out(self, work: Work) -> Expanded[LabStep] | Continued[LabStep] | Scored | Ranked:
         dice, node = random.Random(f"{self._seed}/{work.id}"), self.search.tree[work.node_id]
         if isinstance(work, Expand):
             steps = self._draw(_after(node), work.count, dice)
             return Expanded([self._as_step(each, plain=work.attempt == 0) for each in steps], calls=work.count)
         if isinstance(work, Continue):
-            firsts = self._draw(_after(node), work.count, dice, most_probable=self.plan.most_probable)
+            greedy = self.plan.recipe.greedy_continuations
+            firsts = self._draw(_after(node), work.count, dice, most_probable=greedy)
             paths = [self._finish(first, dice) for first in firsts]
             return Continued([[self._as_step(each) for each in path] for path in paths], calls=sum(map(len, paths)))
+        if isinstance(work, Rank):
+            steps = [each.payload for each in self.search.tree.children(node)]
+            thought = self._judged(steps, dice)
+            order = sorted(range(len(steps)), key=lambda place: -thought[place])
+            return Ranked([1 / (1 + order.index(place)) for place in range(len(steps))], calls=1)
         self._count(node.payload.state, 1, shown=False)
-        score = dice.gauss(self.question.prospect(node.payload), JUDGE_NOISE)
-        return Scored(min(1.0, max(0.0, score)), calls=1)
+        return Scored(min(1.0, max(0.0, self._thought_of(node.payload, dice))), calls=1)
+
+    def _judged(self, steps: Sequence[LabStep], dice: random.Random) -> list[float]:
+        """What a judge thinks of siblings that it is shown together."""
+        self._count(steps[0].state, 1, candidates=len(steps))
+        return [self._thought_of(each, dice) for each in steps]
+
+    def _thought_of(self, step: LabStep, dice: random.Random) -> float:
+        seen = self.question.prospect if self.plan.recipe.judge_sees_gold else self.question.expectation
+        return dice.gauss(seen(step), self.plan.noise)
 
     def _draw(self, state: State, count: int, dice: random.Random, *, most_probable: bool = False) -> list[LabStep]:
         """Siblings from one request."""
@@ -305,7 +321,7 @@ class Exploration:
     def _finish(self, first: LabStep, dice: random.Random) -> list[LabStep]:
         path = [first]
         while (state := path[-1].after) is not None:
-            path += self._draw(state, 1, dice, most_probable=self.plan.most_probable)
+            path += self._draw(state, 1, dice, most_probable=self.plan.recipe.greedy_continuations)
         return path
 
     def _as_step(self, step: LabStep, *, plain: bool = True) -> Step[LabStep]:
@@ -313,11 +329,29 @@ class Exploration:
         outcome = 0.0 if guessed else step.f1
         return Step(step, terminal=step.after is None, outcome=outcome, plain=plain, identity=(step.type, step.text))
 
-    def _count(self, state: State, replies: int, *, shown: bool = True) -> None:
-        """shown: whether the passages of a read turn are."""
+    def _count(self, state: State, replies: int, *, shown: bool = True, candidates: int = 0) -> None:
+        """shown: whether the passages of a read turn are. candidates: steps that a judge is shown beside the state."""
         self.requests += 1
         self.replies += replies
         self.tokens_in += BASE_TOKENS + STEP_TOKENS * state.layer + PASSAGES_TOKENS * (shown and state.turn == "read")
+        self.tokens_in += REPLY_TOKENS * candidates
+
+    def states(self) -> list[StateRecord]:
+        """What the pair builder makes of the tree; with the judge's picks, if one labels."""
+        labelled = labelled_states(self.record())
+        return [self._picked(each) for each in labelled] if self.plan.judged else list(labelled)
+
+    def _picked(self, state: StateRecord) -> StateRecord:
+        """The state with the one pair that the judge picks of the steps that it is shown, or none where it sees no
+        clear difference."""
+        shown = [each for each in distinct_steps(state) if visited_enough(state, each)]
+        if len(shown) < _FEWEST:
+            return with_judge_label(state, None)
+        steps = [self.search.tree[each.id].payload for each in shown]
+        thought = self._judged(steps, random.Random(f"{self._seed}/judge/{shown[0].id}"))
+        ordered = sorted(zip(thought, (each.id for each in shown), strict=True))
+        (worst, rejected), (best, chosen) = ordered[0], ordered[-1]
+        return with_judge_label(state, (chosen, rejected) if best - worst > JUDGE_NOISE else None)
 
     def record(self) -> RolloutRecord:
         """The tree as the pair builder reads it."""
@@ -334,7 +368,7 @@ class Exploration:
             config_hash="",
             seed=0,
             recipe=RecipeRef(
-                name=plan.name,
+                name=plan.recipe.name,
                 reward=plan.recipe.reward_name,
                 alpha=plan.search.alpha,
                 margin_by_layer=plan.recipe.margin_by_layer,
@@ -365,7 +399,7 @@ class Exploration:
             | {
                 "action": step.state.turn,
                 "prompt": [Message(role="user", content=" ".join(reversed(above)))],
-                "response": step.text,
+                "response": f"<{step.type}>{step.text}</{step.type}>",
                 "action_type": step.type,
                 "content": step.text,
                 "terminal": step.after is None,
@@ -416,7 +450,7 @@ class Explored:
 @dataclass
 class Tally:
     """What a plan made of a setting. said, true: margins of all pairs. longer: steps to the answer, chosen less
-    rejected."""
+    rejected, where answers below both were seen."""
 
     questions: list[Explored]
     said: list[float] = field(default_factory=list)
@@ -476,13 +510,13 @@ def measure(plan: Plan, setting: Setting, questions: int) -> dict[PairingRules, 
     for number in range(max(1, round(plan.share * questions))):
         question = LabQuestion(setting, number, alpha=plan.search.alpha)
         exploration = Exploration(plan, question, f"{setting.name}/{number}")
-        record = exploration.record()
+        states = exploration.states()
         for rules, tally in tallies.items():
-            tally.questions.append(_judge(exploration, record, list(candidates(record, rules)), tally))
+            tally.questions.append(_judge(exploration, select(states, rules), tally))
     return tallies
 
 
-def _judge(exploration: Exploration, record: RolloutRecord, found: Sequence[Candidate], tally: Tally) -> Explored:
+def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -> Explored:
     """Compare a question's pairs with the truth; what is counted by pair goes into the tally."""
     pairs = [each for each in found if each.dropped is None]
     margins = [exploration.true_margin(pair) for pair in pairs]
@@ -490,7 +524,9 @@ def _judge(exploration: Exploration, record: RolloutRecord, found: Sequence[Cand
     for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
         tally.said.append(pair.margin)
         tally.true.append(margin)
-        tally.longer.append(_length(record.nodes[pair.chosen.id]) - _length(record.nodes[pair.rejected.id]))
+        chosen, rejected = (exploration.search.tree[each.id].rollouts for each in (pair.chosen, pair.rejected))
+        if chosen and rejected:
+            tally.longer.append(_length(chosen) - _length(rejected))
         tally.guesses += pair.chosen.grounded is False
         tally.by_type[pair.chosen.action_type, verdict] += 1
         tally.by_layer[pair.layer, verdict] += 1
@@ -509,9 +545,9 @@ def _judge(exploration: Exploration, record: RolloutRecord, found: Sequence[Cand
     )
 
 
-def _length(node: RolloutNode) -> float:
+def _length(ends: Sequence[Rollout[LabStep]]) -> float:
     """Mean steps from the root to the answers seen below a step."""
-    return statistics.fmean(each.steps for each in node.rollouts)
+    return statistics.fmean(each.steps for each in ends)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from search_economy import PUBLISHED_RULES
 
 from mcts import RECIPES, Recipe, RecipeName
 from preference import PairingRules, RolloutRecord, candidates
+from preference.filters import AS_PUBLISHED
 from preference.labelling import TOLERANCE
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
@@ -35,7 +36,15 @@ from reasonrag.retrieval.settings import INDEX_HOME
 
 TOP_K = 3
 SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))
-RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "continuation", "economy")
+RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "reasonrag", "prorag", "ragym", "continuation", "economy")
+RULES: dict[RecipeName, PairingRules] = {
+    **dict.fromkeys(("released", "reasonrag", "ragym"), AS_PUBLISHED),
+    "prorag": PUBLISHED_RULES,
+}
+"""Of the recipes whose pairs are not kept by the default rules: those of the published systems. ProRAG's judge is not
+asked here; steps are labelled by the values of its search."""
+SHARES: dict[RecipeName, float] = {"prorag": 0.2}
+"""Of the questions; for recipes that cost a thousand replies each."""
 
 Key = TypeVar("Key")
 Verdict: TypeAlias = int
@@ -184,9 +193,16 @@ def main(
 
 def _report(world: World, questions: Sequence[Question], dataset: str, seed: int) -> Iterator[str]:
     for skill in SKILLS:
-        rules = {name: PUBLISHED_RULES if name == "released" else PairingRules() for name in RECIPE_NAMES}
         found = {
-            name: measure(world, questions, RECIPES[name], skill, rules=rules[name], seed=seed) for name in RECIPE_NAMES
+            name: measure(
+                world,
+                questions[: max(1, round(SHARES.get(name, 1) * len(questions)))],
+                RECIPES[name],
+                skill,
+                rules=RULES.get(name, PairingRules()),
+                seed=seed,
+            )
+            for name in RECIPE_NAMES
         }
         yield from table(
             f"{len(questions)} {dataset} dev questions, teacher `{skill.name}`: good {skill.good:g}, "

@@ -1,4 +1,4 @@
-"""The laboratory's truth: what benchmarks/ call the value of a step is what its policy really gets."""
+"""The laboratory: what benchmarks/ call the value of a step is what its policy really gets; every recipe is a row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import statistics
 
 import pytest
 from decision_process import LabQuestion, Setting, State
+from search_economy import GUESSING, PLANS, Exploration, Plan, measure
+
+from mcts import RECIPES
 
 SETTINGS = (
     Setting("plain", early=0.0, luck=0.0),
@@ -50,3 +53,32 @@ def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one() -> None:
     lucky, unlucky = (step for step, _ in question.choices(State()) if step.type == "answer")
     assert lucky.f1 > unlucky.f1
     assert question.worth(lucky) == question.worth(unlucky)
+
+
+@pytest.mark.parametrize(
+    "plan", [each for each in PLANS if not each.name.startswith("economy,")], ids=lambda each: each.name
+)
+def test_every_recipe_is_explored_and_labelled_by_its_own_rules(plan: Plan) -> None:
+    """A row for each, whose pairs are mostly right; the same question gives the same row again."""
+    tally = measure(plan, GUESSING, 10)[plan.rules]
+    assert tally.sum("right") > 2 * tally.sum("wrong") > -1
+    assert measure(plan, GUESSING, 10)[plan.rules].questions == tally.questions
+
+
+def test_no_recipe_lacks_a_row() -> None:
+    """A recipe that users can run is one that was measured."""
+    assert {each.recipe.name for each in PLANS} == set(RECIPES)
+
+
+def test_a_judge_without_noise_ranks_by_what_is_true() -> None:
+    """RAG-Gym's chain then always goes on with a step that none of its siblings beats."""
+    [ragym] = (each for each in PLANS if each.name == "ragym")
+    sure = Plan("sure", ragym.recipe, ragym.rules, noise=0.0)
+    question = LabQuestion(GUESSING, 3, alpha=1.0)
+    tree = Exploration(sure, question, "sure").search.tree
+    followed = [node for node in tree.nodes[1:] if node.children_ids]
+    for node in followed:
+        siblings = tree.children(tree[node.parent_id or 0])
+        assert question.worth(node.payload) == max(question.worth(each.payload) for each in siblings)
+    assert len(followed) >= 2
+    assert {len(tree.children(each)) for each in (tree.root, *followed)} == {10}
