@@ -39,7 +39,7 @@ class Recipe(Configuration):
     """How a judge rates siblings after the search, for their rewards: one by one (score) or against each other
     (rank)."""
     judge_weight: float = Field(default=0.0, ge=0, le=1)
-    """The judgement's share in a reward; the rest comes from `reward`."""
+    """The judgement's share in a reward; the rest comes from `reward`. 1 where that is itself a judgement."""
     judge_sees_gold: bool = False
     """Show judges the correct answers, including judges of answers and those that guide the search."""
 
@@ -187,6 +187,7 @@ RECIPES: dict[RecipeName, Recipe] = {
         reward="rank",
         outcome="f1",
         margin_by_layer=False,
+        judge_weight=1.0,
         unreadable="missing",
     ),
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from preference import NO_FILTERS, RolloutNode, RolloutRecord, candidates, normalize_answer
+from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
 from reasonrag.llm.reasoning import more_room
 
@@ -39,7 +39,8 @@ STATES_ALIKE = 20
 STEPS_TO_AN_ANSWER = 3
 """Query, evidence, answer: a forced conclusion after more steps means that the agent could have answered before."""
 STEPS_WITHOUT_END = 8
-"""Steps of a tree without any end, after which it is taken never to end: the longest path of any recipe."""
+"""Steps of a tree without any end, after which it is taken never to end: the longest path of the recipes that do not
+follow every step to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +83,18 @@ def identical_siblings(rollout: RolloutRecord) -> bool:
 
 def never_parses(rollout: RolloutRecord) -> bool:
     """All continuations, at least two, end in a failed step."""
-    return len(rollout.ends) >= SEVERAL and all(each.end == "failed" for each in rollout.ends)
+    ends = _all_ends(rollout)
+    return len(ends) >= SEVERAL and all(each.end == "failed" for each in ends)
 
 
 def never_answers(rollout: RolloutRecord) -> bool:
     """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
     `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
-    if not rollout.ends:
+    ends = _all_ends(rollout)
+    if not ends:
         return len(rollout.nodes) > STEPS_WITHOUT_END
     unwilling = (
-        each.end == "failed" or (each.end == "conclusion" and each.steps > STEPS_TO_AN_ANSWER) for each in rollout.ends
+        each.end == "failed" or (each.end == "conclusion" and each.steps > STEPS_TO_AN_ANSWER) for each in ends
     )
     return _most(unwilling, share=NEARLY_ALL)
 
@@ -124,8 +127,8 @@ def all_wrong(rollout: RolloutRecord) -> bool:
 
 
 def all_right(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, have outcome 1."""
-    return _all_have(rollout, outcome=1.0)
+    """All continuations, at least two, have outcome 1; not where a judge alone decides which step is better."""
+    return rollout.recipe.judge_weight < 1 and _all_have(rollout, outcome=1.0)
 
 
 ALIKE = Sign(
@@ -379,6 +382,14 @@ def _most(cases: Iterable[bool], *, share: float = 0.5) -> bool:
 
 def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
     return rollout.nodes[1:]
+
+
+def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
+    """The ends of all continuations, with failed steps that count nowhere by the run's recipe."""
+    uncounted = [each for each in _steps(rollout) if each.parse_error and not each.rollouts]
+    return rollout.ends + [
+        FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted
+    ]
 
 
 def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:

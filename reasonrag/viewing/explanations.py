@@ -39,6 +39,8 @@ OUTCOMES = {
     "f1": "its F1 against the gold answers",
     "em": "its exact match with the gold answers",
     "evident_f1": "its F1 against the gold answers",
+    "builder_f1": "its F1 against the gold answers, articles counted",
+    "prorag_f1": "its F1 against the gold answers, articles and punctuation counted",
     "judge": "from a judge",
     "rubric": "from a judge with a rubric",
 }
@@ -111,13 +113,17 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
     rule, _, judged = _reward_rule(each, record).partition("+")
     if step.parse_error is not None:
-        return f"The reply could not be parsed as a step ({step.parse_error}): the path ends there, with reward 0."
+        reward = "without a reward" if step.reward is None else f"with reward {number(step.reward)}"
+        return f"The reply could not be parsed as a step ({step.parse_error}): the path ends there, {reward}."
     if step.reward is None:
-        return _unknown(each, node, judged or (rule if rule in _JUDGED else ""))
+        return _unknown(each, node, rule, judged or (rule if rule in _JUDGED else ""))
     shared = "" if step.same_as is None else f" It repeats step {step.same_as}, and both share one estimate."
     reward = f"Reward {number(step.reward)}"
     if rule in _JUDGED:
         return f"{reward}: {_JUDGED[rule]}.{shared}"
+    if rule == "value":
+        visits = "the simulations" if node is None else counted(node.visits, "simulation")
+        return f"{reward}: the mean value that {visits} through this step backed up, discounted per level.{shared}"
     drawn = step.reward if node is None or not judged else node.rewards.get(rule)
     how = _answer(node, record, drawn) if step.action_type == "answer" else _continued(step, node, record, rule, drawn)
     if not judged:
@@ -132,6 +138,7 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
 _JUDGED = {
     "judge-score": "a judge's score of the path down to this step",
     "judge-rank": "its rank, by a judge, among the distinct steps of this state",
+    "rank": "1 / (1 + rank), its rank from 0 by a judge among all steps of this state; 0 for all if the judge failed",
 }
 
 
@@ -154,7 +161,16 @@ def _reward_rule(each: Candidate, record: RolloutRecord | None) -> str:
     return (record.recipe.reward if record else each.state.origin.reward) or ""
 
 
-def _unknown(each: Candidate, node: RolloutNode | None, judged: str) -> str:
+_UNKNOWN = {
+    "rank": "its state was not ranked",
+    "value": "the search drew another step of this state to simulate, and came back to this one in no later simulation",
+    "spre_distinct": "no completed trajectory runs through this step, so the branch is pruned",
+}
+
+
+def _unknown(each: Candidate, node: RolloutNode | None, rule: str, judged: str) -> str:
+    if rule in _UNKNOWN:
+        return f"Reward unknown: {_UNKNOWN[rule]}."
     if each.pair.label == "imported":
         return "Reward unknown: the imported file does not give one."
     if judged and (node is None or node.rewards.get(judged) is None):
@@ -215,6 +231,9 @@ def _continued(
     if rule == "outcome":
         discount = _discounted(None, lengths, record.recipe.alpha, reward)
         return f"{found} What follows the step is weighted by how often the search went there.{discount}"
+    if rule == "spre_distinct":
+        discount = _discounted(None, lengths, record.recipe.alpha, reward)
+        return f"{found} The mean over distinct trajectories, each counted once.{discount}"
     plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
     even = node.expected_outcome if rule == "spre_even" and node.expected_outcome is not None else plain
     discount = _discounted(even, lengths, record.recipe.alpha, reward)

@@ -20,6 +20,7 @@ import orjson
 import pytest
 
 import reasonrag as package
+from mcts import RECIPES
 from preference import Message, read_rollouts
 from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.summary import RunSummary
@@ -27,6 +28,7 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.run_config import config_hash
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
@@ -141,14 +143,33 @@ def test_real_pairs_are_held_against_gold_passages_where_those_exist(
     assert any(node.gold for rollout in rollouts for node in rollout.nodes) == shown
 
 
-@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+@pytest.mark.parametrize("recipe", [*RECIPES])
 def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -> None:
     """The recipe stands in the configuration, in every rollout and in every pair."""
-    assert reasonrag("generate", "--limit", 30, "--recipe", recipe, "--run", "runs/a").status == 0
+    limit = 6 if recipe == "prorag" else 30
+    assert reasonrag("generate", "--limit", limit, "--recipe", recipe, "--run", "runs/a").status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     assert json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
     assert {rollout.recipe.name for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))} == {recipe}
     assert {row["recipe"] for row in pairs_of(Path("data/a"))} == {recipe}
+
+
+def test_a_run_that_was_begun_as_paper_goes_on_under_its_own_hash(reasonrag: Reasonrag) -> None:
+    """The recipe is called continuation now; the old name still means it, and a run keeps the name it has."""
+    command = ["generate", *("--simulations", 2, "--run", "runs/a", "--recipe")]
+    assert reasonrag(*command, "paper", "--limit", 2).status == 0
+    config = json.loads(Path("runs/a/config.json").read_text())
+    assert config["decides_answers"]["recipe"]["name"] == "continuation"
+    config["decides_answers"]["recipe"]["name"] = "paper"
+    config["config_hash"] = old = config_hash(config["decides_answers"])
+    Path("runs/a/config.json").write_text(json.dumps(config))
+    for name, limit in (("paper", 3), ("continuation", 4)):
+        assert reasonrag(*command, name, "--limit", limit).status == 0
+    assert json.loads(Path("runs/a/config.json").read_text())["config_hash"] == old
+    made = [(each.recipe.name, each.config_hash == old) for each in read_rollouts(Path("runs/a/rollouts.jsonl"))]
+    assert made == [("continuation", False)] * 2 + [("paper", True)] * 2
+    refused = reasonrag(*command, "economy", "--limit", 5)
+    assert (refused.status, "recipe.name was 'paper', is 'economy'" in refused.err) == (2, True)
 
 
 # -- the same bytes, whatever happens --------------------------------------------------------------------------
@@ -163,7 +184,7 @@ def test_concurrency_changes_no_byte_over_http(endpoint: str, reasonrag: Reasonr
     assert digest(Path("runs/1")) == digest(Path("runs/64")) == digest(Path("runs/here"))
 
 
-@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+@pytest.mark.parametrize("recipe", [*RECIPES])
 def test_recorded_answers_give_the_same_bytes_at_any_concurrency(recipe: str, endpoint: str, tmp_path: Path) -> None:
     """A run over HTTP is in its journal; played back with the network off at 1 and at 64 it is the same run."""
     flags = SMALL | {"recipe": recipe, "model": "offline"}
@@ -407,7 +428,7 @@ def test_unreadable_replies_are_data_with_a_cause() -> None:
         return teacher_says(request, position)
 
     model = ScriptedModel(forgetful, name="forgetful")
-    summary = package.generate(dataset="atlas", limit=30, run="runs/a", recipe="paper", chat_model=model)
+    summary = package.generate(dataset="atlas", limit=30, run="runs/a", recipe="continuation", chat_model=model)
     assert summary.failed == 0
     rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
     in_trees = [node for rollout in rollouts for node in rollout.nodes if node.parse_error]
@@ -479,7 +500,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is not a passage"),
         (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "--questions needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
-        (["--recipe", "cheap"], {}, "--recipe: Input should be 'paper', 'economy' or 'released' (got 'cheap')"),
+        (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
         (["--siblings", "0"], {}, "--siblings: Input should be greater than or equal to 1"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--no-such-flag"], {}, "No such option"),

@@ -19,6 +19,7 @@ from mcts import (
     spre_rewards,
     visit_weighted_rewards,
 )
+from mcts.rewards import distinct_spre_rewards
 from preference import f1_score
 
 PublishedNode = dict[str, Any]
@@ -105,6 +106,23 @@ def test_evenly_drawn_rewards_weigh_draws_and_discount_answers() -> None:
     tree.add(tree.root, Step("guess", terminal=True, outcome=0.5))
     assert evenly_drawn_rewards(tree, alpha=0.9) == pytest.approx([0.63, 0.81, 0.81, 0.45])
     assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.72, 0.81, 0.81, 0.45])
+
+
+def test_distinct_trajectories_count_once_and_branches_without_an_answer_are_pruned() -> None:
+    """root - query - answer 1.0, drawn three times; query - repaired - answer 0.0; root - stuck - a reply that could
+    not be read.
+
+    The answer .81 counts once, and the wrong one behind a step that is no plain sample not above that step.
+    """
+    tree: Tree[str] = Tree()
+    query = tree.add(tree.root, Step("query"))
+    for _ in range(3):
+        tree.add(query, Step("answer", terminal=True, outcome=1.0, identity="answer"))
+    repaired = tree.add(query, Step("repaired", plain=False))
+    tree.add(repaired, Step("wrong", terminal=True, outcome=0.0))
+    stuck = tree.add(tree.root, Step("stuck"))
+    tree.add(stuck, Step("unreadable", terminal=True, outcome=None))
+    assert distinct_spre_rewards(tree, alpha=0.9) == pytest.approx([0.81, 0.81, 0.81, 0.0, 0.0, None, None])
 
 
 def test_the_published_reward_weights_children_by_their_visits() -> None:

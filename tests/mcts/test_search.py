@@ -14,6 +14,8 @@ from mcts import (
     Continued,
     Expand,
     Expanded,
+    Rank,
+    Ranked,
     RecipeName,
     Result,
     Score,
@@ -27,7 +29,7 @@ from mcts import (
     spre_rewards,
     visit_weighted_rewards,
 )
-from mcts.rewards import ANSWER_REWARDS, REWARDS
+from mcts.rewards import ANSWER_REWARDS, REWARDS, distinct_spre_rewards, search_values
 
 Exchange = tuple[Work, Result[str]]
 
@@ -203,6 +205,97 @@ def test_released_spends_at_most_one_generation_and_one_judgement_per_simulation
             search.tell(only.id, Scored((only.sample % 7) / 7, calls=1))
     assert (search.simulations, search.calls) == (64, 128)
     assert len(search.tree) == 1 + 64
+
+
+def test_reasonrag_by_hand() -> None:
+    """A judge's scores are discounted by the depth of the judged step and backed up; Eq. 5 selects.
+
+    Scores .8, .6 and .5 at depths 1, 1 and 2: .72, .54 and .405. With two visits below the root 1 has .72 + 1.414, and
+    2 has .54 + 1.414 sqrt(2) / 2 alike, so 1 is expanded: (.72 + .405) / 2 = .5625. With three, 1 has .5625 + 1.414
+    sqrt(3) / 3 = 1.379 and 2 has .54 + 1.414 sqrt(3) / 2 = 1.765: now 2, whose step cannot be judged.
+    """
+    search: Search[str] = Search(config("reasonrag", simulations=4))
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=1, sample=0), expanded(step("first")))],
+            [(Score(1, node_id=1, sample=0), Scored(0.8, calls=1))],
+            [(Expand(2, node_id=0, count=1, sample=1), expanded(step("second")))],
+            [(Score(3, node_id=2, sample=1), Scored(0.6, calls=1))],
+            [(Expand(4, node_id=1, count=1, sample=0), expanded(answer(1.0)))],
+            [(Score(5, node_id=3, sample=2), Scored(0.5, calls=1))],
+            [(Expand(6, node_id=2, count=1, sample=0), expanded(step("no answer below")))],
+            [(Score(7, node_id=4, sample=3), Scored(None, calls=2))],
+        ],
+    )
+    assert visits(search) == [4, 2, 2, 1, 1]
+    assert values(search) == pytest.approx([0.555, 0.5625, 0.54, 0.405, 0.0])
+    pruned = distinct_spre_rewards(search.tree, alpha=0.9)
+    assert pruned == pytest.approx([0.81, 0.81, None, 0.81, None])
+
+
+def test_prorag_by_hand() -> None:
+    """Of the new steps of a state one is simulated, drawn by the seed; its reward loses gamma for every level above.
+
+    The steps of the root are equal but one: two children, prior 1/2 each. The third simulation meets an answer that
+    was drawn: it is worth its outcome, however deep, and needs no work.
+    """
+    search: Search[str] = Search(config("prorag", siblings=3, simulations=3), seed=7)
+    [root] = search.ask()
+    assert root == Expand(0, node_id=0, count=3, sample=0)
+    search.tell(0, expanded(same("query"), same("query"), same("other")))
+    [first] = search.ask()
+    assert isinstance(first, Continue)
+    assert (first.node_id, first.count, first.sample) == (2, 1, 20_000)
+    search.tell(first.id, continued([step("read"), answer(1.0)]))
+    assert visits(search) == [1, 0, 1]
+    assert values(search) == pytest.approx([0.99, 0.0, 1.0])
+    # 2 has 1 + 2.5 / 2 / 2 = 1.625, the one that was not simulated 2.5 / 2 = 1.25
+    [second] = search.ask()
+    assert second == Expand(2, node_id=2, count=3, sample=0)
+    search.tell(second.id, expanded(answer(0.5), answer(0.5), answer(0.5)))
+    [third] = search.ask()  # an answer was drawn: (1 + .5 * .99) / 2 = .7475, + 2.5 / 2 * sqrt(2) / 3 = 1.337
+    assert (third.node_id, search.simulations) == (1, 3)  # against 2.5 / 2 * sqrt(2) = 1.768
+    assert values(search)[:3] == pytest.approx([(0.99 + 0.5 * 0.99**2) / 2, 0.0, (1 + 0.5 * 0.99) / 2])
+    assert sorted(visits(search)[3:]) == [0, 0, 1]
+    known = [None if each is None else round(each, 4) for each in search_values(search.tree, alpha=0.99)]
+    assert known[:3] == [0.74, None, 0.7475]
+
+
+def test_prorag_draws_which_step_it_simulates() -> None:
+    """By seed and state, so that each has its chance and a tree can be grown again."""
+
+    def drawn(seed: int) -> int:
+        search: Search[str] = Search(config("prorag"), seed=seed)
+        search.tell(0, expanded(*map(step, "abcde"))) if search.ask() else None
+        return search.ask()[0].node_id
+
+    assert {drawn(seed) for seed in range(40)} == {1, 2, 3, 4, 5}
+    assert drawn(3) == drawn(3)
+
+
+def test_ragym_by_hand() -> None:
+    """A chain: all steps of a state are ranked, the best one is gone on with, the first of equals; an answer ends it.
+
+    A step has its own value only; being ranked is one visit, and being gone on with another.
+    """
+    search: Search[str] = Search(config("ragym", siblings=3))
+    ranks = [0.5, 1.0, 1 / 3]
+    play(
+        search,
+        [
+            [(Expand(0, node_id=0, count=3, sample=0), expanded(same("a"), same("b"), same("b")))],
+            [(Rank(1, node_id=0, count=3, sample=0), Ranked(ranks, calls=1))],
+            [(Expand(2, node_id=2, count=3, sample=0), expanded(step("c"), answer(1.0), step("d")))],
+            [(Rank(3, node_id=2, count=3, sample=1), Ranked([0.0, 0.0, 0.0], calls=2))],
+            [(Expand(4, node_id=4, count=3, sample=0), expanded(step("e"), answer(0.5), step("f")))],
+            [(Rank(5, node_id=4, count=3, sample=2), Ranked([None, 1.0, 0.5], calls=1))],
+        ],
+    )
+    assert values(search) == pytest.approx([0.0, *ranks, 0.0, 0.0, 0.0, 0.0, 1.0, 0.5])
+    assert visits(search) == [12, 1, 10, 1, 6, 1, 1, 1, 2, 1]
+    assert search_values(search.tree, alpha=1.0) == [None, *ranks, 0.0, 0.0, 0.0, None, 1.0, 0.5]
+    assert (search.simulations, search.calls) == (3, 13)
 
 
 # -- selection ----------------------------------------------------------------------------------------------------
@@ -847,6 +940,7 @@ def test_a_finished_search_stays_finished() -> None:
         {"selection": "best"},
         {"valuation": "guess"},
         {"max_cals": 5},
+        {"selection": "chain"},
     ],
     ids=str,
 )

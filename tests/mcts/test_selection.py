@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcts import puct_score, uct_score
+from mcts import puct_score, uct_score, unit_puct_score
 from mcts.selection import CONVERGED, PARENT_PRIOR, ROOT_PRIOR, disagreement, expected_outcome
 
 counts = st.integers(1, 10_000)
@@ -49,6 +49,12 @@ def test_puct_is_the_value_plus_what_the_prior_promises(
     """value + c * P * sqrt(N) / (1 + n)."""
     score = puct_score(value, visits=visits, parent_visits=parent_visits, prior=prior, exploration=exploration)
     assert score == pytest.approx(expected)
+
+
+def test_eq_5_of_reasonrag_is_puct_with_a_prior_of_one() -> None:
+    """Q + c * sqrt(sum of N) / (1 + N): .5 + 1.414 * sqrt(9) / 3 = 1.914."""
+    known = {"visits": 2, "parent_visits": 9, "exploration": 1.414}
+    assert unit_puct_score(0.5, **known, prior=0.1) == puct_score(0.5, **known, prior=1.0) == pytest.approx(1.914)
 
 
 @given(value=values, visits=counts, parent_visits=counts, exploration=st.floats(0, 100))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import cover_em, exact_match, f1_score, normalize_answer
+from preference.answer_scores import builder_f1, prorag_f1
 
 words = st.sampled_from(["the", "a", "Paris", "paris!", "in", "1974", "yes", "no", "noanswer", "São", "...", ""])
 phrases = st.lists(words, max_size=6).map(" ".join) | st.text(max_size=20)
@@ -90,6 +91,24 @@ def test_f1_is_the_best_token_overlap_with_a_golden_answer(
 ) -> None:
     """2PR / (P + R) over normalised tokens; yes, no and noanswer score only against themselves."""
     assert f1_score(answer, golden_answers) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "by_builder", "by_prorag"),
+    [
+        ("The Seine", "Seine", 2 / 3, 2 / 3),  # an article is a word
+        ("seine!", "Seine", 1.0, 0.0),  # to ProRAG, so is punctuation
+        ("yes it is", "yes", 0.0, 0.5),  # which has no rule for verdicts
+        ("Yes", "yes", 1.0, 1.0),
+        ("", "Seine", 0.0, 0.0),
+        ("Seine", "", 0.0, 0.0),
+    ],
+)
+def test_published_codes_normalise_less(answer: str, gold: str, by_builder: float, by_prorag: float) -> None:
+    """The best of all gold answers, here as everywhere."""
+    for score, expected in ((builder_f1, by_builder), (prorag_f1, by_prorag)):
+        assert score(answer, [gold]) == score(answer, ["Tiber", gold]) == pytest.approx(expected)
+        assert score(answer, []) == 0.0
 
 
 @pytest.mark.parametrize(

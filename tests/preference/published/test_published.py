@@ -204,12 +204,6 @@ def test_a_line_that_was_imported_says_of_which_file() -> None:
     assert b"revision" not in record.model_copy(update={"revision": None}).to_line()
 
 
-@pytest.mark.parametrize(("answer", "f1"), [("The Seine", 2 / 3), ("seine!", 1.0), ("yes", 0.0), ("", 0.0)])
-def test_the_builders_f1_counts_articles(answer: str, f1: float) -> None:
-    """Case and punctuation do not count."""
-    assert builder_f1(answer, ["Seine"]) == pytest.approx(f1)
-
-
 # -- trees that are not ----------------------------------------------------------------------------------------
 
 

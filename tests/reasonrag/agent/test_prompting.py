@@ -297,7 +297,17 @@ def any_reply(request: ChatRequest, position: int) -> str:
     return replies[int(request.key(position, model="any"), 16) % len(replies)]
 
 
-@pytest.mark.parametrize(("recipe", "judged"), [("continuation", False), ("economy", False), ("released", True)])
+@pytest.mark.parametrize(
+    ("recipe", "judged"),
+    [
+        ("continuation", False),
+        ("economy", False),
+        ("released", True),
+        ("reasonrag", True),
+        ("prorag", False),
+        ("ragym", False),
+    ],
+)
 async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, judged: bool, tmp_path: Path) -> None:
     """A policy that could see the answers would be trained to expect them."""
     model = ScriptedModel(any_reply)
@@ -309,7 +319,7 @@ async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, jud
     await explorer.run()
     asked = {request.sampling.stop[0] for request in model.requests}
     shown = {request.sampling.stop[0] for request in model.requests if GOLDEN in as_text(request.messages).decode()}
-    assert asked >= {"</query>", "</evidence>"}
+    assert asked >= ({"</query>", "</ranking>"} if recipe == "ragym" else {"</query>", "</evidence>"})
     assert shown == ({"</score>"} if judged else set())
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import reasonrag as package
+from mcts import RECIPES
 from preference import read_rollouts
 from reasonrag.errors import ModelError
 from reasonrag.exploration.cost_estimate import CostEstimate, NothingMeasured, estimate
@@ -74,7 +75,7 @@ def test_without_a_pilot_nobody_is_asked_and_no_key_is_needed() -> None:
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("recipe", ["continuation", "economy", "released"])
+@pytest.mark.parametrize("recipe", [*RECIPES])
 @pytest.mark.parametrize("flags", [{}, {"limit": 3}, {"rpm": 60, "tpm": 1_000}, {"simulations": 1, "siblings": 1}])
 def test_the_low_end_is_never_above_the_high_one(recipe: str, flags: dict[str, Any]) -> None:
     """Whatever the recipe and the limits; and everything is more than nothing."""

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reasonrag as package
+from mcts import RECIPES
 from preference import RolloutRecord, read_rollouts
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.data import atlas
@@ -557,7 +558,7 @@ def test_a_run_stops_with_the_same_bytes_at_any_concurrency() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["paper", "economy", "released"])
+@pytest.mark.parametrize("recipe", [*RECIPES])
 def test_a_teacher_that_explores_is_not_stopped(recipe: str) -> None:
     """The offline teacher on its own questions; what is counted of it is in the summary."""
     summary = package.generate(dataset="atlas", limit=30, recipe=recipe, run="runs/a")

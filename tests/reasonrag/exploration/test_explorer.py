@@ -544,3 +544,86 @@ async def test_a_tree_does_not_depend_on_the_order_of_answers(
     assert len(records[0].nodes) > 5
     if of.search.wave > 1:
         assert len({tuple(model.order) for model in models}) > 1
+
+
+# -- the published searches ------------------------------------------------------------------------------------
+
+
+async def test_ragym_goes_on_with_the_step_that_a_judge_ranks_first(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Rewards are 1 / (1 + rank). A reply that cannot be read is not shown and has none; equal ones are ranked each for
+    itself; and where the judge fails, all have 0 and the first one is gone on with."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if request.sampling.stop == ("</ranking>",):
+            shown = [line for line in request.messages[1].content.splitlines() if line.startswith("Candidate ")]
+            if len(request.messages) > 2 or "It lies on" in shown[0]:
+                return "no idea"
+            best_first = sorted(range(len(shown)), key=lambda number: QUERY not in shown[number])
+            return f"<ranking>{' '.join(str(number + 1) for number in best_first)}</ranking>"
+        if turn(request) == "think" and "Previous Thoughts" not in request.messages[1].content:
+            return (WRONG, QUERY, NO_TAG)[request.samples[position]]
+        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
+
+    ragym, model = recipe("ragym", siblings=3, simulations=10), ScriptedModel(script)
+    record = await explored(explorer_of(model, ragym), ragym)
+    wrong, query, failed, *others = record.nodes[1:]
+    assert [node.reward for node in (wrong, query, failed)] == [0.5, 1.0, None]
+    assert (failed.terminal, failed.outcome, failed.rollouts) == (True, Outcome(name="f1", value=None), [])
+    assert [(node.parent_id, node.action_type, node.reward) for node in others[:3]] == [(query.id, "evidence", 0.0)] * 3
+    ends = others[3:]
+    assert {node.parent_id for node in ends} == {others[0].id}
+    assert sorted(node.reward or 0.0 for node in ends) == [1 / 3, 1 / 2, 1.0]
+    [executed] = [node for node in ends if node.visits == 2]
+    assert (executed.reward, executed.f1) == (1.0, 1.0)
+    assert [(each.kind, each.node_id) for each in record.unreadable_judgements] == [("rank", query.id)]
+    assert (
+        record.recipe.model_dump()
+        == RecipeRef(
+            name="ragym", reward="rank", judge_weight=1.0, judge_sees_gold=False, alpha=1.0, margin_by_layer=False
+        ).model_dump()
+    ), "no gold reaches the judge"
+
+
+async def test_prorag_continues_at_temperature_0(explorer_of: Callable[[ChatModel, Recipe], Explorer]) -> None:
+    """Steps are sampled as the run says; what follows them is greedy, and only one of them is continued."""
+    prorag, model = recipe("prorag", siblings=3), ScriptedModel(search_or_guess)
+    record = await explored(explorer_of(model, prorag), prorag)
+    first, *greedy = model.requests
+    assert (first.sampling.temperature, len(first.samples)) == (1, 3)
+    assert {each.sampling.temperature for each in greedy} <= {0.0}
+    assert sum(node.visits for node in record.nodes[1:]) == 1
+    assert all((node.reward is None) == (node.visits == 0) for node in record.nodes)
+
+
+async def test_released_asks_every_equal_state_for_replies_of_its_own(
+    explorer_of: Callable[[ChatModel, Recipe], Explorer],
+) -> None:
+    """Equal siblings are nodes of their own, whose states have one prompt: no two draws in it have one number, or the
+    second state would be given the first one's replies. A reply that cannot be read has no reward."""
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "read" and request.samples[position] == 1:
+            return NO_TAG
+        return {"think": QUERY, "read": EVIDENCE, "conclude": WRONG, "judge": "<score>40</score>"}[turn(request)]
+
+    released, model = recipe("released", simulations=14), ScriptedModel(script)
+    record = await explored(explorer_of(model, released), released)
+    assert [node.response for node in record.nodes[1:3]] == [QUERY, QUERY]
+    keys = [request.key(0, model=model.name) for request in model.requests]
+    assert len(keys) == len(set(keys))
+    failed = [node for node in record.nodes if node.parse_error]
+    assert failed
+    assert all((node.reward, node.outcome) == (None, Outcome(name="builder_f1", value=None)) for node in failed)
+
+
+async def test_repairs_count_where_the_recipe_says_so(explorer_of: Callable[[ChatModel, Recipe], Explorer]) -> None:
+    """The published code repairs nothing: a reply is a reply. What was really sent is recorded all the same."""
+    for name, plain in (("released", 1), ("reasonrag", 0)):
+        of = recipe(name, siblings_at_once=1)
+        replies = iter([NO_TAG, RIGHT, "<score>40</score>"])
+        record = await explored(explorer_of(ScriptedModel(replies), of), of)
+        answered = record.nodes[1]
+        assert (answered.repaired, answered.plain_draws, answered.sampled_with is None) == (True, plain, False)
+        assert (record.nodes[0].reward is not None) == bool(plain)

@@ -28,7 +28,7 @@ from reasonrag.viewing.stats_tables import show_stats
 from tests.helpers.trees import Fields, answer, evidence, query, random_trees, rollouts_of, siblings
 
 RULES = PairingRules()
-RECIPES = {"paper": "spre", "released": "outcome", "economy": "spre_even"}
+RECIPES = {"continuation": "spre", "released": "outcome", "economy": "spre_even"}
 """Each by the rule of its rewards."""
 CLOSE = 0.005 + 1e-9
 """What is written with two digits is true to half of the last one."""
