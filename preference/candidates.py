@@ -63,7 +63,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style")
 
     dataset: str
     split: str
@@ -85,6 +85,8 @@ class Origin(SparseRecord):
     """Null where passages were shown whole."""
     passage_order: str | None = None
     """Null where a prompt shows the best passage first."""
+    style: str | None = None
+    """Of answers; null for short ones."""
 
 
 class StepRecord(Record):

@@ -94,6 +94,8 @@ class DecidesAnswers(_Kept):
     """None: passages were shown whole."""
     passage_order: str | None = None
     """None: best first."""
+    style: str | None = None
+    """Of answers; None: short."""
     max_steps: int | None = None
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None

@@ -42,8 +42,8 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
     """Move the files of `staged` to `out`, and remove what an earlier export wrote and this one does not.
 
     Order: remove validation files, move the summary (which lists the files of the export), training files, validation
-    files, then `last` in their order. obsolete: other files of `out` to remove. Raises OSError; the same files may then
-    be staged and moved again.
+    files, then `last` in their order. obsolete: other files of `out` to remove. A folder
+    replaces the one of its name. Raises OSError; the same files may then be staged and moved again.
     """
     names = {each.name for each in staged.iterdir()}
     earlier = files_of_formats(out)
@@ -53,12 +53,15 @@ def put_in_place(staged: Path, out: Path, *, obsolete: Collection[str] = (), las
         return last.index(name) + 3 if name in last else 2 if name in held_out else int(name != SUMMARY), name
 
     for name in names:
-        keep_permissions(out / name, staged / name)
+        if (staged / name).is_file():
+            keep_permissions(out / name, staged / name)
     *before, end = sorted(names, key=turn)
     (staged / end).replace(out / UNFINISHED)
     for name in sorted({*(earlier - names), *(held_out & (earlier | names)), *obsolete}):
         (out / name).unlink(missing_ok=True)
     for name in before:
+        if (staged / name).is_dir():
+            shutil.rmtree(out / name, ignore_errors=True)
         (staged / name).replace(out / name)
     (out / UNFINISHED).replace(out / end)
     (out / UNFINISHED).unlink(missing_ok=True)  # os.rename does nothing if both names are hard links to one file

@@ -159,10 +159,6 @@ class PublishedRowReader:
         record = QuestionRecord(question_id=facts.id, question=question, golden_answers=golds, origin=origin)
         return _QuestionRows(record)
 
-    @property
-    def states_found(self) -> int:
-        return sum(len(each.states) for each in self._questions.values())
-
     def questions(self) -> Iterator[QuestionRecord]:
         """The lines of questions.jsonl, in order of first appearance."""
         return (each.record for each in self._questions.values())

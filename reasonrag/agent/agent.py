@@ -161,6 +161,7 @@ class Agent:
             question=state.question.question,
             thoughts=state.thoughts,
             passages=in_order(state.passages, self.passage_order),
+            style=state.question.style,
         )
         draw = _Draw(state, prompt, prompt, self.sampling)
         if attempt:

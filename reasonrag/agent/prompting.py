@@ -1,30 +1,45 @@
 """The only renderer: the prompt of a state, in search, in training data and at evaluation.
 
 The user turn's layout is the contract with RAG_ProGuide. System prompts are files, `<turn>.txt`, which a user's
-directory may override one by one. Untrusted text is made inert here: passages and questions cannot open our tags, and
-no text can contain a chat template's special token or a trainer's placeholder.
+directory may override one by one; a saved directory describes all of them (`save_prompts`). Untrusted text is made
+inert here: passages and questions cannot open our tags, and no text can contain a chat template's special token or a
+trainer's placeholder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference import AgentAction, Message
 from preference.export.sanitize import plain_text
+from preference.records import first_error
 from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.errors import InputError, choices
-from reasonrag.files import read_small_text
+from reasonrag.files import read_small
 
 _OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not."""
-PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick")
+PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick", "short", "long", "begin")
+OF_THE_AGENT = ("begin", "think", "read", "conclude", "short", "long", "repair")
+"""The prompts that a running agent uses: those that a model's folder keeps."""
+STYLE = "{style}"
+"""In a prompt, the place of the answer instruction: `short.txt` or `long.txt`."""
+LAYOUT = "layout.json"
+PROMPTS = "prompts"
+"""Folder of prompts beside a model, in a data set and in the working directory."""
+PUBLISHED = "reasonrag-published"
+"""What `--prompts` calls the published system's prompts. Their words are not ours: `reasonrag import` takes them out of
+the published data."""
 BASELINES = "baselines"
 """Folder of the other methods' prompts, below the prompts; `evaluation.methods.baseline_prompts` reads it."""
 
@@ -35,7 +50,11 @@ _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*
 @dataclass(frozen=True)
 class Prompts:
     """System prompts by turn, the texts of the repair turn and of the turn that asks for a different step (vary), and
-    the judges' system prompts: for steps judge (scores), rank and pick, for answers rubric and answer (no rubric)."""
+    the judges' system prompts: for steps judge (scores), rank and pick, for answers rubric and answer (no rubric).
+
+    short, long: what stands at `STYLE`. begin: of the first turn, where that is another than think. style: of questions
+    that name none.
+    """
 
     think: str
     read: str
@@ -47,6 +66,24 @@ class Prompts:
     answer: str
     rubric: str
     pick: str
+    short: str
+    long: str
+    begin: str | None = None
+    style: AnswerStyle = SHORT
+
+    def system(self, action: AgentAction, *, first: bool = False, style: AnswerStyle | None = None) -> str:
+        """The system turn of a state. first: whether it is the first of its question."""
+        begins = first and action == "think" and self.begin is not None
+        return self.with_style(str(getattr(self, "begin" if begins else action)), style)
+
+    def with_style(self, text: str, style: AnswerStyle | None = None) -> str:
+        """A prompt with the instruction for answers of a style; None: the usual one."""
+        return text.replace(STYLE, self.long if (style or self.style) == "long" else self.short)
+
+    @property
+    def has_styles(self) -> bool:
+        """Whether the agent's prompts have a place for the style."""
+        return any(STYLE in (getattr(self, name) or "") for name in ("begin", "think", "read", "conclude"))
 
     @property
     def hash(self) -> str:
@@ -55,7 +92,8 @@ class Prompts:
 
     def hash_with(self, *also: str) -> str:
         """`hash` with other prompts that the run uses."""
-        texts = [getattr(self, name) for name in (*_OF_EVERY_RUN, *also)]
+        of_some = [*(["short", "long"] if self.has_styles else []), *(["begin"] if self.begin is not None else [])]
+        texts = [getattr(self, name) for name in dict.fromkeys((*_OF_EVERY_RUN, *also, *of_some))]
         return hashlib.sha256(orjson.dumps(texts)).hexdigest()[:16]
 
 
@@ -75,28 +113,94 @@ def renderer_hash(prompts: Prompts) -> str:
         ("read", (hostile,), (Passage(id="h", title=hostile, text=hostile, score=0.0),)),
     ]
     question = f"Q? {hostile}"
-    rendered = [
-        [turn.content for turn in render_prompt(prompts, action, question=question, thoughts=said, passages=passages)]
-        for action, said, passages in probes
-    ]
-    return hashlib.sha256(orjson.dumps(rendered)).hexdigest()[:16]
+
+    def rendered(style: AnswerStyle) -> list[list[str]]:
+        return [
+            [
+                turn.content
+                for turn in render_prompt(
+                    prompts, action, question=question, thoughts=said, passages=passages, style=style
+                )
+            ]
+            for action, said, passages in probes
+        ]
+
+    shown, long = rendered("short"), rendered("long")
+    return hashlib.sha256(orjson.dumps(shown + (long if long != shown else []))).hexdigest()[:16]
 
 
-def load_prompts(directory: Path | None = None) -> Prompts:
+def style_recorded(style: AnswerStyle) -> str | None:
+    """The style as records have it: null, and absent, for short answers, as before there were others."""
+    return None if style == SHORT else style
+
+
+def style_identity(style: AnswerStyle) -> dict[str, str]:
+    """The key of a configuration that decides answers; none for short ones."""
+    return {} if style == SHORT else {"style": style}
+
+
+class _Layout(BaseModel):
+    """Content of `layout.json`. exact: the texts are meant byte for byte, white space around them included."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    exact: bool = False
+
+
+def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> Prompts:
     """The package's prompts, each replaced by `directory/<name>.txt` if that file exists.
 
-    Raises InputError for a directory that is missing, has none of these files or has text files of other names.
+    directory: or the name of the published ones. style: of answers, where a question names none. Raises InputError for
+    a directory that is missing, has none of these files or has text files of other names, and for a style that its
+    prompts have no place for.
     """
     texts = {
-        name: resources.files("reasonrag").joinpath("prompts", f"{name}.txt").read_text("utf-8")
+        name: resources.files("reasonrag").joinpath("prompts", f"{name}.txt").read_text("utf-8").strip()
         for name in PROMPT_NAMES
+        if name != "begin"
     }
     if directory is not None:
-        texts |= _own_prompts(directory)
+        texts |= _own_prompts(prompts_folder(directory))
     for name, place, what in (("repair", "{detail}", "what was wrong with the reply"), ("vary", "{siblings}", "steps")):
         if place not in texts[name]:
             raise InputError(f"{name}.txt must contain {place}, the place for {what}")
-    return Prompts(**{name: text.strip() for name, text in texts.items()})
+    prompts = Prompts(**texts, style=style)
+    if style != SHORT and not prompts.has_styles:
+        raise InputError(
+            f"--style {style} would change nothing: no prompt in {directory} has {STYLE}, the place for the answer "
+            "instruction; write it there, or leave out --style"
+        )
+    return prompts
+
+
+def save_prompts(prompts: Prompts, folder: Path) -> None:
+    """Write what an agent is prompted with; loading it gives the same `renderer_hash`. An earlier folder is replaced
+    as a whole. Raises OSError."""
+    scratch = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    texts = {name: getattr(prompts, name) for name in OF_THE_AGENT}
+    kept = {name: text for name, text in texts.items() if text is not None}
+    exact = any(text != text.strip() for text in kept.values())
+    for name, text in kept.items():
+        (scratch / f"{name}.txt").write_bytes((text if exact else f"{text}\n").encode())
+    if exact:
+        (scratch / LAYOUT).write_bytes(orjson.dumps({"exact": True}) + b"\n")
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch.rename(folder)
+
+
+def prompts_folder(given: Path) -> Path:
+    """The folder that --prompts names. Raises InputError for the published prompts where no import has written them."""
+    if given.exists() or str(given) != PUBLISHED:
+        return given
+    folder = Path(PROMPTS) / PUBLISHED
+    if not folder.is_dir():
+        raise InputError(
+            f"--prompts {PUBLISHED}: there is no {folder}. The published words come with the published data: "
+            f"reasonrag import RAG_ProGuide.json --out data/released writes them there"
+        )
+    return folder
 
 
 def _own_prompts(directory: Path) -> dict[str, str]:
@@ -110,13 +214,23 @@ def _own_prompts(directory: Path) -> dict[str, str]:
         if file.stem not in PROMPT_NAMES:
             raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
     try:
-        texts = {file.stem: read_small_text(file) for file in files}
+        texts = {file.stem: read_small(file).decode() for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the prompts in {directory}: {error}") from error
     for name, text in texts.items():
         if not text.strip():
             raise InputError(f"{directory / name}.txt is empty; remove it to use the package's own prompt")
-    return texts
+    if _layout(directory / LAYOUT).exact:
+        return texts
+    return {name: text.replace("\r\n", "\n").replace("\r", "\n").strip() for name, text in texts.items()}
+
+
+def _layout(file: Path) -> _Layout:
+    try:
+        return _Layout.model_validate_json(read_small(file, 4096)) if file.exists() else _Layout()
+    except (OSError, ValidationError) as error:
+        why = first_error(error) if isinstance(error, ValidationError) else error
+        raise InputError(f'{file} must hold {{"exact": true}} or {{"exact": false}}: {why}') from error
 
 
 def render_prompt(
@@ -126,8 +240,10 @@ def render_prompt(
     question: str,
     thoughts: Sequence[str],
     passages: Sequence[Passage] = (),
+    style: AnswerStyle | None = None,
 ) -> tuple[Message, Message]:
-    """System and user turn of a state. `passages`: as they are shown, for read turns only."""
+    """System and user turn of a state. `passages`: as they are shown, for read turns only. style: that the question
+    names, if any."""
     user = f"Question: {inert(question)}"
     if thoughts:
         user += "\nPrevious Thoughts: " + _join(thoughts)
@@ -136,7 +252,7 @@ def render_prompt(
             f"Wikipedia Title: {inert(passage.title)}\n{inert(passage.text)}\n\n" for passage in passages
         )
         user += f". Reference: <reference>{references}</reference>"
-    system: str = getattr(prompts, action)
+    system = prompts.system(action, first=not thoughts, style=style)
     return Message(role="system", content=system), Message(role="user", content=user)
 
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from mcts import RecipeName
 from mcts.recipes import canonical_name
+from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
@@ -89,9 +90,15 @@ class AgentSettings(ReadingSettings):
         default=[],
     )
     prompts: Path | None = setting(
-        "Directory of your own prompts, any of think.txt read.txt conclude.txt repair.txt vary.txt "
-        "judge.txt rank.txt answer.txt rubric.txt",
+        "Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt "
+        "repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import writes",
         Panel.MODEL,
+    )
+    style: AnswerStyle = setting(
+        "Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome judge); "
+        "metadata.style of a question wins",
+        Panel.MODEL,
+        default=SHORT,
     )
     max_steps: int | None = setting(
         "Maximum steps to an answer; the last one must conclude [default: 7]", Panel.MODEL, ge=1

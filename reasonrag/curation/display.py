@@ -56,6 +56,11 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
     else:
         dropped = ", ".join(f"{name} {count:,}" for name, count in report.not_exported.items()) or "-"
         rows.append(("states", f"{report.states:,}"))
+        if report.prompts and report.prompts.folders:
+            fitting = f"{report.prompts.fitting_states:,} of {report.prompts.states:,} states"
+            rows.append(
+                ("prompts", f"{', '.join(report.prompts.folders)} (renderer {report.prompts.renderer}; {fitting})")
+            )
         rows.append(("written", f"{report.exported:,} pairs; dropped candidates: {dropped}"))
     return [*rows, ("teacher", report.teacher or "unknown")]
 

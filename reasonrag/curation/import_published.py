@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import orjson
 from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
-from preference.candidates import QuestionRecord, question_key
+from preference.candidates import QuestionRecord, StateRecord, question_key
 from preference.export.files import atomic_replacement, write_file, write_json
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import JsonItem
@@ -32,6 +32,8 @@ from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occur
 from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
+from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts
+from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, style_recorded
 from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, MadeFrom, origins_in, pages_of
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
@@ -57,6 +59,7 @@ _WRITTEN = (
     SUMMARY,
     IMPORT_REPORT,
     REJECTED,
+    PROMPTS,
 )
 """Files that an import, or the commands after it, would replace."""
 _SPLITS = ("train", "dev", "validation", "val", "test")
@@ -69,6 +72,18 @@ class RepairCount(BaseModel):
     meaning: str
     examples: list[str]
     """Where it occurred first."""
+
+
+class FoundPrompts(BaseModel):
+    """The prompts that the rows were made with. renderer: their hash. states, fitting_states: distinct prompts, and
+    those that the renderer gives byte for byte. unseen: turns that no row shows. folders: where they were written; none
+    where they are those of the package."""
+
+    renderer: str
+    states: int
+    fitting_states: int
+    unseen: list[str] = []
+    folders: list[str] = []
 
 
 class ImportReport(BaseModel):
@@ -100,6 +115,8 @@ class ImportReport(BaseModel):
     """Steps; of trees only."""
     states: int = 0
     """This and the next two: of pairs only."""
+    prompts: FoundPrompts | None = None
+    """Of pairs only; None where the renderer gives no prompt of them."""
     exported: int = 0
     not_exported: dict[str, int] = {}
     """Pairs kept as candidates but not as rows, by reason as in `summary.json`."""
@@ -455,10 +472,12 @@ def _import_pairs(
             _take_row(reader, item, repair_log, rejected, where=where, revision=revision)
         if not reader.rows:
             raise _nothing_usable("pair", found, repair_log)
-        for state in reader.states():
-            candidates.write(state.to_line())
-        asked = list(reader.questions())
-        questions.writelines(question.to_line() for question in asked)
+        states, asked = list(reader.states()), list(reader.questions())
+        imported = imported_prompts(states, load_prompts())
+        for state in states:
+            candidates.write(_with_prompts(state, imported).to_line())
+        questions.writelines(_with_prompts(question, imported).to_line() for question in asked)
+    prompts = _write_prompts(imported, staged, out, stated=any(each.origin.renderer for each in asked))
     summary = _export(staged, out)
     return _completed(
         begun,
@@ -468,15 +487,75 @@ def _import_pairs(
         questions=len(asked),
         questions_known=sum(question_key(each.question) in known for each in asked),
         without_golden_answers=sum(not each.golden_answers for each in asked),
-        states=reader.states_found,
+        states=len(states),
+        prompts=prompts,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
-        warnings=_warnings_of_pairs(asked, begun.split, summary),
+        warnings=[*_warnings_of_pairs(asked, begun.split, summary), *_warnings_of_prompts(prompts, len(states))],
         next_commands=[
             shlex.join(["reasonrag", "audit", str(out)]),
+            shlex.join(["reasonrag", "train", "qwen2.5-7b-dpo-full", "--data", str(out), "--out", f"saves/{out.name}"]),
             shlex.join(["reasonrag", "pairs", str(out), "--out", f"{out}-filtered"]),
         ],
     )
+
+
+AnyRecord = TypeVar("AnyRecord", StateRecord, QuestionRecord)
+
+
+def _with_prompts(record: AnyRecord, imported: ImportedPrompts | None) -> AnyRecord:
+    """A record that names the renderer and the style of its question's prompts, where they are known."""
+    if imported is None or record.question_id not in imported.fitting:
+        return record
+    known = {"renderer": renderer_hash(imported.prompts), "style": style_recorded(imported.prompts.style)}
+    return record.model_copy(update={"origin": record.origin.model_copy(update=known)})
+
+
+def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *, stated: bool) -> FoundPrompts | None:
+    """Put prompts that are not ours beside the data, and the published ones also where --prompts finds them by name.
+
+    stated: whether rows name their renderer, as those of reasonrag do; the published ones do not. Nothing else in that
+    place is overwritten.
+    """
+    if imported is None:
+        return None
+    found = FoundPrompts(
+        renderer=renderer_hash(imported.prompts),
+        states=imported.states,
+        fitting_states=imported.fitting_states,
+        unseen=list(imported.unseen),
+    )
+    if found.renderer == renderer_hash(load_prompts()):
+        return found
+    save_prompts(imported.prompts, staged / PROMPTS)
+    found.folders.append(str(out / PROMPTS))
+    named = Path(PROMPTS, PUBLISHED)
+    if imported.prompts.begin is not None and not stated:
+        if not named.exists():
+            save_prompts(imported.prompts, named)
+        if renderer_hash(load_prompts(named)) == found.renderer:
+            found.folders.append(str(named))
+    return found
+
+
+def _warnings_of_prompts(prompts: FoundPrompts | None, states: int) -> list[str]:
+    if prompts is None:
+        unknown = (
+            f"the renderer gives none of the {states:,} prompts of these rows, so prompts could not be taken out of "
+            "them: look at a system turn, and ask a model that is trained on them in its words, by --prompts DIR"
+        )
+        return [unknown]
+    warnings = []
+    if other := prompts.states - prompts.fitting_states:
+        warnings.append(
+            f"{other:,} of {prompts.states:,} prompts are worded or laid out otherwise than those that were taken out; "
+            "their questions name no renderer"
+        )
+    if prompts.unseen:
+        instead = {"think": "that of the first turn", "conclude": "ours"}
+        listed = ", ".join(f"{name} ({instead[name]} is used)" for name in prompts.unseen)
+        warnings.append(f"no row shows the prompt of: {listed}")
+    return warnings
 
 
 def _take_row(

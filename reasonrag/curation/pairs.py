@@ -6,6 +6,7 @@ value cost nothing: run it as often as you like.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from preference.labelled_runs import label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
-from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.prompting import PROMPTS, load_prompts, renderer_hash
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
@@ -103,6 +104,7 @@ def pairs(
             else:
                 judging, untold = _judged_before(sources, staged, out)
             summary = export.write(staged, sources, gated, judging=judging, warnings=[*untold, *kept])
+            _keep_prompts(sources, staged, out)
             pages = pages_of(out)
             put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if replaced else ())])
             for removed in pages.values():
@@ -157,6 +159,18 @@ class DataSetExport:
         gated.write(staged)
         write_audit(self._inspector.report, staged)
         return summary
+
+
+def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> None:
+    """Take the prompts of imported sources along, unless they have several. Raises InputError where `out` has a folder
+    of that name that is not of a data set."""
+    folders = {renderer_hash(load_prompts(each / PROMPTS)): each for each in sources if (each / PROMPTS).is_dir()}
+    if len(folders) != 1:
+        return
+    if (out / PROMPTS).exists() and not (out / CANDIDATES).is_file():
+        raise InputError(f"--out {out} is taken: it has {PROMPTS}; choose another directory")
+    [folder] = folders.values()
+    shutil.copytree(folder / PROMPTS, staged / PROMPTS)
 
 
 def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -> bool:
@@ -369,5 +383,6 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "max_steps": decides.max_steps,
             "max_passage_chars": decides.max_passage_chars,
             "passage_order": decides.passage_order,
+            "style": decides.style,
         }
     )

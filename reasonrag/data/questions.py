@@ -3,7 +3,8 @@
 A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; gold answers may be missing if the
 run does not need them. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
 `corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. Decides that a bad line
-is found before any work starts, and which metadata name gold passages, kind, hops and rubric. No other module reads
+is found before any work starts, and which metadata name gold passages, kind, hops, style
+and rubric. No other module reads
 metadata. `datasets` knows where named data sets are.
 """
 
@@ -17,7 +18,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -28,6 +29,9 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 
+AnswerStyle = Literal["short", "long"]
+"""What an answer is: a name, a date, a number, yes or no ..; or sentences for a reader."""
+SHORT: AnswerStyle = "short"
 _HOPS_OF_AN_ID = re.compile(r"(?:[^:]+:)?([1-9])hop[0-9]*__")
 """In a mixture, the data set's name is before it."""
 
@@ -112,6 +116,13 @@ class Question(BaseModel):
     def _silence_is_none(cls, golden_answers: list[str]) -> list[str]:
         return golden_answers if any(answer.strip() for answer in golden_answers) else []
 
+    @field_validator("metadata")
+    @classmethod
+    def _style_is_known(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        if metadata.get("style") not in (None, *get_args(AnswerStyle)):
+            raise ValueError(f"style {metadata['style']!r} is neither short nor long; correct it, or leave it out")
+        return metadata
+
     @property
     def gold(self) -> GoldPassages | None:
         """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
@@ -140,6 +151,11 @@ class Question(BaseModel):
         if found := _HOPS_OF_AN_ID.match(self.id):
             return int(found[1])
         return len(self.gold.keys) if self.gold else None
+
+    @property
+    def style(self) -> AnswerStyle | None:
+        """The answer wanted, from `metadata.style`; None: that of the settings."""
+        return self.metadata.get("style")
 
     @property
     def rubric(self) -> tuple[str, ...]:

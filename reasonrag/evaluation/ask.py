@@ -14,10 +14,11 @@ from pydantic import BaseModel
 from preference.records import ParseFailure, PassageRef
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.from_settings import caps_of, find_corpus
-from reasonrag.agent.prompting import load_prompts, renderer_hash
+from reasonrag.agent.prompting import load_prompts, renderer_hash, style_recorded
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
+from reasonrag.evaluation.evaluated_model.as_trained import asked_as_trained
 from reasonrag.evaluation.evaluated_model.evaluated_model import open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model
@@ -124,12 +125,16 @@ async def _ask(
     told: Callable[[TakenStep], None],
 ) -> AgentAnswer:
     steps: list[AgentStep] = []
-    subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
+    subject = find_evaluated_model(settings, chat_model)
+    lineage = ProvenanceCheck.of(subject, settings.trained_on)
+    settings, taken = asked_as_trained(settings, lineage.sources)
+    if taken:
+        watcher.say(taken)
+    prompts = load_prompts(settings.prompts, settings.style)
     spec = evaluated_spec(subject, settings)
     if settings.max_cost is not None:
         check_prices(watcher.say, spec, capped=True)
     corpus = None if retriever else find_corpus(settings)
-    lineage = ProvenanceCheck.of(subject, settings.trained_on)
     async with AsyncExitStack() as opened:
         if chat_model is None:
             chat_model = await open_evaluated_model(subject, spec, opened, say=watcher.say)
@@ -144,6 +149,7 @@ async def _ask(
             top_k=settings.top_k,
             max_passage_chars=settings.max_passage_chars,
             passage_order=order_recorded(settings.order),
+            style=style_recorded(settings.style),
             retriever=retriever.identity,
             max_steps=settings.steps,
         )

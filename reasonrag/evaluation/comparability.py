@@ -194,6 +194,8 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
     ]
     if ours.asked.max_passage_chars != theirs.asked.max_passage_chars:
         found.append(f"{other.name} and {one.name} cut passages differently: that alone may explain a difference")
+    if ours.asked.style != theirs.asked.style:
+        found.append(f"{other.name} and {one.name} ask for answers of another style: they are not comparable")
     if ours.asked.passage_order != theirs.asked.passage_order:
         found.append(f"{other.name} and {one.name} order passages differently: that alone may explain a difference")
     shown = [each.first.config.decides_answers.baseline_prompts for each in (one, other)]

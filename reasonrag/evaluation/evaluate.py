@@ -20,10 +20,11 @@ from preference.candidates import is_training_split
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left, shown_sampling, shown_settings, shown_urls
 from reasonrag.agent.model_calls import ModelCaller
-from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash
+from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity, style_recorded
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
 from reasonrag.errors import InputError
+from reasonrag.evaluation.evaluated_model.as_trained import asked_as_trained
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
@@ -65,7 +66,7 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 
-BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order")
+BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style")
 """Conditions that can be checked before an index is built."""
 
 
@@ -103,20 +104,25 @@ async def _evaluate(
         retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
     questions = list(source.limited(settings.limit))
-    subject, prompts = find_evaluated_model(settings, chat_model), load_prompts(settings.prompts)
+    subject = find_evaluated_model(settings, chat_model)
+    lineage = ProvenanceCheck.of(subject, settings.trained_on)
+    settings, taken = asked_as_trained(settings, lineage.sources if settings.method == "agent" else (), settings.allow)
+    if taken:
+        watcher.say(taken)
+    prompts = load_prompts(settings.prompts, settings.style)
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
     if (settings.run / ROLLOUTS).exists():
         raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"
-    lineage = ProvenanceCheck.of(subject, settings.trained_on)
     checks = [lineage.seen(questions, split, settings.allow)]
     asked = EvaluationConditions(
         renderer=renderer_hash(prompts),
         top_k=settings.top_k,
         max_passage_chars=settings.max_passage_chars,
         passage_order=order_recorded(settings.order),
+        style=style_recorded(settings.style),
         retriever="",
         max_steps=settings.steps,
     )
@@ -132,6 +138,9 @@ async def _evaluate(
         asked = asked.model_copy(update={"retriever": retriever.identity})
         if settings.method == "agent":
             checks += lineage.held_against(asked, ["retriever"], settings.allow)
+            for each in checks:
+                if each.outcome == "noted":
+                    watcher.say(f"note: {each.message}")
         asked = conditions_of_method(settings.method, asked)
         setup = _Setup(settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks)
         for warning in setup.warnings:
@@ -186,6 +195,7 @@ class _Setup:
             "sampling": shown_sampling(self.spec.sampling),
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
+            **style_identity(self.settings.style),
         } | method_identity(self.settings, self.prompts)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 

@@ -48,15 +48,16 @@ class EvaluationConditions(SparseRecord):
     null where it has no meaning for the method.
 
     retriever: `identity` of the retriever. max_passage_chars: absent where passages were shown whole. passage_order:
-    absent where the best stood first.
+    absent where the best stood first. style: absent for short answers.
     """
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style")
 
     renderer: str | None
     top_k: int | None
     max_passage_chars: int | None = None
     passage_order: str | None = None
+    style: str | None = None
     retriever: str | None
     max_steps: int | None
 
@@ -95,10 +96,11 @@ class Latency(Record):
 
 
 class ConditionCheck(Record):
-    """A condition that must match training. outcome: allowed if it differs and --allow names it."""
+    """A condition of training. outcome: allowed if it differs and --allow names it; noted if it may differ, as the
+    retriever may: other domains have other corpora."""
 
     name: str
-    outcome: Literal["same", "unknown", "allowed"]
+    outcome: Literal["same", "unknown", "allowed", "noted"]
     message: str = ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -22,10 +22,24 @@ MethodName = Literal["agent", BaselineName]
 SEARCHLESS: tuple[MethodName, ...] = ("direct", "cot")
 """Methods that are shown no passages."""
 ALLOWABLE = (
-    *("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order"),
+    *("renderer", "top_k", "retriever", "max_steps", "max_passage_chars", "passage_order", "style"),
     "trained_questions",
 )
 """Conditions that may differ from training if --allow names them."""
+
+
+PresetName = Literal["reasonrag"]
+PRESETS: dict[PresetName, dict[str, Any]] = {
+    "reasonrag": {
+        "max_steps": 9,
+        "max_reply_tokens": 256,
+        "top_k": 3,
+        "passage_order": "worst-first",
+        "temperature": 0.0,
+    }
+}
+"""Settings where a preset is given and a flag is not. `reasonrag`: `inference.py` and `my_config.yaml` of the published
+code, whose --max_iter 8 is 9 replies."""
 
 
 class ModelSettings(AgentSettings):
@@ -37,6 +51,11 @@ class ModelSettings(AgentSettings):
         Panel.MODEL,
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
+    preset: PresetName | None = setting(
+        "reasonrag: as the published model is evaluated, with 9 replies (4 searches) of 256 tokens, 3 passages, the "
+        "worst first, temperature 0, and --prompts reasonrag-published unless the model's folder has some; flags win",
+        Panel.MODEL,
+    )
     base_model: str | None = setting(
         "Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter names]", Panel.MODEL
     )

@@ -156,7 +156,7 @@ async def _rehearse(
     watcher: Watcher,
 ) -> UsagePerQuestion:
     """Rehearse some questions of the run with its retriever."""
-    questions, prompts = source.limited(settings.limit), load_prompts(settings.prompts)
+    questions, prompts = source.limited(settings.limit), load_prompts(settings.prompts, settings.style)
     teacher, student = models
     async with AsyncExitStack() as opened:
         retriever = await open_retriever(settings, corpus, opened, say=watcher.say)

@@ -61,7 +61,7 @@ async def explore(
     _check_place(settings.run_directory, shared=shared_journal is not None, replay=replay)
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
     source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
-    prompts = load_prompts(settings.prompts)
+    prompts = load_prompts(settings.prompts, settings.style)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials

@@ -21,7 +21,7 @@ from reasonrag.agent.from_settings import (
     teacher_spec,
 )
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
-from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
@@ -251,6 +251,7 @@ def run_identity(
         "max_steps": max_steps(settings),
         "seed": settings.seed,
         **reading_identity(settings.max_passage_chars, order_recorded(passage_order(settings))),
+        **style_identity(prompts.style),
     } | rule.identity
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}

@@ -270,6 +270,7 @@ def _generate(run: RunContribution, number: int) -> str:
         "max-steps": origin.max_steps,
         "max-passage-chars": origin.max_passage_chars,
         "passage-order": origin.passage_order,
+        "style": origin.style,
         "seed": origin.seed,
         "run": f"runs/{number}",
     }

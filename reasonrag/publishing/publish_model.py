@@ -291,6 +291,7 @@ def _card(model: ModelFolder, provenance: Provenance | None, repo: str) -> str:
         ("passages for a query", _known(asked.top_k)),
         ("characters of a passage at most", _known(asked.max_passage_chars)),
         ("order of the passages", _known(asked.passage_order)),
+        ("style of its answers", _known(asked.style)),
         ("retriever", _known(asked.retriever)),
         ("steps at most", _known(asked.max_steps)),
         ("with", ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))),

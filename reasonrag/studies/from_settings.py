@@ -95,7 +95,7 @@ async def find_parts(
     rule = _find_rule(run, made, caller.function, model=continuing.model)
     caps = Caps(given.max_cost, given.max_calls)
     check_prices(caller.watcher.say, continuing.model, capped=caps.cost is not None)
-    prompts = _load_prompts(run, made, continuing.settings.prompts, rule)
+    prompts = _load_prompts(run, made, continuing.settings, rule)
     retriever = caller.retriever or await open_retriever(
         continuing.settings, continuing.corpus, opened, say=caller.watcher.say
     )
@@ -200,9 +200,9 @@ def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, 
     return rule
 
 
-def _load_prompts(run: Path, made: RunConfig, folder: Path | None, rule: OutcomeRule) -> Prompts:
+def _load_prompts(run: Path, made: RunConfig, settings: GenerateSettings, rule: OutcomeRule) -> Prompts:
     """The run's prompts. Raises InputError if they have changed."""
-    prompts = load_prompts(folder)
+    prompts = load_prompts(settings.prompts, settings.style)
     if prompts.hash_with(*rule.prompts) != made.decides_answers.prompts:
         raise InputError(f"{run} was made with other prompts: give the directory they are in by --prompts")
     return prompts

@@ -328,7 +328,7 @@ async def _agree(
     async with open_journal(base.run_directory.parent.parent / JOURNAL) as journal:
         fresh = set(asked) - done[BASE] - journal.questions
         models = Models.journaled(journal, caps_of(base), (teacher, chat_model))
-    rule, prompts = find_rule(base), load_prompts(base.prompts)
+    rule, prompts = find_rule(base), load_prompts(base.prompts, base.style)
     recipe = resolve_recipe(base).model_copy(update={"outcome": rule.name})
     agent = find_agent(base, OfflineTeacher(), retriever, prompts, teacher.sampling)
     usage = await rehearse(spread(questions, len(asked)), recipe, agent, None, rule)

@@ -160,6 +160,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "max_steps": _only(asked.max_steps),
         "max_passage_chars": _only(asked.max_passage_chars),
         "passage_order": _only(asked.passage_order),
+        "style": _only(asked.style),
         "retriever": _only(asked.retriever),
         "adapter": _is_adapter(facts),
         "warnings": facts.metrics.warnings,

@@ -14,7 +14,6 @@ Decides what counts as a changed configuration and which checkpoint a training r
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,20 +23,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference.export.files import write_file, write_json
 from preference.records import first_error
-from reasonrag.agent.prompting import Prompts
 from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_small
 from reasonrag.run_config import changed_keys
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 
-TRAINING, TRAIN_YAML, TRAIN_LOG, PROMPTS = "training.json", "train.yaml", "train.log", "prompts"
+TRAINING, TRAIN_YAML, TRAIN_LOG = "training.json", "train.yaml", "train.log"
 SCHEMA: Final = "reasonrag.training/1"
 _CHILD_LOCK = ".training"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _MODEL_FILES = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
 _OF_AN_EARLIER_TRY = ("trainer_log.jsonl", "trainer_state.json", "all_results.json", "train_results.json")
-AGENT_PROMPTS: Final = ("think", "read", "conclude", "repair")
-"""The prompts that a running agent uses."""
 
 
 class TrainingRecord(BaseModel):
@@ -149,16 +145,6 @@ class OutputDirectory:
     def write_config(self, text: str) -> Path:
         write_file(self.own / TRAIN_YAML, text.encode(), shared=True)
         return self.own / TRAIN_YAML
-
-    def write_prompts(self, prompts: Prompts) -> None:
-        """Write the prompts; the folder is replaced as a whole."""
-        scratch = self.folder / f".{PROMPTS}"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        for name in AGENT_PROMPTS:
-            (scratch / f"{name}.txt").write_text(f"{getattr(prompts, name)}\n", "utf-8")
-        shutil.rmtree(self.folder / PROMPTS, ignore_errors=True)
-        scratch.rename(self.folder / PROMPTS)
 
 
 def _occupied(folder: Path) -> str | None:

@@ -21,9 +21,11 @@ from reasonrag.curation.audit.audit import audit
 from reasonrag.curation.audit.cutoffs import advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import Blocker, evaluation_blockers
+from reasonrag.curation.import_published import UNKNOWN
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
+from reasonrag.rendering import counted
 from reasonrag.training.hardware import TrainingEnvironment, required_packages
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders
 from reasonrag.training.llamafactory.dataset_info import (
@@ -114,7 +116,15 @@ def check_rows(
             found.object("changed_rows", f"{entry.file} has changed since it was written and audited")
     if count_rows(entries[0]) == 0:
         raise InputError(f"{entries[0].file} has no rows, so there is nothing to train on")
-    found.objections += evaluation_blockers(asked.by_split, asked.in_evaluation)
+    unknown = {name: count for name, count in asked.by_split.items() if name.rpartition("/")[2] == UNKNOWN}
+    found.objections += evaluation_blockers(
+        {name: count for name, count in asked.by_split.items() if name not in unknown}, asked.in_evaluation
+    )
+    if unknown:
+        found.notes.append(
+            f"warning: the split of {counted(sum(unknown.values()), 'question')} is unknown: never evaluate on "
+            "questions that may be among them"
+        )
     if not asked.keys:
         found.notes.append(
             f"{data.directory} does not record its questions, so an evaluation cannot detect overlap with them"

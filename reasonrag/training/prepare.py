@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.run_config import config_hash
@@ -39,18 +39,18 @@ from reasonrag.training.llamafactory.launcher import (
 )
 from reasonrag.training.output_directory import OutputDirectory
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
-from reasonrag.training.prompt_parity import DataConditions
+from reasonrag.training.prompt_parity import DataConditions, prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
 
 @dataclass
 class PreparedTraining:
-    """A training that may be started. objections: blockers that remain, in a dry run. aside: those set aside by
-    flag."""
+    """A training that may be started. prompts: what the model must be asked with, to be kept beside it; None where
+    the data do not say. objections: blockers that remain, in a dry run. aside: those set aside by flag."""
 
     resolution: ResolvedConfig
     data: TrainingData
-    prompts: Prompts
+    prompts: Prompts | None
     base: BaseFacts
     conditions: DataConditions
     python: Path
@@ -118,11 +118,8 @@ def prepare_training(
 ) -> PreparedTraining:
     """Check everything. strict: refuse while blockers remain. Raises InputError."""
     requested = requested_hash(resolution, data)
-    prompts, base, found = (
-        load_prompts(prompts_folder),
-        preflight_checks.check_base_model(resolution.config),
-        PreflightFindings(),
-    )
+    base, found = preflight_checks.check_base_model(resolution.config), PreflightFindings()
+    prompts, chosen = prompts_of_training(data.directory, prompts_folder)
     asked = read_questions(data, resolution.entry)
     preflight_checks.check_rows(resolution.entries, data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
@@ -149,7 +146,7 @@ def prepare_training(
     prepared = PreparedTraining(
         resolution=resolution,
         data=data,
-        prompts=prompts,
+        prompts=prompts if chosen or conditions.renderer == renderer_hash(prompts) else None,
         base=base,
         conditions=conditions,
         python=python,

@@ -17,6 +17,7 @@ from preference.candidates import QuestionRecord, is_training_split, question_ke
 from preference.export.files import write_json
 from preference.export.summary import QUESTIONS
 from preference.records import SparseRecord, first_error, shared_fields
+from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.files import read_small, reading
 
@@ -30,7 +31,7 @@ class TrainingConditions(SparseRecord):
     """How a model must be prompted; each with every value that the data have, null for an unknown one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style")
 
     renderer: str | None = None
     """Hash of prompts and layout, `prompting.renderer_hash`."""
@@ -41,6 +42,8 @@ class TrainingConditions(SparseRecord):
     """Null for passages shown whole; empty, and absent from the file, if all were."""
     passage_order: tuple[str | None, ...] = ()
     """Null for the best first; empty, and absent from the file, if all were."""
+    style: tuple[str | None, ...] = ()
+    """Of answers; null for short ones; empty, and absent from the file, if all were."""
 
     @classmethod
     def of(cls, conditions: TrainingConditions) -> TrainingConditions:
@@ -95,6 +98,7 @@ class _Plainly(NamedTuple):
 SHOWN_PLAINLY: Final = {
     "max_passage_chars": _Plainly("passages", "whole", "cut at {:,} characters"),
     "passage_order": _Plainly("passages", "best-first", "{}"),
+    "style": _Plainly("answers", SHORT, "{}"),
 }
 """Conditions that records hold only where they are not the usual ones: null or absent means those."""
 

@@ -19,7 +19,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
-from reasonrag.agent.prompting import renderer_hash
+from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.files import writing
 from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
@@ -151,8 +151,8 @@ def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: Trainin
         output.write_record(record)
         if first:
             prepared.provenance.write(output.folder)
-            if prepared.conditions.renderer in (None, renderer_hash(prepared.prompts)):
-                output.write_prompts(prepared.prompts)
+            if prepared.prompts:
+                save_prompts(prepared.prompts, output.folder / PROMPTS)
             if checkpoint is None:
                 output.begin_anew()
         if checkpoint:

@@ -196,7 +196,9 @@ def quantiles(values: Column) -> Quantiles:
         return Quantiles(of=0)
     names = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
     found = np.quantile(values, list(names.values()))
-    return Quantiles(of=len(values), mean=float(np.mean(values)), **dict(zip(names, map(float, found), strict=True)))
+    return Quantiles(
+        of=len(values), mean=float(np.mean(np.sort(values))), **dict(zip(names, map(float, found), strict=True))
+    )
 
 
 def histogram(values: Column, edges: Sequence[float]) -> Histogram:

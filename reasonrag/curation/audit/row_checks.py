@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
@@ -24,6 +24,7 @@ from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
 from reasonrag.curation.token_counters import TemplateTokenCounter
+from reasonrag.data.questions import AnswerStyle
 from reasonrag.redaction import excerpt, keys_in, mask_secrets, texts_in
 
 TEXTS: Final = ("instruction", "input", "chosen", "rejected")
@@ -114,6 +115,14 @@ class _PromptFacts:
     """Tags that a reply may have."""
 
 
+def _own_system_turns() -> frozenset[str]:
+    """The package's own system turns, in each style of answers."""
+    prompts = load_prompts()
+    return frozenset(
+        prompts.system(action, style=style) for action in get_args(AgentAction) for style in get_args(AnswerStyle)
+    )
+
+
 class RowChecker:
     """Checks rows one by one. Caches the last prompts and system turns, so that each is checked once.
 
@@ -127,7 +136,7 @@ class RowChecker:
         self._trusted = trusted
         self._special = re.compile("|".join([_SPECIAL.pattern, *map(re.escape, sorted(counter.specials))]))
         self._signs = ("<|", "<｜", *(each for each in counter.specials if not each.startswith("<|")))  # noqa: RUF001
-        self._own_prompts = frozenset(vars(load_prompts()).values())
+        self._own_prompts = _own_system_turns()
         self._prompt_of = lru_cache(maxsize=4)(self._prompt)
         self._system = lru_cache(maxsize=256)(self._text)
 

@@ -33,11 +33,13 @@ _REMEDIES = {
     "renderer": "give --prompts DIR, the prompts its data were made with, and use the version of reasonrag that made "
     "them",
     "top_k": "give --top-k {trained}",
-    "retriever": "give the --corpus, --index or --retriever of its data",
     "max_steps": "give --max-steps {trained}",
     "max_passage_chars": "give --max-passage-chars {trained}",
     "passage_order": "give --passage-order {trained}",
+    "style": "give --style {trained}",
 }
+_NOTED = ("retriever",)
+"""Conditions that may differ: a model may be used in other domains than that of its training."""
 UNKNOWN = (
     "the training of {name} is unknown, so it was not checked whether it has seen these questions or was prompted "
     "differently; give --trained-on DIR, its folder or its data set"
@@ -82,8 +84,8 @@ class ProvenanceCheck:
         """All mismatches with these questions and conditions as warnings, none as an error."""
         if not self.sources:
             return [self.unknown] if self.unknown else []
-        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, _REMEDIES, ALLOWABLE)]
-        return [each.message for each in checks if each.outcome == "allowed"]
+        checks = [self.seen(questions, None, ALLOWABLE), *self.held_against(asked, [*_REMEDIES, *_NOTED], ALLOWABLE)]
+        return [each.message for each in checks if each.outcome in ("allowed", "noted")]
 
     @property
     def trained(self) -> TrainedModel | None:
@@ -111,7 +113,7 @@ class ProvenanceCheck:
         found = {
             name: (sentence, trained) for _, each in self.sources for name, sentence, trained in _differ(each, asked)
         }
-        wrong = {name: each for name, each in found.items() if name in names and name not in allowed}
+        wrong = {name: each for name, each in found.items() if name in names and name not in {*allowed, *_NOTED}}
         if wrong:
             complaints = "; ".join(sentence for sentence, _ in wrong.values())
             remedies = "; ".join(_remedy(name, trained) for name, (_, trained) in wrong.items())
@@ -122,7 +124,7 @@ class ProvenanceCheck:
             )
         known = {name for _, each in self.sources for name in _known(each.asked)}
         return [
-            ConditionCheck(name=name, outcome="allowed", message=found[name][0])
+            ConditionCheck(name=name, outcome="noted" if name in _NOTED else "allowed", message=found[name][0])
             if name in found
             else ConditionCheck(name=name, outcome="same" if name in known else "unknown")
             for name in names

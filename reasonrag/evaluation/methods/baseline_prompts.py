@@ -18,9 +18,10 @@ import orjson
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.agent.prompting import BASELINES as FOLDER
-from reasonrag.agent.prompting import folded
+from reasonrag.agent.prompting import Prompts, folded, prompts_folder
 from reasonrag.agent.prompting import inert as of_the_agent
 from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import AnswerStyle
 from reasonrag.errors import InputError, choices
 from reasonrag.evaluation.settings import BaselineName
 from reasonrag.files import read_small_text
@@ -42,7 +43,7 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
     """
     ours = resources.files("reasonrag").joinpath("prompts", FOLDER)
     prompts = {name: ours.joinpath(f"{name}.txt").read_text("utf-8").strip() for name in PROMPT_NAMES}
-    for file in [] if directory is None else sorted((directory / FOLDER).glob("*.txt")):
+    for file in [] if directory is None else sorted((prompts_folder(directory) / FOLDER).glob("*.txt")):
         if file.stem not in PROMPT_NAMES:
             raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
         try:
@@ -54,8 +55,18 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
     return prompts
 
 
-def baseline_hash(prompts: BaselinePrompts, name: BaselineName) -> str:
-    """A 16-digit hash of a baseline's prompt: its instructions, its layout and its sanitising."""
+def in_style(prompts: BaselinePrompts, agent: Prompts, style: AnswerStyle | None = None) -> BaselinePrompts:
+    """The prompts with the agent's instruction for answers of a style."""
+    return {name: agent.with_style(text, style) for name, text in prompts.items()}
+
+
+def baseline_hash(prompts: BaselinePrompts, name: BaselineName, agent: Prompts) -> str:
+    """A 16-digit hash of a baseline's prompt: its instructions in each style, its layout and its sanitising."""
+    short, long = (_probes(in_style(prompts, agent, style), name) for style in get_args(AnswerStyle))
+    return hashlib.sha256(orjson.dumps(short + (long if long != short else []))).hexdigest()[:16]
+
+
+def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:
     hostile = " <|im_end|> </ search > <answer> <information> {{idx}} \x00\x07\r\n "
     passages = [Passage("p", "Title", "Text.", 1.0), Passage("h", hostile, hostile, 0.0)]
     if name == "search-r1":
@@ -63,7 +74,7 @@ def baseline_hash(prompts: BaselinePrompts, name: BaselineName) -> str:
         shown += search_r1_rethink(prompts, hostile)
     else:
         shown = list(render_baseline(prompts, name, f"Q? {hostile}", passages))
-    return hashlib.sha256(orjson.dumps([[each.role, each.content] for each in shown])).hexdigest()[:16]
+    return [[each.role, each.content] for each in shown]
 
 
 def render_baseline(

@@ -25,6 +25,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import (
     BaselinePrompts,
+    in_style,
     render_baseline,
     search_r1_found,
     search_r1_rethink,
@@ -48,7 +49,8 @@ class ClosedBook:
     prompts: BaselinePrompts
 
     async def answer(self, question: Question) -> Attempt:
-        prompt = render_baseline(self.prompts, self.name, question.question)
+        prompts = in_style(self.prompts, self.caller.prompts, question.style)
+        prompt = render_baseline(prompts, self.name, question.question)
         step, answer = await _answered(self.caller, question, prompt)
         return Attempt(answer, (step,))
 
@@ -69,6 +71,7 @@ class IterRetGen:
     iterations: int
 
     async def answer(self, question: Question) -> Attempt:
+        prompts = in_style(self.prompts, self.caller.prompts, question.style)
         steps: list[PredictedStep] = []
         read: dict[str, Passage] = {}
         answer = None
@@ -76,7 +79,7 @@ class IterRetGen:
             generated = steps[-1].response if steps else ""
             found = await self.retriever.retrieve(_query(question.question, generated), self.top_k)
             read |= {each.id: each for each in found if each.id not in read}
-            prompt = render_baseline(self.prompts, self.name, question.question, found)
+            prompt = render_baseline(prompts, self.name, question.question, found)
             # the same passages make the same prompt, whose next draw must be another one
             step, answer = await _answered(self.caller, question, prompt, found, sample=iteration)
             steps.append(step)
@@ -99,7 +102,8 @@ class SearchR1:
     name: BaselineName = "search-r1"
 
     async def answer(self, question: Question) -> Attempt:
-        messages = search_r1_start(self.prompts, question.question)
+        prompts = in_style(self.prompts, self.caller.prompts, question.style)
+        messages = search_r1_start(prompts, question.question)
         steps: list[PredictedStep] = []
         read: dict[str, Passage] = {}
         searches, shown = 0, tuple[Passage, ...]()
@@ -122,7 +126,7 @@ class SearchR1:
                 break
             else:
                 shown = ()
-                messages += search_r1_rethink(self.prompts, reply.text)
+                messages += search_r1_rethink(prompts, reply.text)
         return Attempt(None, tuple(steps), searches, tuple(read.values()))
 
 

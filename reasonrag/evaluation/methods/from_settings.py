@@ -72,7 +72,7 @@ def method_identity(settings: EvaluateSettings, prompts: Prompts) -> dict[str, A
             "prompts": prompts.hash,
             "max_steps": settings.steps,
         }
-    shown = baseline_hash(load_baseline_prompts(settings.prompts), settings.method)
+    shown = baseline_hash(load_baseline_prompts(settings.prompts), settings.method, prompts)
     of_one = {"iter-retgen": {"iterations": settings.iterations}, "search-r1": {"max_searches": settings.max_searches}}
     return {"method": settings.method, "baseline_prompts": shown} | of_one.get(settings.method, {})
 

@@ -59,6 +59,7 @@ from reasonrag.training.preflight_checks import (
     check_config_accepted,
     resolve_cutoff,
 )
+from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.settings import DoctorSettings
 
 MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"
@@ -134,7 +135,9 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     file = find_config(config) if config else None
     changes = parse_changes(settings.set)
     values = {key: value for key, value in ((file.values if file else {}) | changes).items() if value is not None}
-    prompts = load_prompts(settings.prompts)
+    prompts = (
+        prompts_of_training(settings.data, settings.prompts)[0] if settings.data else load_prompts(settings.prompts)
+    )
     if settings.model:
         find_shape(settings.model)  # a wrong flag stops here
         changes = changes | {"model_name_or_path": settings.model}

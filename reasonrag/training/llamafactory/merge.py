@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
+from reasonrag.agent.prompting import PROMPTS
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
@@ -22,7 +23,7 @@ from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_s
 from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
 from reasonrag.training.model_card import CARD
-from reasonrag.training.output_directory import PROMPTS, TRAIN_LOG, TRAIN_YAML, OutputDirectory
+from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory
 from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint
 from reasonrag.training.provenance import Provenance, read_provenance
 

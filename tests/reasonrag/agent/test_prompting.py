@@ -18,6 +18,8 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import TURN_TAGS
 from reasonrag.agent.prompting import (
     PROMPT_NAMES,
+    PUBLISHED,
+    STYLE,
     load_prompts,
     render_answer,
     render_judgement,
@@ -25,6 +27,8 @@ from reasonrag.agent.prompting import (
     render_ranking,
     render_repair,
     render_variation,
+    renderer_hash,
+    save_prompts,
 )
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
@@ -122,7 +126,7 @@ def test_a_state_without_thoughts_is_its_question_only() -> None:
     """There is no empty list of thoughts in the first prompt."""
     system, user = render_prompt(PROMPTS, "think", question="Q?", thoughts=[])
     assert user.content == "Question: Q?"
-    assert system == Message(role="system", content=PROMPTS.think)
+    assert system == Message(role="system", content=PROMPTS.system("think"))
 
 
 @pytest.mark.parametrize("action", ["think", "read", "conclude"])
@@ -135,8 +139,9 @@ def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAct
 @pytest.mark.parametrize("name", PROMPT_NAMES)
 def test_no_system_prompt_speaks_of_the_reference_tag(name: str) -> None:
     """The reference tag belongs to the user turn of reading."""
-    assert "<reference>" not in getattr(PROMPTS, name)
-    assert "</reference>" not in getattr(PROMPTS, name)
+    text = getattr(PROMPTS, name) or ""
+    assert "<reference>" not in text
+    assert "</reference>" not in text
 
 
 @pytest.mark.parametrize("action", ["think", "conclude"])
@@ -338,7 +343,10 @@ def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path
 @pytest.mark.parametrize("name", PROMPT_NAMES)
 def test_other_prompts_have_another_hash(name: str, tmp_path: Path) -> None:
     """Each of them decides answers, so each is in the hash, and its surrounding white space is not."""
-    text = getattr(PROMPTS, name)
+    text = getattr(PROMPTS, name) or PROMPTS.think
+    if name == "begin":
+        assert replace(PROMPTS, begin=text).hash != PROMPTS.hash
+        return
     (tmp_path / f"{name}.txt").write_text(f"\n{text}\n\n")
     assert load_prompts(tmp_path).hash_with(name) == PROMPTS.hash_with(name)
     (tmp_path / f"{name}.txt").write_text(f"{text} Please.")
@@ -359,9 +367,78 @@ def test_text_does_not_move_from_one_prompt_to_another_unseen() -> None:
     assert replace(PROMPTS, think="a", read="bc").hash != replace(PROMPTS, think="ab", read="c").hash
 
 
+def test_the_first_turn_may_have_a_prompt_of_its_own() -> None:
+    """It asks where nothing has been thought yet, and is part of the hashes only where it is there."""
+    own = replace(PROMPTS, begin="Begin.")
+    for thoughts, said in (((), "Begin."), (THOUGHTS, PROMPTS.system("think"))):
+        assert render_prompt(own, "think", question="Q?", thoughts=thoughts)[0].content == said
+    assert render_prompt(own, "conclude", question="Q?", thoughts=())[0].content == PROMPTS.system("conclude")
+    assert renderer_hash(own) != renderer_hash(PROMPTS)
+    assert own.hash != PROMPTS.hash
+
+
+@pytest.mark.parametrize("action", ["think", "conclude"])
+def test_the_style_chooses_what_an_answer_is(action: AgentAction) -> None:
+    """That of the question wins over that of the run; prompts without a place for it are the same in both."""
+    long = replace(PROMPTS, style="long")
+    for prompts, style, said in (
+        (PROMPTS, None, PROMPTS.short),
+        (PROMPTS, "long", PROMPTS.long),
+        (long, None, PROMPTS.long),
+        (long, "short", PROMPTS.short),
+    ):
+        [system, _] = render_prompt(prompts, action, question="Q?", thoughts=THOUGHTS, style=style)
+        assert said in system.content
+        assert STYLE not in system.content
+    assert renderer_hash(long) == renderer_hash(PROMPTS) != renderer_hash(replace(PROMPTS, long="Write much."))
+    plain = replace(PROMPTS, think="Think.", conclude="Conclude.")
+    assert renderer_hash(plain) == renderer_hash(replace(plain, long="Write much."))
+    assert plain.hash == replace(plain, long="Write much.").hash
+
+
+def test_a_style_without_a_place_in_the_prompts_is_refused(tmp_path: Path) -> None:
+    """It would change nothing, unseen."""
+    for name in ("think", "conclude"):
+        (tmp_path / f"{name}.txt").write_text("Answer.")
+    assert load_prompts(tmp_path).style == "short"
+    with pytest.raises(InputError, match=r"--style long would change nothing: no prompt in .* has \{style\}"):
+        load_prompts(tmp_path, "long")
+
+
+TEXTS_OF_PROMPTS = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
+
+
+@given(own=st.fixed_dictionaries(dict.fromkeys(("begin", "think", "read", "conclude"), TEXTS_OF_PROMPTS)))
+def test_a_saved_folder_describes_the_prompts_wholly(
+    own: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Loading it gives the same renderer, byte for byte, white space around the texts included."""
+    folder = tmp_path_factory.mktemp("saved") / "prompts"
+    for prompts in (replace(PROMPTS, **own), PROMPTS):  # the second replaces the first
+        save_prompts(prompts, folder)
+        assert renderer_hash(load_prompts(folder)) == renderer_hash(prompts)
+        assert {each: getattr(load_prompts(folder), each) for each in own} == {
+            each: getattr(prompts, each) for each in own
+        }
+    assert not (folder / "begin.txt").exists()
+    assert not (folder / "layout.json").exists()
+
+
+def test_the_published_prompts_come_with_the_published_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their name stands for a folder that import writes; until then an error says how to get it."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"reasonrag import RAG_ProGuide\.json --out data/released writes them there"):
+        load_prompts(Path(PUBLISHED))
+    save_prompts(replace(PROMPTS, begin="Begin.\n"), Path("prompts", PUBLISHED))
+    assert load_prompts(Path(PUBLISHED)).begin == "Begin.\n"
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        ({"think.txt": b"x", "layout.json": b'{"exakt": true}'}, r"layout\.json must hold \{\"exact\": true\}"),
+        ({"think.txt": b"x", "layout.json": b"{"}, r"layout\.json must hold"),
+        ({"think.txt": b"x", "layout.json": b" " * 5000}, r"layout\.json is larger than"),
         ({}, r"has no prompt file; it may have any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
         ({"thnik.txt": b"x"}, r"thnik\.txt is not the name of a prompt: did you mean 'think'\? choose from answer,"),
         ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is not the name of a prompt: choose from"),

@@ -287,7 +287,7 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
     assert teachers is not None
     assert students is not None
     prices: dict[str | None, Price] = {None: teachers, "gpt-4o": students}
-    for cap in (0.05, 0.1):
+    for cap in (0.03, 0.06):
         capped = package.generate(**SMALL, **models, run="runs/a", max_cost=cap)
         assert capped.stopped is not None
         assert "--max-cost" in capped.stopped.message

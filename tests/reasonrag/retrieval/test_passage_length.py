@@ -234,29 +234,36 @@ def _steps(tree: RolloutRecord) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "trained", "now"),
+    ("name", "value", "other", "objection"),
     [
-        ("max-passage-chars", 120, "passages were cut at 120 characters", "are whole now"),
-        ("passage-order", "worst-first", "passages were worst-first", "are best-first now"),
+        (
+            *("max-passage-chars", 120, 200),
+            "passages were cut at 120 characters when its data were made, and are cut at 200 characters now",
+        ),
+        (
+            *("passage-order", "worst-first", "best-first"),
+            "passages were worst-first when its data were made, and are best-first now",
+        ),
     ],
 )
 def test_how_passages_are_shown_is_kept_from_the_run_to_the_evaluation(
-    name: str, value: object, trained: str, now: str, reasonrag: Reasonrag
+    name: str, value: object, other: object, objection: str, reasonrag: Reasonrag
 ) -> None:
-    """Pairs record it; what was trained on them is asked in the same way, or says so; calibrate takes the run's."""
-    passages, field = (f"--{name}", value), name.replace("-", "_")
-    assert reasonrag("generate", "--limit", 6, "--run", "runs/a", *passages).status == 0
+    """Pairs record it; what was trained on them is asked in the same way, or refused; calibrate takes the run's."""
+    field = name.replace("-", "_")
+    assert reasonrag("generate", "--limit", 6, "--run", "runs/a", f"--{name}", value).status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     questions = [orjson.loads(line) for line in Path("data/a/questions.jsonl").read_bytes().splitlines()]
     assert {each["origin"][field] for each in questions} == {value}
     evaluated = ("evaluate", "--limit", 2, "--trained-on", "data/a")
-    refused = reasonrag(*evaluated, "--run", "evals/a")
+    refused = reasonrag(*evaluated, "--run", "evals/a", f"--{name}", other)
     assert refused.status == 2
-    assert f"{trained} when its data were made, and {now}" in refused.err
+    assert objection in refused.err
     assert f"give --{name} {value}" in refused.err
     assert not Path("evals").exists()
-    same = reasonrag(*evaluated, "--run", "evals/a", *passages, "--json")
+    same = reasonrag(*evaluated, "--run", "evals/a", "--json")
     assert same.status == 0
+    assert f"asking as it was trained: --{name} {value}" in same.err.splitlines()
     report = orjson.loads(same.out)
     assert report["asked"][field] == value
     assert {"name": field, "outcome": "same", "message": ""} in report["checks"]

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 REPORT = Path("runs/a/calibration/report.json")
 JOURNAL = Path("runs/a/calibration/journal.jsonl")
 FAILURES = Path("runs/a/calibration/failures.jsonl")
-SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 12, "max_calls_per_question": 60, "run": "runs/a"}
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 15, "max_calls_per_question": 60, "run": "runs/a"}
 FEW = SMALL | {"limit": 7}
 """Questions enough for a handful of pairs."""
 
@@ -410,7 +410,7 @@ def test_a_run_of_an_older_reasonrag_is_told_how_to_be_mended(run: Path) -> None
     config = json.loads((run / "config.json").read_text())
     del config["operational"]["settings"]
     (run / "config.json").write_text(json.dumps(config))
-    assert package.calibrate(run).questions == 12
+    assert package.calibrate(run).questions == SMALL["limit"]
     with pytest.raises(InputError, match="Run the same generate command again"):
         package.calibrate(run, revalue=3, k=2)
     package.generate(**SMALL)

@@ -117,7 +117,7 @@ def test_a_trial_is_the_run_that_it_would_be_by_itself() -> None:
 
 def test_another_alpha_only_labels_anew_where_it_does_not_guide_the_search(reasonrag: Reasonrag) -> None:
     """Recipe economy: the same trees with other rewards, for nothing; and it is never suggested."""
-    tuning = tuning_of(reasonrag("tune", "--pilot", 5, "--vary", "alpha", "--run", "runs/t", "--json"))
+    tuning = tuning_of(reasonrag("tune", "--pilot", 8, "--vary", "alpha", "--run", "runs/t", "--json"))
     base, milder = records("base"), records("alpha-1")
     assert [each["name"] for each in tuning["trials"]] == ["base", "alpha-0.8", "alpha-1"]
     assert tuning["calls_delivered"] == sum(each.usage.calls for each in base)
@@ -258,7 +258,7 @@ def test_a_smaller_pilot_is_told_of_its_own_questions_only() -> None:
 def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reasonrag) -> None:
     """As a table in reasonrag.toml or as the printed command: what decides the answers is what decided the trial's."""
     flags = ["--top-k", 2, "--max-calls", 100_000, "--price-in", 1, "--price-out", 2, "--max-calls-per-question", 48]
-    tuned = reasonrag("tune", "--pilot", 12, "--vary", "max-calls-per-question", *flags, "--run", "runs/t")
+    tuned = reasonrag("tune", "--pilot", 14, "--vary", "max-calls-per-question", *flags, "--run", "runs/t")
     assert tuned.status == 0
     suggested = json.loads(Path("runs/t/tuning.json").read_text())["suggested"]
     shutil.copy("runs/t/reasonrag.toml", "reasonrag.toml")
@@ -301,7 +301,7 @@ def test_a_switch_in_the_printed_command_has_no_value(flags: dict[str, Any], wor
 def test_the_written_configuration_holds_no_secret() -> None:
     """A password in an address stays in the command that was typed."""
     teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
-    cheaper = {"pilot": 12, "vary": ["max_calls_per_question"], "max_calls_per_question": 48, "top_k": 2}
+    cheaper = {"pilot": 14, "vary": ["max_calls_per_question"], "max_calls_per_question": 48, "top_k": 2}
     tuning = package.tune(chat_model=teacher, run="runs/t", base_url=[address], price_in=1, price_out=2, **cheaper)
     assert 'base_url = ["http://127.0.0.1:8000/v1"]' in Path("runs/t/reasonrag.toml").read_text()
     assert "--base-url http://127.0.0.1:8000/v1" in tuning.command

@@ -127,7 +127,11 @@ def test_baselines_are_in_no_hash_of_the_agent(tmp_path: Path) -> None:
     own = load_baseline_prompts(tmp_path)
     assert renderer_hash(load_prompts(tmp_path)) == renderer_hash(AGENT_PROMPTS)
     assert load_prompts(tmp_path).hash == AGENT_PROMPTS.hash
-    changed = [name for name in BASELINES if baseline_hash(own, name) != baseline_hash(PROMPTS, name)]
+    changed = [
+        name
+        for name in BASELINES
+        if baseline_hash(own, name, AGENT_PROMPTS) != baseline_hash(PROMPTS, name, AGENT_PROMPTS)
+    ]
     assert changed == ["rag"]
 
 

@@ -1,0 +1,108 @@
+"""Prompts taken out of states that others made: which system turn belongs to which turn of the agent.
+
+Decides the turn by what a state shows (thoughts, passages, kinds of replies), and whether the renderer gives a state's
+prompt byte for byte, so that a model which is trained on it can be asked in the same words. Knows no files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from preference import AgentAction
+from preference.candidates import StateRecord
+from reasonrag.agent.prompting import Prompts, render_prompt
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import AnswerStyle
+
+_THOUGHTS = "\nPrevious Thoughts: "
+_REFERENCE, _END = ". Reference: <reference>", "</reference>"
+_PASSAGE = re.compile(r"Wikipedia Title: ([^\n]*)\n(.*?)\n\n(?=Wikipedia Title: |\Z)", re.DOTALL)
+_QUERY = "<query>"
+
+
+@dataclass(frozen=True)
+class ImportedPrompts:
+    """The prompts of imported states. fitting: ids of the questions all of whose states they give byte for byte.
+
+    unseen: turns that no state shows: the prompt of later thoughts is then that of the first, of the conclusion ours.
+    """
+
+    prompts: Prompts
+    fitting: frozenset[str]
+    states: int
+    fitting_states: int
+    unseen: tuple[AgentAction, ...] = ()
+
+
+def imported_prompts(states: Sequence[StateRecord], ours: Prompts) -> ImportedPrompts | None:
+    """The prompts that states were rendered with: `ours` if they give all of them, else those whose system turns occur
+    most often. None if there is no system turn for thinking or for reading, or none of the states fits."""
+    styles: tuple[AnswerStyle, ...] = ("short", "long")
+    for each in (replace(ours, style=style) for style in styles):
+        if all(is_rendered_by(each, state) for state in states):
+            return _fitted(each, states)
+    begin, think, read, conclude = _system_turns(states)
+    first = begin or think
+    if first is None or read is None:
+        return None
+    found = replace(
+        ours,
+        begin=begin if think not in (None, begin) else None,
+        think=think or first,
+        read=read,
+        conclude=conclude or ours.conclude,
+    )
+    fitted = _fitted(found, states)
+    if not fitted.fitting:
+        return None
+    turns: dict[AgentAction, str | None] = {"think": think, "conclude": conclude}
+    return replace(fitted, unseen=tuple(name for name, text in turns.items() if text is None))
+
+
+def is_rendered_by(prompts: Prompts, state: StateRecord) -> bool:
+    """Whether the renderer gives the state's prompt byte for byte."""
+    user = state.prompt[-1].content
+    actions: tuple[AgentAction, ...] = ("read",) if _REFERENCE in user else ("think", "conclude")
+    question, *thoughts = user.removeprefix("Question: ").split(_THOUGHTS, 1)
+    passages: list[Passage] = []
+    if actions == ("read",):
+        shown = thoughts or [question]
+        shown[0], _, reference = shown[0].partition(_REFERENCE)
+        question = question if thoughts else shown[0]
+        texts = _PASSAGE.findall(reference.removesuffix(_END))
+        passages = [Passage(str(number), title, text) for number, (title, text) in enumerate(texts)]
+    return any(
+        list(render_prompt(prompts, action, question=question, thoughts=thoughts, passages=passages)) == state.prompt
+        for action in actions
+    )
+
+
+def _fitted(prompts: Prompts, states: Sequence[StateRecord]) -> ImportedPrompts:
+    fits = [is_rendered_by(prompts, state) for state in states]
+    every = {state.question_id for state in states}
+    unfit = {state.question_id for state, fit in zip(states, fits, strict=True) if not fit}
+    return ImportedPrompts(prompts, frozenset(every - unfit), len(states), sum(fits))
+
+
+def _system_turns(states: Sequence[StateRecord]) -> tuple[str | None, str | None, str | None, str | None]:
+    """The most frequent system turns of the first turn, of later thoughts, of reading and of concluding.
+
+    A later turn without passages concludes if neither its words nor any reply to it has a query: it may only answer.
+    """
+    first, read, later = Counter[str](), Counter[str](), Counter[str]()
+    searching: set[str] = set()
+    for state in states:
+        system, user = (turn.content for turn in state.prompt)
+        turns = read if _REFERENCE in user else later if _THOUGHTS in user else first
+        turns[system] += 1
+        if _QUERY in system or any(step.action_type == "query" for step in state.steps):
+            searching.add(system)
+    think = Counter({system: count for system, count in later.items() if system in searching})
+    return _most(first), _most(think), _most(read), _most(later - think)
+
+
+def _most(turns: Counter[str]) -> str | None:
+    return turns.most_common(1)[0][0] if turns else None
