@@ -18,10 +18,9 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash, style_recorde
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.as_trained import asked_as_trained
 from reasonrag.evaluation.evaluated_model.evaluated_model import open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model
+from reasonrag.evaluation.from_settings import asked_as_trained, evaluated_spec, find_evaluated_model
 from reasonrag.evaluation.methods.from_settings import LinearAgent
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings

@@ -24,10 +24,9 @@ from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, styl
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Question, QuestionSource, require_golden_answers
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.as_trained import asked_as_trained
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
+from reasonrag.evaluation.from_settings import asked_as_trained, evaluated_spec, find_evaluated_model, judge_spec
 from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.from_settings import (
     NoRetriever,

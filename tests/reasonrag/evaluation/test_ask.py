@@ -130,8 +130,8 @@ def test_what_is_known_of_the_training_is_a_warning(retriever: IndexRetriever, t
     """Nobody is measured here, so nothing is refused."""
     [seen] = asked_of(tmp_path / "a", retriever, questions=[question_key(QUESTION)], splits=["own/train"])
     assert "was trained on this question (its training questions are of own/train)" in seen
-    [fewer] = asked_of(tmp_path / "b", retriever, asked=TrainingConditions(top_k=(5,)))
-    assert fewer == "top_k was 5 when its data were made, and is 3 now"
+    [fewer] = asked_of(tmp_path / "b", retriever, asked=TrainingConditions(top_k=(5, 6)))
+    assert fewer == "top_k was 5 or 6 when its data were made, and is 3 now"
     assert asked_of(tmp_path / "c", retriever, asked=TrainingConditions(top_k=(3,))) == []
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import orjson
 import pytest
 
 import reasonrag as package
+from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.evaluation.evaluated_model.evaluated_model import fingerprint
 from reasonrag.evaluation.from_settings import find_evaluated_model
@@ -523,8 +525,8 @@ def test_questions_that_were_trained_on_are_refused(
     [
         ({"top_k": 5}, "top_k", "give --top-k 3"),
         ({"max_steps": 4}, "max_steps", "give --max-steps 7"),
+        ({"style": "long"}, "style", "leave out --style"),
         ({"prompts": "prompts"}, "renderer", "give --prompts DIR"),
-        ({"retriever": "http"}, "retriever", "give the --corpus, --index or --retriever of its data"),
     ],
 )
 def test_a_model_is_asked_as_it_was_trained(
@@ -532,19 +534,86 @@ def test_a_model_is_asked_as_it_was_trained(
     name: str,
     remedy: str,
     trained: tuple[Path, Path],
-    retriever: IndexRetriever,
     evaluated: Callable[..., Report],
 ) -> None:
-    """Other prompts, passages or budgets are refused with what to change; --allow names what is measured so."""
+    """Other prompts, passages, budgets or styles are refused with what to change; --allow names what is measured so."""
     Path("prompts").mkdir()
     Path("prompts/think.txt").write_text("Think otherwise. <query>..</query> or <answer>..</answer>\n")
-    given = changed if "retriever" not in changed else {"retriever": retriever}
-    asked = {"split": "test", "limit": 2, "trained_on": trained[1]} | given
+    asked = {"split": "test", "limit": 2, "trained_on": trained[1]} | changed
     with pytest.raises(InputError, match=f"would be prompted differently than in training.*{remedy}.*--allow "):
         evaluated(**asked)
     report = evaluated(**asked, allow=[name])
     outcomes = {each.name: each.outcome for each in report.checks}
     assert (outcomes.pop(name), set(outcomes.values())) == ("allowed", {"same"})
+
+
+def test_another_corpus_than_in_training_is_noted(
+    trained: tuple[Path, Path], retriever: IndexRetriever, evaluated: Callable[..., Report]
+) -> None:
+    """A model may be used in other domains; its report says so."""
+    report = evaluated(split="test", limit=2, trained_on=trained[1], retriever=retriever)
+    [noted] = [each for each in report.checks if each.name == "retriever"]
+    assert noted.outcome == "noted"
+    assert f"and is {retriever.identity} now" in noted.message
+    assert not any("retriever" in each for each in report.warnings)
+    assert "| retriever | noted: retriever was " in (RUN / "report.md").read_text("utf-8")
+
+
+def searching(request: ChatRequest, _: int) -> str:
+    """Searches as long as it may."""
+    system, user = (each.content for each in request.messages)
+    if "Reference:" in user:
+        return "<evidence>None</evidence>"
+    return f"<query>{len(user)}</query>" if "<query>" in system else "<answer>x</answer>"
+
+
+@pytest.mark.parametrize("name", ["folder", "checkpoint-20"])
+def test_a_model_is_asked_with_what_lies_in_its_folder(
+    name: str, evaluated: Callable[..., Report], reasonrag: Reasonrag
+) -> None:
+    """Prompts and conditions of training, where the user gives none: a checkpoint's are those of its training."""
+    own = replace(load_prompts(), begin="Begin: <query>..</query> or <answer>..</answer>\n")
+    asked = TrainingConditions(
+        renderer=renderer_hash(own), top_k=(2,), max_steps=(5,), passage_order=("worst-first",), style=("long",)
+    )
+    folder = Path("folder")
+    folder.mkdir()
+    Provenance(base_model="", stage="dpo", finetuning_type="full", asked=asked).write(folder)
+    save_prompts(own, folder / "prompts")
+    (folder / "checkpoint-20").mkdir()
+    model = ScriptedModel(searching)
+    on = folder if name == "folder" else folder / name
+    report = evaluated(chat_model=model, trained_on=on, limit=2)
+    assert report.asked.model_dump(exclude={"retriever"}) == {
+        "renderer": asked.renderer, "top_k": 2, "max_steps": 5, "passage_order": "worst-first", "style": "long"
+    }  # fmt: skip
+    assert {each.outcome for each in report.checks} == {"same", "unknown"}
+    assert model.requests[0].messages[0].content == own.begin
+    said = reasonrag("evaluate", "--limit", 1, "--trained-on", on, "--run", "evals/c", "--top-k", 3)
+    assert (said.status, "give --top-k 2" in said.err) == (2, True)
+    said = reasonrag("evaluate", "--limit", 1, "--trained-on", on, "--run", "evals/c", "--allow", "renderer")
+    shown = "asking as it was trained: --top-k 2 --max-steps 5 --passage-order worst-first --style long"
+    assert shown in said.err
+
+
+def test_a_preset_is_the_published_evaluation(evaluated: Callable[..., Report]) -> None:
+    """Nine replies, four searches, 256 tokens, the worst of three passages first, and the published prompts; flags
+    win."""
+    with pytest.raises(InputError, match="--prompts reasonrag-published: there is no prompts/reasonrag-published"):
+        evaluated(preset="reasonrag", limit=1)
+    own = replace(load_prompts(), begin="Begin: <query>..</query> or <answer>..</answer>\n")
+    save_prompts(own, Path("prompts/reasonrag-published"))
+    model = ScriptedModel(searching)
+    report = evaluated(preset="reasonrag", limit=1, chat_model=model)
+    assert [each.messages[0].content for each in model.requests] == [
+        own.begin, *[own.read, own.system("think")] * 3, own.read, own.system("conclude")
+    ]  # fmt: skip
+    assert {(each.sampling.max_tokens, each.sampling.temperature) for each in model.requests} == {(256, 0.0)}
+    assert report.asked.model_dump(exclude={"retriever"}) == {
+        "renderer": renderer_hash(own), "top_k": 3, "max_steps": 9, "passage_order": "worst-first"
+    }  # fmt: skip
+    assert report.settings["preset"] == "reasonrag"
+    assert evaluated(preset="reasonrag", limit=1, max_steps=3, run="evals/b").asked.max_steps == 3
 
 
 def test_where_nothing_is_known_of_a_training_that_is_said(evaluated: Callable[..., Report], endpoint: str) -> None:

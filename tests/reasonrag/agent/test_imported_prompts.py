@@ -1,0 +1,129 @@
+"""Prompts come out of rows as they went in, byte for byte, or it is said that they did not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import AgentAction, Message
+from preference.candidates import Origin, StateRecord, StepRecord, state_key
+from preference.export.sanitize import plain_text
+from reasonrag.agent.imported_prompts import imported_prompts, is_rendered_by
+from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash
+from reasonrag.data.corpus import Passage
+
+OURS = load_prompts()
+THEIRS = replace(
+    OURS,
+    begin='  You begin. End with <query>query</query>"\n',
+    think="You go on.\nEnd with <query>query</query> or <answer>answer</answer>.\n    ",
+    read="You read: <evidence>evidence</evidence>.\n",
+    conclude="You end: <answer>answer</answer>\n\n",
+)
+TEXT = st.text(min_size=1, max_size=80).map(plain_text)
+ACTIONS = st.sampled_from(get_args(AgentAction))
+PASSAGES = st.lists(st.builds(Passage, st.just("p"), TEXT.map(lambda title: " ".join(title.split())), TEXT), max_size=3)
+
+
+def state(
+    prompts: Prompts,
+    action: AgentAction,
+    question: str = "Who?",
+    thoughts: tuple[str, ...] = (),
+    passages: tuple[Passage, ...] = (),
+    replies: tuple[str, ...] = ("answer",),
+) -> StateRecord:
+    prompt = list(render_prompt(prompts, action, question=question, thoughts=thoughts, passages=passages))
+    steps = [StepRecord(id=i, action_type=each, content="x", response="x") for i, each in enumerate(replies)]
+    return StateRecord(
+        state_id=state_key(prompt),
+        question_id=question,
+        question=question,
+        golden_answers=[],
+        origin=Origin(dataset="unknown", split="unknown"),
+        layer=len(thoughts),
+        prompt=prompt,
+        steps=steps,
+        pairs=[],
+    )
+
+
+def every_turn(prompts: Prompts) -> list[StateRecord]:
+    said = ("So the next query is <query>q</query>", "<evidence>e</evidence>")
+    return [
+        state(prompts, "think", replies=("query",)),
+        state(prompts, "read", thoughts=said[:1], passages=(Passage("p", "T", "text"),), replies=("evidence",)),
+        state(prompts, "think", thoughts=said, replies=("query", "answer")),
+        state(prompts, "conclude", thoughts=(*said, *said)),
+    ]
+
+
+def test_every_system_turn_is_found_byte_for_byte() -> None:
+    """First, later, reading and concluding turn; what is not in rows stays ours."""
+    found = imported_prompts(every_turn(THEIRS), OURS)
+    assert found is not None
+    assert found.prompts == THEIRS
+    assert (found.states, found.fitting_states, found.unseen) == (4, 4, ())
+    assert found.fitting == {"Who?"}
+
+
+def test_one_system_turn_for_all_thoughts_needs_no_other_for_the_first() -> None:
+    """As our own prompts are."""
+    theirs = replace(THEIRS, begin=None)
+    found = imported_prompts(every_turn(theirs), OURS)
+    assert found is not None
+    assert found.prompts == theirs
+
+
+def test_our_own_prompts_are_known_again() -> None:
+    """In either style, with the place for it; also where rows do not show every turn."""
+    for prompts in (OURS, replace(OURS, style="long")):
+        for states in (every_turn(prompts), every_turn(prompts)[:2]):
+            found = imported_prompts(states, OURS)
+            assert found is not None
+            assert found.prompts == prompts
+            assert renderer_hash(found.prompts) == renderer_hash(OURS)
+
+
+def test_turns_that_no_row_shows_are_told() -> None:
+    """A first turn serves for later ones; a conclusion is ours."""
+    found = imported_prompts(every_turn(THEIRS)[:2], OURS)
+    assert found is not None
+    assert found.unseen == ("think", "conclude")
+    assert (found.prompts.begin, found.prompts.think, found.prompts.conclude) == (None, THEIRS.begin, OURS.conclude)
+
+
+def test_without_a_turn_that_reads_there_are_no_prompts() -> None:
+    assert imported_prompts(every_turn(THEIRS)[:1], OURS) is None
+
+
+def test_rows_in_other_words_or_another_layout_are_not_claimed() -> None:
+    """Only questions all of whose states are given byte for byte name the renderer."""
+    other = state(replace(THEIRS, begin="Other words: <query>"), "think", question="Other?")
+    laid_out = state(THEIRS, "think", question="Third?")
+    user = Message(role="user", content="Q: Third?")
+    states = [*every_turn(THEIRS), other, laid_out.model_copy(update={"prompt": [laid_out.prompt[0], user]})]
+    found = imported_prompts(states, OURS)
+    assert found is not None
+    assert found.prompts == THEIRS
+    assert found.fitting == {"Who?"}
+    assert (found.states, found.fitting_states) == (6, 4)
+
+
+@given(
+    question=TEXT,
+    thoughts=st.lists(TEXT, max_size=3).map(tuple),
+    passages=PASSAGES,
+    action=st.sampled_from(["think", "read", "conclude"]),
+)
+def test_any_state_of_the_published_layout_is_rendered_again(
+    question: str, thoughts: tuple[str, ...], passages: list[Passage], action: AgentAction
+) -> None:
+    """Whatever stands in questions, thoughts and passages."""
+    shown = tuple(passages) if action == "read" else ()
+    assert is_rendered_by(THEIRS, state(THEIRS, action, question, thoughts, shown))
+    unlike = replace(THEIRS, begin="b", think="t", read="r", conclude="c")
+    assert not is_rendered_by(unlike, state(THEIRS, action, question, thoughts, shown))
