@@ -181,7 +181,7 @@ def save_prompts(prompts: Prompts, folder: Path) -> None:
     scratch.mkdir(parents=True)
     texts = {name: getattr(prompts, name) for name in OF_THE_AGENT}
     kept = {name: text for name, text in texts.items() if text is not None}
-    exact = any(text != text.strip() for text in kept.values())
+    exact = any(text != text.strip() or "\r" in text for text in kept.values())
     for name, text in kept.items():
         (scratch / f"{name}.txt").write_bytes((text if exact else f"{text}\n").encode())
     if exact:
