@@ -26,6 +26,8 @@ _INLINE = frozenset(
     "a abbr b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q s samp small span strike "
     "strong sub sup time tt u var wbr".split()
 )
+_LINK_MARKS = ("#", "¶", "§", "🔗")
+"""Texts of links that headings have to themselves."""
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu")
 _CELLS = ("td", "th")
@@ -63,7 +65,7 @@ def markdown_document(content: bytes, name: str) -> Document:
 def _document(page: LexborHTMLParser, title: str, name: str, *, own_title_first: bool = False) -> Document:
     mains, articles = page.css("main, [role=main]"), page.css("article")
     root = mains[0] if mains else articles[0] if len(articles) == 1 else page.body
-    top = [on_one_line(each.text()) for each in page.css("h1")]
+    top = [_heading_of(each) for each in page.css("h1")]
     if len(top) == 1 and top[0] and not own_title_first:
         title = top[0]
     title = title or name
@@ -74,6 +76,12 @@ def _document(page: LexborHTMLParser, title: str, name: str, *, own_title_first:
         Section(headings[1:] if headings[:1] == (title,) else headings, text) for headings, text in walk.finished()
     ]
     return Document(title, sections)
+
+
+def _heading_of(node: LexborNode) -> str:
+    walk = _Walk(whole_page=False)
+    walk.through(node)
+    return on_one_line("".join(walk.inline))
 
 
 @dataclass
@@ -117,6 +125,8 @@ class _Walk:
 
     def _is_content(self, node: LexborNode) -> bool:
         if node.tag in _NO_CONTENT or (self.whole_page and node.tag in _BESIDE_CONTENT):
+            return False
+        if node.tag == "a" and node.text().strip() in _LINK_MARKS:
             return False
         attributes = node.attributes
         hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"

@@ -93,21 +93,24 @@ def _shape(line: str) -> str:
 
 
 def _sections(pages: list[list[str]], headings: list[tuple[int, int, str]], title: str) -> Iterator[Section]:
-    """The text, cut where a line is a heading of the outline. One that is no line of its page is left out."""
-    on_page: dict[int, dict[str, tuple[int, str]]] = {}
-    for number, level, text in headings:
-        if key := _key(text):
-            on_page.setdefault(number, {}).setdefault(key, (level, text))
+    """The text, cut where a line is a heading of the outline; after its page, if no line is."""
+    on_page: dict[int, dict[str, int]] = {}
+    for at, (number, _, text) in enumerate(headings):
+        on_page.setdefault(number, {}).setdefault(_key(text), at)
     path: list[tuple[int, str]] = []
     lines: list[str] = []
+    reached = 0
     for number, page in enumerate(pages):
-        for line in page:
-            found = on_page.get(number, {}).pop(_key(line), None)
-            if found is None:
+        here = on_page.get(number, {})
+        for line in [*page, None]:
+            at = max(here.values(), default=-1) if line is None else here.get(_key(line), -1)
+            if at >= reached:
+                yield from _section(path, lines, title)
+                for _, level, text in headings[reached : at + 1]:
+                    path = [each for each in path if each[0] < level] + [(level, text)]
+                lines, reached = [], at + 1
+            elif line is not None:
                 lines.append(line)
-                continue
-            yield from _section(path, lines, title)
-            path, lines = [each for each in path if each[0] < found[0]] + [found], []
     yield from _section(path, lines, title)
 
 

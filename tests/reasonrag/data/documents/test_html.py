@@ -15,6 +15,7 @@ from reasonrag.data.documents.html import html_document, markdown_document
         ("<title>T | Intranet</title><h1>T</h1><p>a<b>b</b> c<p>d", "T", [((), "ab c\n\nd")]),
         ("<title>T</title><h1>One</h1>a<h1>Two</h1>b", "T", [(("One",), "a"), (("Two",), "b")]),
         ("<h1>T</h1><h2>A</h2>a<h3>B</h3>b<h2>C</h2>c", "T", [(("A",), "a"), (("A", "B"), "b"), (("C",), "c")]),
+        ("<h1>T<a href=#t>#</a></h1><h2>C#<a href=#c>¶</a></h2>a", "T", [(("C#",), "a")]),
         ("<h1>T</h1>a<br>b<ul><li>c<li><p>d</p></ul>e", "T", [((), "a b\n\n- c\n- d\n\ne")]),
         ("<ol><li>a<ul><li>x</ul><li>b</ol>", "a name", [((), "1. a\n- x\n2. b")]),
         ("<table><tr><th>Site<th>Gate<tr><td><p>Berlin</p><td>9</table>", "a name", [((), "Site | Gate\nBerlin | 9")]),

@@ -28,14 +28,17 @@ def test_running_heads_are_left_out() -> None:
 
 
 def test_the_outline_gives_the_headings() -> None:
-    """Where its line stands on its page; one that has none there is left out. The title is that of the metadata."""
-    pages = [["Preface", "1 Leave", "28 days."], ["More.", "2 Sickness", "Call."]]
-    outline = [(0, "Leave"), (0, "Nowhere"), (1, "2 Sickness"), (1, "Leave")]
+    """From where its line stands on its page; from the next page on, if it has none. The title is the metadata's."""
+    pages = [["Preface", "1 Leave", "28 days."], ["More.", "2 Sickness", "Call.", "Leave"], ["End."]]
+    outline = [(0, "Leave"), (1, "2 Sickness"), (1, "Nowhere")]
     found = pdf_document(pdf(pages, title="Handbook", outline=outline), "n", most_pages=9)
     assert found.title == "Handbook"
-    assert found.sections == [
-        Section((), "Preface"), Section(("Leave",), "28 days.\nMore."), Section(("2 Sickness",), "Call."),
-    ]  # fmt: skip
+    assert [(each.headings, each.text) for each in found.sections] == [
+        ((), "Preface"),
+        (("Leave",), "28 days.\nMore."),
+        (("2 Sickness",), "Call.\nLeave"),
+        (("Nowhere",), "End."),
+    ]
     assert pdf_document(pdf(pages, title="Microsoft Word - Doc1.docx"), "n", most_pages=9).title == "n"
 
 
