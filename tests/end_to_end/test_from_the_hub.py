@@ -16,40 +16,25 @@ import orjson
 import pytest
 
 from reasonrag.data.atlas import write_world
-from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.data.datasets import REPOSITORY
-from reasonrag.data.questions import open_questions
+from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import HubServer, environment_for, running_hub
 
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 QUESTIONS = 12
 
 
-def lines(rows: list[dict[str, Any]]) -> bytes:
-    return b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows)
-
-
 def put_collection(hub: HubServer, folder: Path) -> None:
     """Atlas' questions as if they were HotpotQA's, MuSiQue's and PopQA's, the first two with passages."""
     world = write_world(folder)
-    corpus = Corpus(world / "corpus.jsonl", scan_corpus(world / "corpus.jsonl").offsets)
-    passages = {each.id: each for each in corpus}
-    others = list(passages.values())
-    rows: dict[str, list[dict[str, Any]]] = {"hotpotqa": [], "musique": [], "popqa": []}
-    for number, question in enumerate(open_questions(world / "train.jsonl", dataset="a", split="t").read(QUESTIONS)):
-        near = [*map(passages.__getitem__, question.metadata["gold_ids"]), *others[number * 8 : number * 8 + 8]]
-        row = {"id": f"train_{number}", "question": question.question, "golden_answers": question.golden_answers}
-        titles = {"title": [each.title for each in near], "sentences": [[each.text] for each in near]}
-        rows["hotpotqa"].append(row | {"metadata": {"type": question.type, "context": titles}})
-        rows["musique"].append(
-            row | {"paragraphs": [{"title": each.title, "paragraph_text": each.text} for each in near]}
-        )
-        rows["popqa"].append(row)
-    hub.put(
-        REPOSITORY,
-        {"hotpotqa/train.jsonl": lines(rows["hotpotqa"]), "musique/train.jsonl": lines(rows["musique"])}
-        | {"popqa/test.jsonl": lines(rows["popqa"])},
-    )
+    hotpotqa = rows_of(world / "train.jsonl", world / "corpus.jsonl", QUESTIONS)
+    plain = [{name: each[name] for name in ("id", "question", "golden_answers")} for each in hotpotqa]
+    files = {"hotpotqa/train": hotpotqa, "popqa/test": plain, "musique/train": []}
+    for row, each in zip(plain, hotpotqa, strict=True):
+        titled = zip(*each["metadata"]["context"].values(), strict=True)
+        paragraphs = [{"title": title, "paragraph_text": text} for title, [text] in titled]
+        files["musique/train"].append(row | {"paragraphs": paragraphs})
+    hub.put(REPOSITORY, {f"{name}.jsonl": jsonl(rows) for name, rows in files.items()})
 
 
 class Newcomer:

@@ -18,6 +18,9 @@ import pytest
 import typer
 
 from reasonrag.cli import app
+from reasonrag.data.datasets import REPOSITORY
+from tests.helpers.collection import jsonl, rows_of
+from tests.helpers.hub_server import environment_for, running_hub
 from tests.helpers.processes import Command, finished
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import make_tiny_qwen2
@@ -161,13 +164,25 @@ def test_what_the_readme_trains_is_trained_and_measured(train_python: Path, shar
     assert Path("evals/demo/report.md").is_file()
 
 
+@pytest.fixture
+def collection(shared_data: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of a process that finds HotpotQA on a Hub of our own."""
+    hotpotqa = shared_data / "hotpotqa"
+    with running_hub() as hub:
+        rows = rows_of(hotpotqa / "train.jsonl", hotpotqa / "corpus.jsonl")
+        hub.put(REPOSITORY, {"hotpotqa/train.jsonl": jsonl(rows)})
+        yield environment_for(hub.endpoint, tmp_path)
+
+
 @pytest.mark.usefixtures("qa")
-def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str) -> None:
-    """As written, with the simulated endpoint in the place of OpenAI's, a quick encoder in that of a real one, and
-    smaller numbers."""
+def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str, collection: dict[str, str]) -> None:
+    """As written, with the simulated endpoint in the place of OpenAI's, a small Hub in that of the real one, a quick
+    encoder, and smaller numbers."""
     for line in commands():
         if "simulate-endpoint" not in line and "index serve" not in line and not TRAINS.match(line):
             variables = {"OPENAI_BASE_URL": f"http://127.0.0.1:{rehearsal}/v1", "OPENAI_API_KEY": "sk-test"}
+            if "--dataset hotpotqa" in line and "--data-dir" not in line:
+                variables |= collection
             there = quick(line).replace("8765", rehearsal).replace("8977", retrieval_server)
             output(finished(*words_of(there), environment=os.environ | variables))
     assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 30
