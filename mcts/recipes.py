@@ -25,7 +25,7 @@ JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    ABSENT_IF_DEFAULT = ("unreadable", "repairs_count", "greedy_continuations")
+    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations")
 
     name: RecipeName | Literal["paper"]
     search: SearchConfig
@@ -46,6 +46,9 @@ class Recipe(Configuration):
     unreadable: Literal["wrong", "missing"] = "wrong"
     """What a reply is that cannot be read: an answer of quality 0, or an end of unknown quality, which has no reward
     and counts nowhere."""
+    forced_answers: Literal["counted", "missing"] = "counted"
+    """What an answer is that the agent had to give as its steps were spent: one like others, or of unknown quality, as
+    for the published builder, which does not see it."""
     repairs_count: bool = False
     """Treat the reply to a repair turn like any other sample of its state."""
     greedy_continuations: bool = False
@@ -148,6 +151,7 @@ RECIPES: dict[RecipeName, Recipe] = {
         margin_by_layer=False,
         judge_sees_gold=True,
         unreadable="missing",
+        forced_answers="missing",
         repairs_count=True,
     ),
     "prorag": Recipe(

@@ -197,6 +197,8 @@ class Explorer:
     def _outcome_of(self, step: AgentStep) -> float | None:
         if step.parse_error and self.recipe.unreadable == "missing":
             return None
+        if step.state.action == "conclude" and self.recipe.forced_answers == "missing":
+            return None
         return outcome_of(step, self.recipe.outcome)
 
     def _counts_as_plain(self, step: AgentStep) -> bool:

@@ -9,6 +9,8 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
+from preference import RolloutRecord
+
 Json = dict[str, Any]
 Row = dict[str, Any]
 
@@ -186,3 +188,31 @@ def _f1(answer: str, gold: str) -> float:
 
 def _by_id(tree: Json) -> dict[int, Json]:
     return {int(name.rpartition("_")[2]): node for name, node in tree["output"].items()}
+
+
+_ACTION_NAMES = {"think": "reasoning", "read": "document_analysis", "conclude": "answer_generation"}
+
+
+def in_published_form(record: RolloutRecord) -> Json:
+    """A tree of ours as the published pipeline would have written it: its forced conclusions have a `pred` and no
+    `answer`."""
+    output: Json = {}
+    for node in record.nodes:
+        own: Json = {"id": node.id, "parent_id": -1 if node.parent_id is None else node.parent_id}
+        own |= {"children_ids": node.children_ids, "N": node.visits, "Q": node.value, "step": 0}
+        if node.layer is not None and node.action is not None:
+            own |= {
+                "action_name": _ACTION_NAMES[node.action],
+                "input_prompt": [turn.model_dump() for turn in node.prompt or ()],
+                "response": node.response,
+                "step": node.layer + 1,
+            }
+        if node.action == "think":
+            own["next_query"] = node.content if node.action_type == "query" else None
+            own["answer"] = node.content if node.action_type == "answer" and not node.parse_error else None
+        if node.action == "conclude":
+            own["pred"] = node.content
+        output[f"intermediate_node_{node.id}"] = own
+    return {"id": record.question_id, "question": record.question, "golden_answers": record.golden_answers} | {
+        "output": output
+    }
