@@ -285,6 +285,8 @@ def _reason_as_published(each: Candidate) -> DropReason | None:
     if is_ranked(each.state):
         if each.chosen.parse_error:
             return "malformed"
+        if each.pair.margin is None:
+            return "unvalued"
         return _reason_of_rank(each) or ("same_content" if each.chosen.response == each.rejected.response else None)
     if each.pair.label == "value":
         return dropped_by_builder(each.state, each.chosen, each.rejected)
