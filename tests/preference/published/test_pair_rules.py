@@ -21,7 +21,7 @@ from preference.published.repairs import RepairLog
 from preference.published.trees import TreeRules, read_tree
 from preference.records import RecipeRef
 from tests.helpers.published_trees import builder_rewards, builder_rows, random_tree
-from tests.helpers.trees import answer, malformed, query, siblings
+from tests.helpers.trees import answer, malformed, query, siblings, tree
 
 EXACTLY = TreeRules(recipe="released", alpha=0.9, as_published=True)
 FIELDS = 10
@@ -96,3 +96,15 @@ def test_the_step_ranked_first_stands_against_the_third_and_later_ones(rules: Pa
 def test_equal_replies_that_were_ranked_apart_are_no_pair() -> None:
     found = fates(ranked(query("a", 1.0), query("a", 1 / 3), malformed("?!", 1 / 4)), AS_PUBLISHED)
     assert found == {(1, 2): "same_content", (1, 3): None, (2, 3): "not_ranked_apart"}
+
+
+def test_a_trajectory_is_as_good_as_the_answer_at_its_end() -> None:
+    """Of the steps that were executed, not of one that would have been right elsewhere; 0 without an answer."""
+    first = query("a", 1 / 2), query("b", 1.0), answer("right", 1 / 3, f1=1.0)
+    recipe = RecipeRef(name="ragym", reward="rank", alpha=1.0, margin_by_layer=False)
+    for last, f1 in ((answer("so", 1.0, f1=0.8), 0.8), (query("c", 1.0), 0.0)):
+        steps = *first, query("d", 1 / 2), last
+        record = tree([0, 0, 0, 2, 2], steps).model_copy(update={"recipe": recipe})
+        assert [state.trajectory_f1 for state in labelled_states(record)] == [f1, f1]
+        line = next(labelled_states(record)).to_line()
+        assert (b'"trajectory_f1":0.8' in line, b"not_reached" in line) == (f1 > 0, False)

@@ -1,0 +1,122 @@
+"""`pairs --as-published`: runs get the labels and filters of the system whose recipe made them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import reasonrag
+from preference import StateRecord, read_rollouts
+from preference.candidates import read_lines
+from reasonrag.errors import InputError
+from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.scripted_model import ScriptedModel
+from tests.helpers.published_trees import builder_rewards, builder_rows, in_published_form
+
+Rows = list[dict[str, Any]]
+FIELDS = 10
+
+
+def rows_of(data_set: Path) -> Rows:
+    rows: Rows = json.loads((data_set / "RAG_ProGuide.json").read_bytes())
+    return [dict(list(row.items())[:FIELDS]) for row in rows]
+
+
+def states_of(data_set: Path) -> list[StateRecord]:
+    return list(read_lines(data_set / "candidates.jsonl", StateRecord))
+
+
+def _questions(place: Path) -> Path:
+    """Twelve questions with one answer, and a page that says it."""
+    (place / "toy").mkdir(parents=True)
+    asked = [
+        {"id": f"q{i}", "question": f"Which river is meant by {i}?", "golden_answers": ["Seine"]} for i in range(12)
+    ]
+    (place / "toy" / "train.jsonl").write_text("".join(json.dumps(each) + "\n" for each in asked))
+    (place / "toy" / "corpus.jsonl").write_text(
+        json.dumps({"id": "1", "contents": "Paris\nThe Seine is a river."}) + "\n"
+    )
+    return place
+
+
+def babble(request: ChatRequest, position: int) -> str:
+    """A teacher that says anything: equal replies, replies without a whole tag, contents equal but for case or tag."""
+    said = repr(([turn.content for turn in request.messages], request.samples[position]))
+    random = Random(hashlib.sha256(said.encode()).digest())
+    content = random.choice(["Seine", "the Seine", "SEINE", "Loire", "a river", "yes"])
+    stop = "".join(request.sampling.stop)
+    if "score" in stop:
+        return random.choice([f"<score>{random.randint(0, 100)}</score>", "it depends"])
+    if "query" not in stop:
+        tag = "evidence" if "evidence" in stop else "answer"
+        return random.choice([f"So <{tag}>{content}</{tag}>"] * 4 + [content])
+    if random.random() < 0.5:
+        return f"Hm. <query>{content}</query>"
+    return random.choice([f"Hm. <answer>{content}</answer>", f"<query>{content}</query> or <answer>a</answer>", "Hm."])
+
+
+def test_the_rows_of_a_released_run_are_the_builder_s(tmp_path: Path) -> None:
+    """Written as the published pipeline writes trees, and labelled as its builder does, a run has the same rewards and
+    the same rows; unreadable replies, equal siblings and forced conclusions are among its steps."""
+    run, data = tmp_path / "run", tmp_path / "data"
+    flags: dict[str, Any] = {"dataset": "toy", "data_dir": _questions(tmp_path / "in"), "max_steps": 4}
+    model = ScriptedModel(babble)
+    reasonrag.generate(**flags, recipe="released", chat_model=model, abort_degenerate=False, run=run)
+    reasonrag.pairs(run, out=data, as_published=True, validation=0.0)
+    records = list(read_rollouts(run / "rollouts.jsonl"))
+    expected: Rows = []
+    seen: Counter[str] = Counter()
+    for record in records:
+        published = in_published_form(record)
+        rewards = builder_rewards(published)
+        assert [node.reward for node in record.nodes] == [rewards[node.id] for node in record.nodes]
+        expected += builder_rows(published)
+        seen.update(each.action or "" for each in record.nodes if each.parse_error or each.action == "conclude")
+        replies = Counter((each.parent_id, each.response) for each in record.nodes[1:])
+        seen["equal"] += sum(count > 1 for count in replies.values())
+    assert Counter(map(json.dumps, rows_of(data))) == Counter(map(json.dumps, expected))
+    assert min(seen["conclude"], seen["think"], seen["equal"], len(expected)) > 0
+
+
+def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
+    """The judge sees steps visited at least once, in the root's state and in those reached by three visits, each with
+    its value and visits; every pick is a row, and every other pair says why it is none."""
+    run, data = tmp_path / "run", tmp_path / "data"
+    reasonrag.generate(dataset="atlas", recipe="prorag", model="offline", limit=2, simulations=40, run=run)
+    judge = ScriptedModel(lambda _request, _position: "So the pick is <pick>2 1</pick>")
+    summary = reasonrag.pairs(run, out=data, as_published=True, chat_model=judge, validation=0.0)
+    asked = sum(request.messages[-1].content.count("[search: mean value 0.") for request in judge.requests)
+    states = states_of(data)
+    shown = [[step for step in state.steps if step.visits] for state in states if not state.layer or state.visits > 2]
+    assert asked == sum(len(steps) for steps in shown if len(steps) > 1)
+    assert len(shown) < len(states)
+    dropped = {reason for reason, count in summary.dropped.items() if count}
+    assert summary.pairs == len(judge.requests) > 0
+    assert {"few_visits"} <= dropped <= {"few_visits", "not_picked"}
+    filtered = reasonrag.pairs(data, out=tmp_path / "again", as_published=True, validation=0.0)
+    assert filtered.pairs == summary.pairs  # its judge is not asked again
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "message"),
+    [
+        ("economy", {}, "no published system has a recipe economy"),
+        ("prorag", {}, "needs --model, the name of the judge"),
+        ("released", {"label": "judge", "model": "offline"}, "no judge labels the runs of released"),
+        ("released", {"min_margin": 0.2, "balance": True}, "leave out --min-margin, --balance"),
+    ],
+)
+def test_what_no_published_system_does_is_refused(
+    tmp_path: Path, recipe: str, flags: dict[str, Any], message: str
+) -> None:
+    run = tmp_path / "run"
+    reasonrag.generate(dataset="atlas", recipe=recipe, model="offline", limit=1, simulations=2, run=run)
+    with pytest.raises(InputError, match=message):
+        reasonrag.pairs(run, out=tmp_path / "data", as_published=True, **flags)
+    assert not (tmp_path / "data" / "RAG_ProGuide.json").exists()
