@@ -113,7 +113,7 @@ MOST_LINES_UNTESTED = 60
 SHOWN_BY = {
     "end_to_end/test_main_job": """
         preference/export/summary reasonrag/curation/commands reasonrag/curation/dataset_directory
-        reasonrag/curation/display reasonrag/curation/pairs reasonrag/curation/settings reasonrag/exploration/commands
+        reasonrag/curation/display reasonrag/curation/settings reasonrag/exploration/commands
         reasonrag/exploration/display reasonrag/exploration/explore reasonrag/exploration/from_settings
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
