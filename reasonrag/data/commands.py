@@ -64,5 +64,6 @@ def _show(summary: CorpusSummary) -> None:
         print_shown(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
     print_shown(f"wrote {summary.out} ({summary.passages:,} passages); what was done: {about}")
     print_shown(
-        f"next: reasonrag generate --questions QUESTIONS.jsonl --corpus {shlex.quote(summary.out)} --outcome judge"
+        f"next: reasonrag generate --questions QUESTIONS.jsonl --corpus {shlex.quote(summary.out)} --outcome judge "
+        "--style long"
     )
