@@ -51,7 +51,7 @@ from preference.records import (
     Usage,
 )
 
-TreeRecipe = Literal["released", "paper"]
+TreeRecipe = Literal["released", "continuation"]
 FILE_REWARD = "file"
 """Name of the rewards stored in a file."""
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")

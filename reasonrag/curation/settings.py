@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from mcts import RECIPES, recipe_named
+from mcts.recipes import canonical_name
 from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
@@ -240,8 +241,8 @@ class ImportSettings(Settings):
 
     out: Path = Field(description="Directory for the result: a run directory from trees, or a data set from pairs")
     replace: bool = setting("Replace an import of other files", default=False)
-    recipe: TreeRecipe = setting(
-        "Rewards of trees: released (the published builder's, weighted by visits) or paper (mean over the "
+    recipe: Annotated[TreeRecipe, BeforeValidator(canonical_name)] = setting(
+        "Rewards of trees: released (the published builder's, weighted by visits) or continuation (mean over the "
         "answers below a step, margins by layer)",
         Panel.REWARDS,
         default="released",

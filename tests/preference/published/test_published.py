@@ -42,7 +42,7 @@ QUESTION = "Which river flows through the capital of France?"
 SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
 FIELDS = 10
 RELEASED = TreeRules(recipe="released", alpha=0.9)
-PAPER = TreeRules(recipe="paper", alpha=0.9)
+PAPER = TreeRules(recipe="continuation", alpha=0.9)
 NOTHING_KNOWN = RowRules()
 PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow_malformed=True)
 
@@ -170,7 +170,7 @@ def test_paper_rewards_are_means_over_the_answers_below() -> None:
     record, _ = read(published_tree(), PAPER)
     leaf = 2 / 3 * 0.9**3
     assert [node.reward for node in record.nodes] == pytest.approx([leaf / 3, 0, leaf / 2, leaf, 0, leaf, 0])
-    assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("paper", "spre", True)
+    assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("continuation", "spre", True)
     assert record.nodes[2].observations == 2
     assert [end.steps for end in record.nodes[0].rollouts] == [1, 3, 3]
 

@@ -102,17 +102,38 @@ def test_the_recipe_decides_rewards_and_margins(tmp_path: Path) -> None:
     """Both rules stand in every node; the one of the recipe is the reward. What decides them is in the hash."""
     saved(tmp_path / "trees.json", [tree()])
     made = {
-        recipe: library.import_published("trees.json", out=f"runs/{recipe}", recipe=recipe)
-        for recipe in ("released", "paper")
+        recipe: library.import_published("trees.json", out=f"runs/{recipe}", recipe=given)
+        for recipe, given in {"released": "released", "continuation": "paper"}.items()  # its earlier name
     }
     rewards = {}
     for recipe in made:
         [record] = read_rollouts(Path(f"runs/{recipe}/rollouts.jsonl"))
         rewards[recipe] = record.nodes[1].reward
-        assert record.recipe.margin_by_layer is (recipe == "paper")
+        assert record.recipe.margin_by_layer is (recipe == "continuation")
         assert record.nodes[1].rewards.keys() == {"outcome", "spre"}
-    assert rewards == pytest.approx({"released": 0.9 * 2 / 3, "paper": 0.9})  # the article counts in the builder's F1
-    assert made["released"].config_hash != made["paper"].config_hash
+    assert rewards == pytest.approx(
+        {"released": 0.9 * 2 / 3, "continuation": 0.9}
+    )  # articles count in the builder's F1
+    assert made["released"].config_hash != made["continuation"].config_hash
+
+
+def test_rewards_and_rows_are_exactly_the_builder_s_where_that_is_asked_for(
+    tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """The answer of a forced conclusion has no reward then, and what stands beside it gives no row."""
+    forced = tree()
+    first = forced["output"]["intermediate_node_1"]
+    first |= {"action_name": "answer_generation", "pred": first.pop("answer")}
+    saved(tmp_path / "trees.json", [forced, tree("dev_2", question="Who was Ada Lovelace?")])
+    assert reasonrag("import", "trees.json", "--out", "runs/a", "--as-published").status == 0
+    assert reasonrag("import", "trees.json", "--out", "runs/b").status == 0
+    made = {run: [each.nodes[1].reward for each in read_rollouts(Path(f"runs/{run}/rollouts.jsonl"))] for run in "ab"}
+    assert made == {"a": [None, pytest.approx(0.6)], "b": [pytest.approx(0.6)] * 2}
+    assert reasonrag("pairs", "runs/a", "--out", "data/a", "--as-published").status == 0
+    assert read_json(tmp_path / "data/a/summary.json")["pairs"] == 1
+    for other in (["--recipe", "continuation"], ["--keep-rewards"]):
+        done = reasonrag("import", "trees.json", "--out", "runs/c", "--as-published", *other)
+        assert (done.status, "leave out --" in done.err) == (2, True)
 
 
 def test_support_by_passages_is_found_anew(tmp_path: Path) -> None:
