@@ -63,7 +63,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled")
 
     dataset: str
     split: str
@@ -87,6 +87,8 @@ class Origin(SparseRecord):
     """Null where a prompt shows the best passage first."""
     style: str | None = None
     """Of answers; null for short ones."""
+    sampled: bool = False
+    """Whether the questions were drawn from the split by the seed."""
 
 
 class StepRecord(Record):

@@ -83,6 +83,8 @@ class DecidesAnswers(_Kept):
     """The pipeline that trees were imported from; empty for our own."""
     dataset: str = ""
     questions_sha256: str = ""
+    sample: dict[str, Any] | None = None
+    """Seed of the draw; None: the questions are the first of the split."""
     model: str = ""
     value_model: RecordedModel | None = None
     retriever: str = ""

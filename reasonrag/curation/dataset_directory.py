@@ -33,6 +33,8 @@ class RunContribution:
     """What one run contributed to the data set."""
 
     origin: Origin
+    place: int = 0
+    """Number of its first question."""
     questions: int = 0
     failed: int = 0
     usage: Usage | None = field(default_factory=lambda: Usage(cost_usd=0.0))
@@ -172,7 +174,7 @@ def _runs(directory: Path, found: list[str]) -> dict[str, RunContribution]:
     for number, question in _objects(path, found):
         try:
             origin = Origin.model_validate(question["origin"])
-            runs.setdefault(origin.model_dump_json(), RunContribution(origin)).add(question)
+            runs.setdefault(origin.model_dump_json(), RunContribution(origin, number)).add(question)
         except (ValidationError, KeyError) as error:
             raise InputError(f"{path}, line {number} is not a question record. {_AGAIN.format(directory)}") from error
     return runs

@@ -384,5 +384,6 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "max_passage_chars": decides.max_passage_chars,
             "passage_order": decides.passage_order,
             "style": decides.style,
+            "sampled": decides.sample is not None,
         }
     )

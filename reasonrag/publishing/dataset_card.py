@@ -252,17 +252,23 @@ def _limits(summary: PairSummary) -> list[str]:
 
 def _commands(inventory: DatasetInventory) -> list[str]:
     """The commands that made it, as far as they are known, without paths."""
-    runs = [_generate(run, number) for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
-    names = [f"runs/{number}" for number, run in enumerate(inventory.runs, start=1) if run.origin.config_hash]
+    mixtures: dict[str, list[RunContribution]] = {}
+    for each in inventory.runs:
+        if each.origin.config_hash:
+            mixtures.setdefault(each.origin.config_hash, []).append(each)
+    runs = [_generate(mixture, number) for number, mixture in enumerate(mixtures.values(), start=1)]
+    names = [f"runs/{number}" for number in range(1, len(runs) + 1)]
     return [*runs, _pairs(inventory.summary, names or ["SOURCE"])]
 
 
-def _generate(run: RunContribution, number: int) -> str:
-    origin: Origin = run.origin
+def _generate(mixture: Sequence[RunContribution], number: int) -> str:
+    """mixture: what the questions of each data set of one run contributed."""
+    origin: Origin = mixture[0].origin
+    names = [each.origin.dataset for each in sorted(mixture, key=lambda each: each.place)]
+    asked = [each.questions for each in mixture]
     flags = {
-        "dataset": origin.dataset,
         "split": origin.split,
-        "limit": run.questions,
+        "sample" if origin.sampled else "limit": max(asked) if origin.sampled else sum(asked),
         "model": origin.teacher,
         "value-model": origin.value_model,
         "recipe": origin.recipe,
@@ -274,7 +280,8 @@ def _generate(run: RunContribution, number: int) -> str:
         "seed": origin.seed,
         "run": f"runs/{number}",
     }
-    words = [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
+    words = [word for name in names for word in ("--dataset", name)]
+    words += [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join(["reasonrag", "generate", *words])
 
 

@@ -227,3 +227,20 @@ def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
     directory = data_set(tmp_path / "d", contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
     [command] = [line for line in card_of(directory, tmp_path).splitlines() if line.startswith("reasonrag pairs runs")]
     assert "--allow-eval nq/dev" in command
+
+
+@pytest.mark.parametrize(("sampled", "how_many"), [(True, "--sample 3"), (False, "--limit 4")])
+def test_a_mixture_is_one_command_of_the_card(tmp_path: Path, sampled: bool, how_many: str) -> None:
+    """The data sets in the order in which they took turns, as many questions of each or the first of all; each data
+    set has its own line, revision and licence."""
+    directory = data_set(tmp_path / "d", origin=HOTPOT.model_copy(update={"sampled": sampled}))
+    lines = list(map(orjson.loads, (directory / "questions.jsonl").read_bytes().splitlines()))
+    lines[1]["origin"]["dataset"] = "2wikimultihopqa"
+    (directory / "questions.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
+    text = card_of(directory, tmp_path)
+    [command] = re.findall(r"^reasonrag generate .*", text, re.MULTILINE)
+    begins = f"reasonrag generate --dataset hotpotqa --dataset 2wikimultihopqa --split train {how_many} --model gpt-4o "
+    assert command.startswith(begins)
+    assert {"- 3 questions of `hotpotqa/train`", "- 1 questions of `2wikimultihopqa/train`"} <= {
+        each.partition(" at revision")[0] for each in text.splitlines()
+    }
