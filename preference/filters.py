@@ -187,11 +187,12 @@ def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidat
     return iter(select(labelled_states(rollout), rules))
 
 
-def candidates_of(state: StateRecord) -> Iterator[Candidate]:
-    """Every pair of a state with its two steps."""
+def candidates_of(state: StateRecord, *, as_published: bool = False) -> Iterator[Candidate]:
+    """Every pair of a state with its two steps; as_published: as the system of its recipe sees them."""
     steps = {step.id: step for step in state.steps}
     for pair in state.pairs:
-        yield Candidate(state, pair, steps[pair.chosen], steps[pair.rejected])
+        found = Candidate(state, pair, steps[pair.chosen], steps[pair.rejected])
+        yield _as_published(found) if as_published else found
 
 
 def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: bool = False) -> list[Candidate]:
@@ -203,7 +204,7 @@ def select(states: Iterable[StateRecord], rules: PairingRules, *, contaminated: 
     judged = [
         replace(each, dropped="contaminated" if contaminated else _reason_alone(each, rules))
         for state in states
-        for each in (map(_as_published, candidates_of(state)) if rules.as_published else candidates_of(state))
+        for each in candidates_of(state, as_published=rules.as_published)
     ]
     dropped = _repeated_ranks(judged) if rules.as_published else _reasons_within_states(judged, rules)
     dropped |= _all_but_surest(

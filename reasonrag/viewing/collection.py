@@ -328,7 +328,7 @@ class DataSetCollection:
         found = [
             replace(each, dropped=self._dropped.get(each.pair.pair_id))
             for state in states
-            for each in candidates_of(state)
+            for each in candidates_of(state, as_published=self.rules.as_published)
         ]
         names = {each.pair.pair_id for each in found}
         parts = {name: self._parts[name] for name in names if name in self._parts}

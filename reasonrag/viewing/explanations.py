@@ -24,7 +24,7 @@ from preference import (
     f1_score,
 )
 from preference.export.formats import SplitName
-from preference.published.pair_rules import GOOD_TRAJECTORY
+from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import ContinuationResult
 from reasonrag.rendering import counted
 from reasonrag.viewing.collection import ExploredTree
@@ -264,13 +264,14 @@ def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
 
 def _label(each: Candidate) -> str:
     pair = each.pair
+    saw = "saw the visited steps" if is_judged_by_visits(each.state) else "saw every step"
     if pair.label == "judge":
         values = "" if pair.margin is None else f" By the rewards alone the margin would be {number(pair.margin)}."
-        return f"A judge saw every step of this state and picked this one as better and the other as worse.{values}"
+        return f"A judge {saw} of this state and picked this one as better and the other as worse.{values}"
     if pair.label == "imported":
         return "The label comes from the imported file."
     if pair.label is None:
-        return "A judge saw every step of this state and did not pick these two."
+        return f"A judge {saw} of this state and did not pick these two."
     if pair.margin is None:
         return "One of the two has no known reward, so neither can be called better."
     if pair.margin == 0:
