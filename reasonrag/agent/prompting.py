@@ -179,7 +179,8 @@ def save_prompts(prompts: Prompts, folder: Path) -> None:
     scratch = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    texts = {name: getattr(prompts, name) for name in OF_THE_AGENT}
+    styles = () if prompts.has_styles else ("short", "long")
+    texts = {name: getattr(prompts, name) for name in OF_THE_AGENT if name not in styles}
     kept = {name: text for name, text in texts.items() if text is not None}
     exact = any(text != text.strip() or "\r" in text for text in kept.values())
     for name, text in kept.items():

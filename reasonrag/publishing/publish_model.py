@@ -53,7 +53,7 @@ _CONFIGURATION = frozenset(
 _ABOUT = frozenset({CARD, PROVENANCE, "metrics.json", "train.yaml"})
 """Files about the model. Paths in them are shortened to names."""
 _PICTURES = frozenset({"curves.svg", "curves.png"})
-_PROMPT = re.compile(r"prompts/\w+\.txt")
+_PROMPT = re.compile(r"prompts/(\w+\.txt|layout\.json)")
 _PATHS_IN_CONFIGURATION = ("_name_or_path", "name_or_path", "tokenizer_file")
 """Keys in which older transformers record local paths; unused."""
 _PATH = re.compile(r"(?<![\w./:<~-])~?/(?:[\w.@+-]+/)+([\w.@+-]+)/?")

@@ -78,9 +78,7 @@ def show_training(result: TrainingResult) -> None:
     if result.finetuning_type == "lora":
         print_shown(f"next: reasonrag train --merge {out} --out {out}-merged, or serve base and adapter")
     else:
-        print_shown(
-            f"next: reasonrag evaluate --model {out} --prompts {out / 'prompts'} --dataset .. --split dev --run runs/.."
-        )
+        print_shown(f"next: reasonrag evaluate --model {out} --dataset .. --split dev --run evals/..")
 
 
 def _show_plan(result: TrainingResult) -> None:

@@ -122,7 +122,7 @@ def check_rows(
     )
     if unknown:
         found.notes.append(
-            f"warning: the split of {counted(sum(unknown.values()), 'question')} is unknown: never evaluate on "
+            f"the split of {counted(sum(unknown.values()), 'question')} is unknown: never evaluate on "
             "questions that may be among them"
         )
     if not asked.keys:

@@ -14,16 +14,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import typer
 
+import reasonrag
+from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.cli import app
 from reasonrag.data.datasets import REPOSITORY
+from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import environment_for, running_hub
 from tests.helpers.processes import Command, finished
+from tests.helpers.published_rows import BEGIN, published_rows
 from tests.helpers.shared import Shared
-from tests.helpers.training_world import make_tiny_qwen2
+from tests.helpers.training_world import SMALL, make_tiny_qwen2
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -172,6 +177,41 @@ def collection(shared_data: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
         rows = rows_of(hotpotqa / "train.jsonl", hotpotqa / "corpus.jsonl")
         hub.put(REPOSITORY, {"hotpotqa/train.jsonl": jsonl(rows)})
         yield environment_for(hub.endpoint, tmp_path)
+
+
+SMALLER = {
+    "qwen2.5-7b-dpo-full": "smoke-cpu-dpo-full",
+    "hotpotqa --data-dir qa": "atlas --limit 2 --max-reply-tokens 32",
+    "--data data/released": " ".join(["--data data/released", *(f"--set {name}={SMALL[name]}" for name in SMALL)]),
+}
+"""A tiny model that takes a few steps, and fewer questions."""
+
+
+@pytest.mark.usefixtures("qa")
+def test_what_was_published_is_imported_trained_and_measured(
+    train_python: Path, shared: Shared, rehearsal: str
+) -> None:
+    """By the commands as written, with a tiny model: it is asked in the words of the rows, as the published one is."""
+    shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
+    Path("RAG_ProGuide.json").unlink()
+    Path("RAG_ProGuide.json").write_bytes(orjson.dumps(published_rows()))
+    variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    [read] = [line for line in commands() if line.startswith("reasonrag import")]
+    for line in (read, *(each for each in commands("bash") if "released" in each or "--preset" in each)):
+        small = line
+        for written, less in (SMALLER | {"8000": rehearsal}).items():
+            small = small.replace(written, less)
+        output(finished(*words_of(small), environment=os.environ | variables))
+    theirs = renderer_hash(load_prompts(Path("reasonrag-published")))
+    for name, steps, order in (("released", 7, None), ("reasonrag-7b", 9, "worst-first")):
+        report = orjson.loads(Path("evals", name, "report.json").read_bytes())
+        asked = report["asked"]
+        assert (asked["renderer"], asked["max_steps"], asked.get("passage_order")) == (theirs, steps, order)
+        assert report["answered"] == 2
+    model = ScriptedModel(["<answer>x</answer>"])
+    asked_once = {"dataset": "atlas", "limit": 1, "run": "evals/seen", "bootstrap": 1}
+    reasonrag.evaluate(chat_model=model, trained_on="saves/released", **asked_once)
+    assert model.requests[0].messages[0].content == BEGIN
 
 
 @pytest.mark.usefixtures("qa")

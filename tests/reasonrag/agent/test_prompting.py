@@ -298,6 +298,7 @@ def any_reply(request: ChatRequest, position: int) -> str:
         "</evidence>": ["<evidence>Paris lies on the Seine.</evidence>", "<evidence></evidence>"],
         "</answer>": ["<answer>Seine</answer>", "no tag"],
         "</score>": ["<score>50</score>"],
+        "</ranking>": ["<ranking>1 2</ranking>", "<ranking>none</ranking>"],
     }[request.sampling.stop[0]]
     return replies[int(request.key(position, model="any"), 16) % len(replies)]
 

@@ -12,9 +12,13 @@ import pytest
 
 import reasonrag as library
 from preference import read_rollouts
+from preference.candidates import StateRecord, read_lines
 from preference.export.json_stream import LONGEST_ITEM
 from preference.published.repairs import REFUSALS, REPAIRS
+from reasonrag.agent.imported_prompts import is_rendered_by
+from reasonrag.agent.prompting import load_prompts, renderer_hash
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.published_rows import published_rows
 
 Json = dict[str, Any]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question: Who was Ada?"}]
@@ -253,6 +257,67 @@ def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: 
     assert info["columns"]["system"] == "instruction"
     summary = read_json(tmp_path / "data/p/summary.json")
     assert (summary["pairs_by_label"], summary["teachers"]) == ({"imported": 2}, ["unknown"])
+
+
+@pytest.mark.parametrize("rows", ["invented", "real"])
+def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
+    rows: str, shared_data: Path, reasonrag: Reasonrag
+) -> None:
+    """Beside the data set and those that are made of it, and where --prompts finds them by name."""
+    path = shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json"
+    source = path if rows == "real" else saved(Path("RAG_ProGuide.json"), published_rows())
+    done = reasonrag("import", source, "--out", "data/a")
+    assert done.status == 0, done.err
+    report = read_json(Path("data/a/import.json"))["prompts"]
+    given = {(each["instruction"], each["input"]) for each in read_json(source)}
+    assert (report["states"], report["fitting_states"]) == (len(given), len(given))
+    assert report["unseen"] == (["conclude"] if rows == "real" else [])
+    assert report["folders"] == ["data/a/prompts", "prompts/reasonrag-published"]
+    for folder in (*report["folders"], "reasonrag-published"):
+        prompts = load_prompts(Path(folder))
+        assert renderer_hash(prompts) == report["renderer"]
+        states = list(read_lines(Path("data/a/candidates.jsonl"), StateRecord))
+        assert {tuple(turn.content for turn in each.prompt) for each in states} == given
+        assert all(is_rendered_by(prompts, each) for each in states)
+        assert {each.origin.renderer for each in states} == {report["renderer"]}
+
+
+def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
+    """A data set made of imported rows has their prompts; a folder with other prompts is left as it is."""
+    other = Path("prompts/reasonrag-published/think.txt")
+    other.parent.mkdir(parents=True)
+    other.write_text("Think.")
+    saved(Path("RAG_ProGuide.json"), published_rows())
+    assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a").status == 0
+    assert other.read_text() == "Think."
+    report = read_json(Path("data/a/import.json"))["prompts"]
+    assert report["folders"] == ["data/a/prompts"]
+    for again in ("data/b", "data/b"):  # the second replaces the first
+        assert reasonrag("pairs", "data/a", "--out", again).status == 0
+        assert renderer_hash(load_prompts(Path(again, "prompts"))) == report["renderer"]
+    Path("data/c/prompts").mkdir(parents=True)
+    taken = reasonrag("pairs", "data/a", "--out", "data/c")
+    assert (taken.status, taken.err) == (2, "error: --out data/c is taken: it has prompts; choose another directory")
+    taken = reasonrag("import", "RAG_ProGuide.json", "--out", "data/c")
+    assert taken.status == 2
+    assert "it has prompts" in taken.err
+
+
+def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """They are those of this version, whatever rows say; of rows without a system turn for reading none are known."""
+    ours = load_prompts()
+    read = "Question: Who was Ada?\nPrevious Thoughts: <query>Ada</query>. Reference: <reference></reference>"
+    rows = [
+        row(instruction=ours.system("think"), prompt=None),
+        row(instruction=ours.read, input=read, prompt=None, layer=1, chosen="<evidence>a</evidence>"),
+    ]
+    for name, found, renderer in (("ours", rows, renderer_hash(ours)), ("others", [row()], None)):
+        saved(tmp_path / f"{name}.json", found)
+        assert reasonrag("import", f"{name}.json", "--out", f"data/{name}").status == 0
+        prompts = read_json(Path("data", name, "import.json"))["prompts"]
+        assert (prompts and prompts["renderer"], prompts and prompts["folders"]) == (renderer, [] if renderer else None)
+        assert not Path("data", name, "prompts").exists()
+        assert not Path("prompts").exists()
 
 
 def test_rows_that_are_no_pairs_are_kept_apart_with_their_cause(tmp_path: Path, reasonrag: Reasonrag) -> None:

@@ -111,6 +111,10 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
         (b'{"id": "a", "question": "Where?", "golden_answers": "here"}', r"is not a question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": [["here"]]}', r"is not a question \(golden_answers.0"),
         (b'{"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": 3}', r"is not a question \(meta"),
+        (
+            b'{"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": {"style": "brief"}}',
+            "style 'brief' is neither short nor long",
+        ),
     ],
 )
 def test_a_line_that_is_no_question_is_named_with_its_number_and_field(

@@ -703,7 +703,7 @@ def test_who_does_not_search_needs_no_corpus(reasonrag: Reasonrag) -> None:
     asked = ("evaluate", "--questions", "own.jsonl", "--model", "offline", "--bootstrap", 50)
     assert reasonrag(*asked, "--run", "a", "--method", "direct").status == 0
     assert not Path("indexes").exists()
-    assert "--questions needs passages to search: give --corpus" in reasonrag(*asked, "--run", "b").err
+    assert "own/dev needs passages to search" in reasonrag(*asked, "--run", "b").err
 
 
 def test_questions_without_golden_answers_cannot_be_scored(reasonrag: Reasonrag) -> None:

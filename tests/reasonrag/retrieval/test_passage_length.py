@@ -244,9 +244,10 @@ def _steps(tree: RolloutRecord) -> list[Any]:
             *("passage-order", "worst-first", "best-first"),
             "passages were worst-first when its data were made, and are best-first now",
         ),
+        (*("style", "long", "short"), "answers were long when its data were made, and are short now"),
     ],
 )
-def test_how_passages_are_shown_is_kept_from_the_run_to_the_evaluation(
+def test_how_passages_and_answers_are_wanted_is_kept_from_the_run_to_the_evaluation(
     name: str, value: object, other: object, objection: str, reasonrag: Reasonrag
 ) -> None:
     """Pairs record it; what was trained on them is asked in the same way, or refused; calibrate takes the run's."""
@@ -270,7 +271,7 @@ def test_how_passages_are_shown_is_kept_from_the_run_to_the_evaluation(
     allowed = reasonrag(*evaluated, "--run", "evals/b", "--allow", name, "--json")
     assert field not in orjson.loads(allowed.out)["asked"]
     compared = reasonrag("compare", "evals/a", "evals/b")
-    assert "passages differently" in compared.out + compared.err
+    assert re.search("passages differently|answers of another style", compared.out + compared.err)
     calibrated = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 1)
     assert calibrated.status == 0, calibrated
 
