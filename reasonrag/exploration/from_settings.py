@@ -137,6 +137,11 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
         raise InputError(f"--exploration is c of UCT and PUCT, which recipe {recipe.name} does not use; leave it out")
     if settings.continuations is not None and recipe.search.valuation != "continuation":
         raise InputError(f"recipe {recipe.name} samples no continuations; leave out --continuations")
+    if settings.continuations is not None and recipe.greedy_continuations:
+        raise InputError(
+            f"recipe {recipe.name} continues at temperature 0, where a second continuation says the same; "
+            "leave out --continuations"
+        )
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}

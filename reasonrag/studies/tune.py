@@ -20,7 +20,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel
 
-from mcts import Recipe, SearchConfig
+from mcts import Recipe
 from mcts.recipes import JUDGED_OUTCOMES
 from mcts.selection import SCORES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
@@ -85,9 +85,10 @@ VARIED: dict[str, tuple[float, ...]] = {
 REDEFINES_RIGHT = "alpha"
 """The setting that decides which of two steps is better. Its trials are shown but not compared: more pairs that are
 right by another measure are no reason to adopt that measure."""
-_USED_BY: dict[str, Callable[[SearchConfig], bool]] = {
-    "continuations": lambda search: search.valuation == "continuation",
-    "exploration": lambda search: search.selection in SCORES,
+_USED_BY: dict[str, Callable[[Recipe], bool]] = {
+    "alpha": lambda recipe: recipe.reward != "rank",
+    "continuations": lambda recipe: recipe.search.valuation == "continuation" and not recipe.greedy_continuations,
+    "exploration": lambda recipe: recipe.search.selection in SCORES,
 }
 _OF_ONE_RUN = {"run", "limit", "max_cost", "max_calls", "max_tokens", "yes"}
 """Settings that are not part of a configuration."""
@@ -375,15 +376,15 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]
 
     vary: settings to vary; none: all that the recipe uses. Raises InputError for others.
     """
-    search = resolve_recipe(base).search
-    used = [name for name in VARIED if name not in _USED_BY or _USED_BY[name](search)]
+    recipe = resolve_recipe(base)
+    used = [name for name in VARIED if name not in _USED_BY or _USED_BY[name](recipe)]
     for name in vary:
         if name not in used:
             why = f"recipe {base.recipe} does not use" if name in VARIED else "tune does not vary"
             raise InputError(f"--vary: {why} {_as_flag(name)}; {choices(_as_flag(name), map(_as_flag, used))}")
-    now = search.model_dump() | {
-        "max_calls_per_question": search.max_calls,
-        "temperature": base.temperature or base.agent_defaults.temperature,
+    now = recipe.search.model_dump() | {
+        "max_calls_per_question": recipe.search.max_calls,
+        "temperature": base.agent_defaults.temperature if base.temperature is None else base.temperature,
         "max_steps": max_steps(base),
     }
     changes: list[dict[str, float]] = [{}]

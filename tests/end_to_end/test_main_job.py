@@ -214,6 +214,23 @@ def test_a_finished_run_is_not_run_again(reasonrag: Reasonrag) -> None:
     assert digest(Path("runs/a")) == before
 
 
+@pytest.mark.parametrize("recipe", ["reasonrag", "released", "prorag", "ragym"])
+def test_a_search_stopped_by_a_cap_ends_like_an_undisturbed_one(recipe: str, reasonrag: Reasonrag) -> None:
+    """Judgements, ranks and greedy continuations are taken from the journal: nothing is paid twice, no byte differs."""
+    command = [*small_flags("runs/whole")[:-2], "--recipe", recipe, "--run"]
+    assert reasonrag(*command, "runs/whole").status == 0
+    for most in (13, 31):
+        assert reasonrag(*command, "runs/a", "--max-calls", most).status == 3
+    assert reasonrag(*command, "runs/a").status == 0
+    assert digest(Path("runs/a")) == digest(Path("runs/whole"))
+    assert len(paid("runs/a")) == len(set(paid("runs/a"))) == len(paid("runs/whole"))
+
+
+def paid(run: str) -> list[str]:
+    """Keys of all answers in a run's journal."""
+    return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
+
+
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_ends_like_an_undisturbed_one(stop: signal.Signals, endpoint: str, reasonrag: Reasonrag) -> None:
     """Killed or interrupted in the middle and started again, a run ends with the same bytes."""

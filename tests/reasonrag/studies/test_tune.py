@@ -356,6 +356,8 @@ def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonr
             ["base", "exploration-0.5", "exploration-1.414"],
         ),
         ({"alpha": 1.0}, ["alpha"], ["base", "alpha-0.8", "alpha-0.9"]),
+        ({"temperature": 0.0}, ["temperature"], ["base", "temperature-0.7", "temperature-1", "temperature-1.3"]),
+        ({"recipe": "prorag"}, ["temperature"], ["base", "temperature-0.7", "temperature-1", "temperature-1.3"]),
         ({"temperature": 0.7}, ["temperature"], ["base", "temperature-1", "temperature-1.3"]),
         ({"recipe": "released"}, ["max_steps"], ["base", "max-steps-5", "max-steps-7"]),
     ],
@@ -370,7 +372,14 @@ def test_one_setting_at_a_time_is_varied_around_the_base(
 
 @pytest.mark.parametrize(
     ("recipe", "unused"),
-    [("economy", {"exploration"}), ("continuation", set()), ("released", {"continuations"})],
+    [
+        ("economy", {"exploration"}),
+        ("continuation", set()),
+        ("released", {"continuations"}),
+        ("reasonrag", {"continuations"}),
+        ("prorag", {"continuations"}),
+        ("ragym", {"alpha", "continuations", "exploration"}),
+    ],
 )
 def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unused: set[str]) -> None:
     """A c that no formula reads, or continuations that nobody samples, would be tried for nothing."""
@@ -388,7 +397,7 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
         (["--min-confidence", 2], "--min-confidence: Input should be less than or equal to 1"),
         (["--dataset", "atlass"], "there is no data set 'atlass'"),
         (["--dataset", "atlas", "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
-        (["--exploration", 1], "--exploration is c of UCT, which recipe economy does not use"),
+        (["--exploration", 1], "--exploration is c of UCT and PUCT, which recipe economy does not use"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_asked(flags: list[object], message: str, reasonrag: Reasonrag) -> None:
