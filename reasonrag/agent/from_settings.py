@@ -13,7 +13,7 @@ from typing import Any
 
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.atlas import SPLITS, write_world
-from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, passage_prefix, without_passages
+from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, needs_passages, passage_prefix
 from reasonrag.data.datasets import data_sets, find_questions, folder_of
 from reasonrag.data.names import ATLAS, DATASETS, canonical_dataset
 from reasonrag.data.questions import Check, QuestionFile, QuestionSource, Sample, open_questions
@@ -97,8 +97,11 @@ def check_names(settings: AgentSettings) -> None:
     names = [canonical_dataset(each) for each in settings.dataset]
     if repeated := [each for each, count in Counter(names).items() if count > 1]:
         raise InputError(f"--dataset {repeated[0]} was given twice")
-    if unknown := [each for each in names if settings.data_dir is None and each not in DATASETS]:
-        raise InputError(f"there is no data set {unknown[0]!r}; {choices(unknown[0], DATASETS)}")
+    for given, name in zip(settings.dataset, names, strict=True):
+        if settings.data_dir and name != ATLAS:
+            folder_of(given, settings.data_dir)
+        elif name not in DATASETS:
+            raise InputError(f"there is no data set {name!r}; {choices(name, DATASETS)}")
 
 
 def find_data(
@@ -172,7 +175,7 @@ def find_corpus(settings: AgentSettings) -> Path | None:
     corpus = _corpus_beside(settings, dataset)
     if corpus is None:
         where = f"{dataset} in {settings.data_dir}" if settings.data_dir else f"--dataset {dataset} without --data-dir"
-        raise InputError(without_passages(where))
+        raise InputError(needs_passages(where))
     return corpus
 
 

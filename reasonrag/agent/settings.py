@@ -61,15 +61,15 @@ class AgentSettings(ReadingSettings):
 
     dataset: Words = setting(
         "atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or one of "
-        "--data-dir; several are mixed, where a command explores",
+        "--data-dir; repeat it to mix several (generate, tune)",
         Panel.DATA,
         default=[],
     )
     split: str = setting("Split of the data set", Panel.DATA, default="train")
     limit: int | None = setting("Use only the first N questions; may grow between sessions of a run", Panel.DATA, ge=1)
     sample: int | None = setting(
-        "Draw N questions at random (of each data set) by --seed, of each type as many as it has a share; may grow "
-        "between sessions of a run",
+        "Draw N questions at random by --seed, stratified by type, of each data set N; may grow between sessions of a "
+        "run",
         Panel.DATA,
         ge=1,
     )

@@ -24,9 +24,6 @@ from reasonrag.errors import InputError
 from reasonrag.files import build_lock, numbered_lines, read_small, reading, writing
 from reasonrag.rendering import counted
 
-WIKI_18_ADVICE = "--corpus wiki-18 (Wikipedia 2018 from the Hub: 21 million passages, 14 GB unpacked)"
-
-
 # -- passages of a question ------------------------------------------------------------------------------------
 
 
@@ -78,7 +75,7 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
     naming the other ways."""
     for each in files:
         if next(_all_passages(each.path), None) is None:
-            raise InputError(without_passages(each.name))
+            raise InputError(needs_passages(each.name, ", and its questions came without any"))
     name = f"{'+'.join(each.dataset for each in files)}-{files[0].split}-passages"
 
     def write(target: BinaryIO) -> int:
@@ -101,12 +98,12 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
     return corpus
 
 
-def without_passages(what: str) -> str:
-    """The message for questions that came without passages."""
+def needs_passages(what: str, why: str = "") -> str:
+    """The message for questions without passages to search, with all ways to give some."""
     return (
-        f"{what} needs passages to search, and its questions came without any: give {WIKI_18_ADVICE}, --corpus FILE "
-        '(JSONL, one {"id", "contents": "title\\ntext"} per line), --index DIR of a built index, or --retriever '
-        "http://host:port"
+        f"{what} needs passages to search{why}: give --corpus wiki-18 (Wikipedia 2018 from the Hub: 21 million "
+        'passages, 14 GB unpacked), --corpus FILE (JSONL, one {"id", "contents": "title\\ntext"} per line), --index '
+        "DIR of a built index, or --retriever http://host:port"
     )
 
 

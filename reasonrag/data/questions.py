@@ -3,9 +3,9 @@
 A question file is JSONL, `{"id", "question", "golden_answers": [..], "metadata"}`; gold answers may be missing if the
 run does not need them. A named data set comes from a directory (`<data-dir>/<dataset>/<split>.jsonl` beside
 `corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. Decides that a bad line
-is found before any work starts, and which metadata name gold passages, kind, hops, style
-and rubric. No other module reads
-metadata. `datasets` knows where named data sets are.
+is found before any work starts, which questions a sample draws, how the data sets of a mixture take turns, and which
+metadata name gold passages, kind, hops, style and rubric. `datasets` knows where named data sets are, `contexts` which
+passages came with questions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from preference.records import first_error
 from preference.stratified_sample import StratifiedSample
-from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
+
+if TYPE_CHECKING:
+    from reasonrag.data.corpus import Passage  # brings numpy, which no help text needs
 
 AnswerStyle = Literal["short", "long"]
 """What an answer is: a name, a date, a number, yes or no ..; or sentences for a reader."""

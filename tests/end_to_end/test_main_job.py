@@ -498,7 +498,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
 @pytest.mark.parametrize(
     ("flags", "data", "message"),
     [
-        (["--dataset", "hotpot"], {}, "no data set 'hotpot'; did you mean 'hotpotqa'?"),
+        (["--dataset", "hotqa"], {}, "no data set 'hotqa'; did you mean 'hotpotqa'?"),
         (["--dataset", "musique", "--data-dir", "d"], {}, "no data set 'musique'; choose from hotpotqa"),
         ([*FROM_DIR, "--data-dir", "nowhere"], {}, "no data directory nowhere"),
         ([*FROM_DIR, "--split", "dev"], {}, "no split 'dev'; choose from train"),
@@ -515,7 +515,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (FROM_DIR, {"corpus": ""}, "corpus.jsonl is empty"),
         (FROM_DIR, {"corpus": PASSAGE * 2}, "line 2: passage id 'p' was already used in line 1"),
         (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is not a passage"),
-        (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "--questions needs passages to search"),
+        (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "train/train needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
         (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
         (["--siblings", "0"], {}, "--siblings: Input should be greater than or equal to 1"),
