@@ -33,10 +33,10 @@ def states_of(data_set: Path) -> list[StateRecord]:
 
 
 def _questions(place: Path) -> Path:
-    """Twelve questions with one answer, and a page that says it."""
+    """Six questions with one answer, and a page that says it."""
     (place / "toy").mkdir(parents=True)
     asked = [
-        {"id": f"q{i}", "question": f"Which river is meant by {i}?", "golden_answers": ["Seine"]} for i in range(12)
+        {"id": f"q{i}", "question": f"Which river is meant by {i}?", "golden_answers": ["Seine"]} for i in range(6)
     ]
     (place / "toy" / "train.jsonl").write_text("".join(json.dumps(each) + "\n" for each in asked))
     (place / "toy" / "corpus.jsonl").write_text(
