@@ -172,6 +172,19 @@ def test_what_ends_below_a_teacher_s_proposals_counts_as_much(found: tuple[float
     assert shown == {(0.0, 0.0): {"all_wrong"}, (0.0, 1.0): set(), (1.0, 1.0): {"all_right"}}[found]
 
 
+def test_failed_steps_that_count_nowhere_are_ends_all_the_same() -> None:
+    """Recipe released leaves them without a quality: that nothing parses still shows, as soon as with the others."""
+    assert "never_parses" in observed_signs(tree(failed("a"), failed("b"))).signs
+    assert "never_parses" not in observed_signs(tree(failed("a"), failed("b"), rollouts=ends(EARLY))).signs
+
+
+def test_where_a_judge_alone_decides_right_answers_differ_by_more_than_their_length() -> None:
+    """Recipe ragym wants trajectories that end right: that all do is no fault."""
+    right = tree(query("a"), rollouts=ends((1, 1, "answer"), (1, 3, "answer")))
+    ranked = right.model_copy(update={"recipe": right.recipe.model_copy(update={"judge_weight": 1.0})})
+    assert [("all_right" in observed_signs(each).signs) for each in (right, ranked)] == [True, False]
+
+
 def test_a_tree_without_steps_shows_nothing() -> None:
     """There is nothing to judge."""
     assert observed_signs(tree()).signs == frozenset()

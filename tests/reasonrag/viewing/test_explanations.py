@@ -119,6 +119,29 @@ def test_a_reward_that_is_told_is_the_steps(made: Made) -> None:
     assert worked_out
 
 
+@pytest.mark.parametrize(
+    ("recipe", "valued", "unknown"),
+    [
+        ("reasonrag", r"distinct trajectories, each counted once|The answer scores", "so the branch is pruned"),
+        ("prorag", r"the mean value that \d+ simulations? through this step", "the search drew another step"),
+        ("ragym", r"1 / \(1 \+ rank\)", None),
+    ],
+)
+def test_the_rewards_of_the_published_searches_are_told_as_they_are_made(
+    recipe: str, valued: str, unknown: str | None, tmp_path: Path
+) -> None:
+    """No rule is taken for a mean over continuations that it is not; and what is missing says why."""
+    package.generate(dataset="atlas", model="offline", limit=3, recipe=recipe, simulations=30, run=tmp_path / "a")
+    told: set[bool] = set()
+    for each in said_of(tmp_path / "a"):
+        for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
+            if step.parse_error is None:
+                told.add(step.reward is None)
+                wanted = valued if step.reward is not None else unknown or "nothing is unknown"
+                assert re.search(wanted, each.texts[topic]), each.texts[topic]
+    assert told == ({False} if unknown is None else {False, True})
+
+
 def test_a_margin_that_is_worked_out_is_the_pairs_margin(made: Made) -> None:
     """`a - b`, or `(a - b) / alpha^layer`: both sides' rewards, and what results is true to two digits."""
     forms = set()
