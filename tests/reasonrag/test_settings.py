@@ -180,6 +180,16 @@ def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dic
     assert resolve(GenerateSettings, "generate", flags, environment={}).run_directory == Path(directory)
 
 
+def test_data_sets_are_a_list_a_name_or_none() -> None:
+    """One name in Python, several in the environment; runs of earlier versions recorded a name or null."""
+    assert resolve(GenerateSettings, "generate", {"dataset": "nq"}, environment={}).dataset == ["nq"]
+    given = {"REASONRAG_DATASET": "popqa hotpotqa"}
+    assert resolve(GenerateSettings, "generate", {}, environment=given).dataset == ["popqa", "hotpotqa"]
+    assert GenerateSettings.model_validate({"dataset": None}).dataset == []
+    with pytest.raises(InputError, match=r"^--dataset: this command takes one data set"):
+        resolve(EvaluateSettings, "evaluate", {"dataset": ["a", "b"], "run": "e"}, environment={})
+
+
 def test_a_settings_file_that_is_no_text_is_refused() -> None:
     """A broken file is never taken for an absent one."""
     Path("reasonrag.toml").write_bytes(b"\xff\xfe")

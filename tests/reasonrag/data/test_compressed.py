@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.compressed import _SMALL, plain_corpus
+from reasonrag.data.compressed import _SMALL, WIKI_18, is_on_the_hub, plain_corpus
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 
@@ -108,7 +108,9 @@ def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
 NAME = "someone/wiki"
 
 
-async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
+async def fetched(
+    source: str, home: Path, *, files: dict[str, bytes], name: str = NAME
+) -> subprocess.CompletedProcess[str]:
     """`plain_corpus` in a process of its own, which prints the corpus: the Hub's client reads its environment once."""
     pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
     code = (
@@ -117,7 +119,7 @@ async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subpro
         f"print(plain_corpus(Path({source!r}), Path({str(home)!r}), say=say).read_text())"
     )
     with running_hub() as hub:
-        hub.put(NAME, files)
+        hub.put(name, files)
         environment = os.environ | environment_for(hub.endpoint, home)
         command = [sys.executable, "-c", code]
         return await asyncio.to_thread(
@@ -140,7 +142,25 @@ async def test_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> None:
     assert rows == ['{"id":"a","contents":"Paris\\nA city."}', '{"id":"b","contents":"Rome\\nAnother."}'], done.stderr
 
 
+async def test_wikipedia_comes_by_its_short_name(tmp_path: Path) -> None:
+    """As the file of the collection that Search-R1 hands out."""
+    name, _, file = WIKI_18.removeprefix("hf://datasets/").rpartition("/")
+    done = await fetched("wiki-18", tmp_path, name=name, files={file: gzip.compress(LINES)})
+    assert done.stdout.encode().strip() == LINES.strip(), done.stderr
+
+
 async def test_a_file_that_the_hub_does_not_have_is_refused(tmp_path: Path) -> None:
     """With the name of the data set."""
     done = await fetched(f"hf://datasets/{NAME}/nowhere.jsonl", tmp_path, files={"wiki.jsonl": LINES})
     assert "cannot fetch someone/wiki from the Hub" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "known"),
+    [("wiki-18", False, True), ("Wiki18", False, True), ("wiki-18", True, False), ("wiki-19", False, False)],
+)
+def test_wikipedia_of_2018_is_known_by_its_name(name: str, there: bool, known: bool, tmp_path: Path) -> None:
+    """Unless a file of that name is there."""
+    if there:
+        (tmp_path / name).write_bytes(LINES)
+    assert is_on_the_hub(Path(name)) == known

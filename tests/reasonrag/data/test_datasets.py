@@ -55,6 +55,18 @@ async def test_an_unreachable_hub_is_an_error_with_a_way_out(tmp_path: Path) -> 
     assert "Traceback" not in done.stderr
 
 
+async def test_without_the_extra_its_install_line_is_named(tmp_path: Path) -> None:
+    """And the way that needs no Hub."""
+    code = (
+        "import sys; sys.modules['huggingface_hub'] = None\n"
+        "from reasonrag.cli import run\n"
+        "sys.exit(run(['generate', '--dataset', 'hotpotqa', '--model', 'offline']))"
+    )
+    done = await run_python(code, endpoint="http://127.0.0.1:9", home=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "the hub extra: pip install 'reasonrag[hub]'. Or give --data-dir DIR" in done.stderr
+
+
 async def test_all_evaluation_splits_of_the_collection_come_by_one_word(tmp_path: Path) -> None:
     """`pairs --eval hub`: every split but train, at a recorded commit, under its own name."""
     code = (
