@@ -90,7 +90,7 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
         return len(seen)
 
     corpus, count = _written(home, name, [each.sha256 for each in files], write, say=say)
-    asked = " and ".join(each.name for each in files)
+    asked = ", ".join(each.name for each in files)
     say(
         f"distractor setting: {counted(count, 'passage')} that came with the questions of {asked} are searched "
         "(--corpus wiki-18: Wikipedia)"
