@@ -203,7 +203,9 @@ def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
     """
     recipes = {each.recipe for each in _origins_of(sources) if each.recipe}
     if ours := sorted(each for each in recipes if each not in SYSTEM_OF_RECIPE):
-        raise InputError(f"--as-published: no published system has a recipe {', '.join(ours)}; leave it out")
+        raise InputError(
+            f"--as-published: no published system labels the runs of recipe {', '.join(ours)}; leave it out"
+        )
     judged = [is_data_set(each) and _is_judged(each) for each in sources]
     if "prorag" in recipes and not all(judged) and (len(recipes) > 1 or any(judged)):
         raise InputError(
@@ -211,7 +213,8 @@ def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
             "one of these data sets: reasonrag pairs DATA1 DATA2 --as-published --out DATA"
         )
     if by_judge and "prorag" not in recipes:
-        raise InputError(f"--as-published: no judge labels the runs of {', '.join(sorted(recipes))}; leave out --label")
+        of = f"the runs of recipe {', '.join(sorted(recipes))}" if recipes else "imported rows"
+        raise InputError(f"--as-published: no published judge labels {of}; leave out --label")
     return "prorag" in recipes and not all(judged)
 
 

@@ -168,7 +168,7 @@ class PairsSettings(PairingSettings):
         Panel.OUTPUT,
         default=0,
     )
-    as_published: bool = setting(
+    as_published: Annotated[bool, Opposite(None)] = setting(
         "Label and filter as the system whose recipe made the runs (ReasonRAG, ProRAG, RAG-Gym), instead of as above",
         Panel.PAIRING,
         default=False,
@@ -248,7 +248,7 @@ class ImportSettings(Settings):
         default="released",
     )
     keep_rewards: bool = setting("Label trees by the rewards in the published files", Panel.REWARDS, default=False)
-    as_published: bool = setting(
+    as_published: Annotated[bool, Opposite(None)] = setting(
         "Compute the rewards of trees exactly as the published builder does, also where it is amiss: none above a "
         "missing node or of a forced conclusion",
         Panel.REWARDS,

@@ -106,9 +106,9 @@ def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "flags", "message"),
     [
-        ("economy", {}, "no published system has a recipe economy"),
+        ("economy", {}, "no published system labels the runs of recipe economy"),
         ("prorag", {}, "needs --model, the name of the judge"),
-        ("released", {"label": "judge", "model": "offline"}, "no judge labels the runs of released"),
+        ("released", {"label": "judge", "model": "offline"}, "no published judge labels the runs of recipe released"),
         ("released", {"min_margin": 0.2, "balance": True}, "leave out --min-margin, --balance"),
     ],
 )
