@@ -10,10 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from preference import AgentAction
-from preference.candidates import StateRecord
-from reasonrag.agent.prompting import Prompts, render_prompt
+from preference.candidates import QuestionRecord, StateRecord
+from reasonrag.agent.prompting import Prompts, render_prompt, renderer_hash, style_recorded
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
 
@@ -21,6 +22,7 @@ _THOUGHTS = "\nPrevious Thoughts: "
 _REFERENCE, _END = ". Reference: <reference>", "</reference>"
 _PASSAGE = re.compile(r"Wikipedia Title: ([^\n]*)\n(.*?)\n\n(?=Wikipedia Title: |\Z)", re.DOTALL)
 _QUERY = "<query>"
+AnyRecord = TypeVar("AnyRecord", StateRecord, QuestionRecord)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,14 @@ def imported_prompts(states: Sequence[StateRecord], ours: Prompts) -> ImportedPr
         return None
     turns: dict[AgentAction, str | None] = {"think": think, "conclude": conclude}
     return replace(fitted, unseen=tuple(name for name, text in turns.items() if text is None))
+
+
+def with_prompts(record: AnyRecord, imported: ImportedPrompts | None) -> AnyRecord:
+    """A record that names the renderer and the style of its question's prompts, where they are known."""
+    if imported is None or record.question_id not in imported.fitting:
+        return record
+    known = {"renderer": renderer_hash(imported.prompts), "style": style_recorded(imported.prompts.style)}
+    return record.model_copy(update={"origin": record.origin.model_copy(update=known)})
 
 
 def is_rendered_by(prompts: Prompts, state: StateRecord) -> bool:

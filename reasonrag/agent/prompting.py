@@ -20,6 +20,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference import AgentAction, Message
+from preference.export.files import write_file
 from preference.export.sanitize import plain_text
 from preference.records import first_error
 from reasonrag.data.corpus import Passage
@@ -173,9 +174,9 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> P
     return prompts
 
 
-def save_prompts(prompts: Prompts, folder: Path) -> None:
+def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> None:
     """Write what an agent is prompted with; loading it gives the same `renderer_hash`. An earlier folder is replaced
-    as a whole. Raises OSError."""
+    as a whole. shared: files that other users may read, as a model's. Raises OSError."""
     scratch = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -184,9 +185,9 @@ def save_prompts(prompts: Prompts, folder: Path) -> None:
     kept = {name: text for name, text in texts.items() if text is not None}
     exact = any(text != text.strip() or "\r" in text for text in kept.values())
     for name, text in kept.items():
-        (scratch / f"{name}.txt").write_bytes((text if exact else f"{text}\n").encode())
+        write_file(scratch / f"{name}.txt", (text if exact else f"{text}\n").encode(), shared=shared)
     if exact:
-        (scratch / LAYOUT).write_bytes(orjson.dumps({"exact": True}) + b"\n")
+        write_file(scratch / LAYOUT, b'{"exact": true}\n', shared=shared)
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
 

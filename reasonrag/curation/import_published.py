@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import orjson
 from pydantic import BaseModel
 
 from preference import NO_FILTERS, ActionType, RolloutRecord
-from preference.candidates import QuestionRecord, StateRecord, question_key
+from preference.candidates import QuestionRecord, question_key
 from preference.export.files import atomic_replacement, write_file, write_json
 from preference.export.formats import PAIRS_FILE
 from preference.export.json_stream import JsonItem
@@ -32,8 +32,8 @@ from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occur
 from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
-from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts
-from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, style_recorded
+from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
+from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts
 from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, MadeFrom, origins_in, pages_of
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
@@ -180,6 +180,8 @@ def import_published(
                 report = _import_trees(found, staged, begun, rules)
         write_json(staged / IMPORT_REPORT, report.model_dump())
         pages = pages_of(out)
+        if not (staged / PROMPTS).exists():
+            shutil.rmtree(out / PROMPTS, ignore_errors=True)  # of the earlier import
         put_in_place(staged, out, obsolete=pages, last=(*LAST, IMPORT_REPORT))
     for removed in pages.values():
         say(removed)
@@ -475,8 +477,8 @@ def _import_pairs(
         states, asked = list(reader.states()), list(reader.questions())
         imported = imported_prompts(states, load_prompts())
         for state in states:
-            candidates.write(_with_prompts(state, imported).to_line())
-        questions.writelines(_with_prompts(question, imported).to_line() for question in asked)
+            candidates.write(with_prompts(state, imported).to_line())
+        questions.writelines(with_prompts(question, imported).to_line() for question in asked)
     prompts = _write_prompts(imported, staged, out, stated=any(each.origin.renderer for each in asked))
     summary = _export(staged, out)
     return _completed(
@@ -500,17 +502,6 @@ def _import_pairs(
     )
 
 
-AnyRecord = TypeVar("AnyRecord", StateRecord, QuestionRecord)
-
-
-def _with_prompts(record: AnyRecord, imported: ImportedPrompts | None) -> AnyRecord:
-    """A record that names the renderer and the style of its question's prompts, where they are known."""
-    if imported is None or record.question_id not in imported.fitting:
-        return record
-    known = {"renderer": renderer_hash(imported.prompts), "style": style_recorded(imported.prompts.style)}
-    return record.model_copy(update={"origin": record.origin.model_copy(update=known)})
-
-
 def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *, stated: bool) -> FoundPrompts | None:
     """Put prompts that are not ours beside the data, and the published ones also where --prompts finds them by name.
 
@@ -532,7 +523,7 @@ def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *,
     named = Path(PROMPTS, PUBLISHED)
     if imported.prompts.begin is not None and not stated:
         if not named.exists():
-            save_prompts(imported.prompts, named)
+            save_prompts(imported.prompts, named, shared=True)
         if renderer_hash(load_prompts(named)) == found.renderer:
             found.folders.append(str(named))
     return found

@@ -22,14 +22,17 @@ from preference import (
     PairSummary,
     RolloutRecord,
 )
+from preference.candidates import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import write_export
+from preference.export.files import write_file
 from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
 from preference.labelled_runs import label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
-from reasonrag.agent.prompting import PROMPTS, load_prompts, renderer_hash
+from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
+from reasonrag.agent.prompting import PROMPTS, load_prompts, renderer_hash, save_prompts
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
@@ -97,6 +100,7 @@ def pairs(
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
             kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
             gather(sources, staged, export.tokens, out=out, processes=processes)
+            _keep_prompts(sources, staged, out)
             gated = export.decontaminate(staged, sources)
             if judge:
                 labelling = label_by_judge(staged / CANDIDATES, out, judge, chat_model, watcher)
@@ -104,7 +108,6 @@ def pairs(
             else:
                 judging, untold = _judged_before(sources, staged, out)
             summary = export.write(staged, sources, gated, judging=judging, warnings=[*untold, *kept])
-            _keep_prompts(sources, staged, out)
             pages = pages_of(out)
             put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if replaced else ())])
             for removed in pages.values():
@@ -162,15 +165,31 @@ class DataSetExport:
 
 
 def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> None:
-    """Take the prompts of imported sources along, unless they have several. Raises InputError where `out` has a folder
-    of that name that is not of a data set."""
+    """Take the prompts of imported rows along, unless there are several, and those of imported trees out of the states.
+
+    Raises InputError where `out` has a folder of that name that is not of a data set.
+    """
     folders = {renderer_hash(load_prompts(each / PROMPTS)): each for each in sources if (each / PROMPTS).is_dir()}
-    if len(folders) != 1:
-        return
-    if (out / PROMPTS).exists() and not (out / CANDIDATES).is_file():
+    if len(folders) == 1:
+        [folder] = folders.values()
+        shutil.copytree(folder / PROMPTS, staged / PROMPTS)
+    elif not any(each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)):
+        _take_prompts(staged)
+    if (staged / PROMPTS).exists() and (out / PROMPTS).exists() and not (out / CANDIDATES).is_file():
         raise InputError(f"--out {out} is taken: it has {PROMPTS}; choose another directory")
-    [folder] = folders.values()
-    shutil.copytree(folder / PROMPTS, staged / PROMPTS)
+
+
+def _take_prompts(staged: Path) -> None:
+    """Name the renderer of states of which nobody has recorded it, and keep its prompts unless they are ours."""
+    states = list(read_lines(staged / CANDIDATES, StateRecord))
+    imported = imported_prompts(states, load_prompts()) if states else None
+    if imported is None:
+        return
+    asked = list(read_lines(staged / QUESTIONS, QuestionRecord))
+    write_file(staged / CANDIDATES, b"".join(with_prompts(each, imported).to_line() for each in states))
+    write_file(staged / QUESTIONS, b"".join(with_prompts(each, imported).to_line() for each in asked))
+    if renderer_hash(imported.prompts) != renderer_hash(load_prompts()):
+        save_prompts(imported.prompts, staged / PROMPTS)
 
 
 def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -> bool:

@@ -152,7 +152,7 @@ def _train(prepared: PreparedTraining, output: OutputDirectory, watcher: Trainin
         if first:
             prepared.provenance.write(output.folder)
             if prepared.prompts:
-                save_prompts(prepared.prompts, output.folder / PROMPTS)
+                save_prompts(prepared.prompts, output.folder / PROMPTS, shared=True)
             if checkpoint is None:
                 output.begin_anew()
         if checkpoint:

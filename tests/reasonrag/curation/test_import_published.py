@@ -239,6 +239,10 @@ def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
     assert reasonrag("pairs", "runs/real", "--out", "data/real", "--validation", "0", "--as-published").status == 0
     rows = [dict(list(each.items())[:10]) for each in read_json(tmp_path / "data/real/RAG_ProGuide.json")]
     assert rows == read_json(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
+    states = list(read_lines(tmp_path / "data/real/candidates.jsonl", StateRecord))
+    prompts = load_prompts(tmp_path / "data/real/prompts")
+    assert all(is_rendered_by(prompts, each) for each in states)
+    assert {each.origin.renderer for each in states} == {renderer_hash(prompts)}
 
 
 # -- pairs -----------------------------------------------------------------------------------------------------
