@@ -57,7 +57,7 @@ class Made:
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A small run of the offline teacher, and everything that is said of its pairs."""
     run = tmp_path_factory.mktemp("reasons") / request.param
-    package.generate(dataset="atlas", model="offline", limit=5, recipe=request.param, simulations=48, run=run)
+    package.generate(dataset="atlas", model="offline", limit=8, recipe=request.param, simulations=48, run=run)
     return Made(request.param, run, list(said_of(run)))
 
 
@@ -258,10 +258,10 @@ WORKINGS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 EXPLORED: dict[str, dict[str, object]] = {
     "economy": {"recipe": "economy"},
-    "paper": {"recipe": "paper"},
+    "continuation": {"recipe": "continuation"},
     "released, margins not by layer": {"recipe": "released", "simulations": 64},
     "a judge's reward": {"reward": "judge-score"},
-    "a reward in two parts": {"recipe": "paper", "reward": "spre+judge-score", "judge_weight": 0.3},
+    "a reward in two parts": {"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.3},
     "another discount": {"recipe": "economy", "alpha": 0.85},
 }
 
@@ -305,7 +305,7 @@ class Shown:
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     home = tmp_path_factory.mktemp("equations")
     run = home / "run"
-    explored = {"limit": 3, "simulations": 24} | EXPLORED[request.param]
+    explored = {"limit": 6, "simulations": 24} | EXPLORED[request.param]
     package.generate(dataset="atlas", model="offline", run=run, **explored)
     package.pairs(run, out=home / "data", min_confidence=0.5)
     package.import_published([home / "data" / "RAG_ProGuide.json"], out=home / "imported")
