@@ -11,9 +11,9 @@ import pytest
 
 import reasonrag
 from preference.candidates import Origin, QuestionRecord, read_lines
-from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash
+from reasonrag.agent.prompting import Prompts, load_prompts, render_prompt, renderer_hash, save_prompts
 from reasonrag.errors import InputError
-from reasonrag.training.prompt_parity import check_renderer
+from reasonrag.training.prompt_parity import check_renderer, prompts_of_training
 
 PROMPTS = load_prompts()
 OURS = renderer_hash(PROMPTS)
@@ -181,3 +181,19 @@ def test_a_folder_that_is_no_data_set_is_refused(name: str | None, content: byte
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=said):
         check_renderer(tmp_path)
+
+
+# -- which prompts go with a model ---------------------------------------------------------------------------------
+
+
+def test_the_prompts_of_a_data_set_go_with_the_model(data_set: DataSet, tmp_path: Path) -> None:
+    """Those that came out of its rows, unless the user names others, or the rows were replaced since."""
+    theirs, given = replace(PROMPTS, begin="Begin.\n"), replace(PROMPTS, think="Think.")
+    folder = data_set(origin(renderer_hash(theirs)))
+    assert prompts_of_training(folder, None) == (PROMPTS, False)
+    save_prompts(theirs, folder / "prompts")
+    save_prompts(given, tmp_path / "given")
+    assert prompts_of_training(folder, None) == (theirs, True)
+    assert prompts_of_training(folder, tmp_path / "given") == (given, True)
+    save_prompts(given, folder / "prompts")
+    assert prompts_of_training(folder, None) == (PROMPTS, False)

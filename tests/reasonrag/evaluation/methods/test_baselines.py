@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,18 @@ async def test_each_baseline_shows_what_its_golden_file_shows(
     attempt = await method_of(name, model).answer(QUESTION)
     assert attempt.answer == "Seine"
     golden(f"prompts/baselines/{name}.txt", as_text(model.requests[-1].messages))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+async def test_the_style_of_a_question_chooses_what_an_answer_is(name: BaselineName, method_of: MethodOf) -> None:
+    """The agent's own instruction, so that methods are asked for the same answers; both are in the hash."""
+    for style, wanted in (("short", AGENT_PROMPTS.short), ("long", AGENT_PROMPTS.long)):
+        model = ScriptedModel(lambda _, __: ANSWER)
+        question = QUESTION.model_copy(update={"metadata": {"style": style}})
+        await method_of(name, model).answer(question)
+        assert wanted in as_text(model.requests[0].messages).decode()
+    other = replace(AGENT_PROMPTS, long="Write much.")
+    assert baseline_hash(PROMPTS, name, other) != baseline_hash(PROMPTS, name, AGENT_PROMPTS)
 
 
 @pytest.mark.parametrize("name", BASELINES)
