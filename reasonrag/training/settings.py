@@ -21,7 +21,10 @@ class TrainSettings(Settings):
     set: Words = setting(
         "key=value: set a key of the configuration, as YAML; null removes it. Repeatable", Panel.TRAINING, default=[]
     )
-    prompts: Path | None = setting("Directory of your own prompts, if the data were made with them", Panel.CHECKS)
+    prompts: Path | None = setting(
+        "Directory of your own prompts, if the data were made with them [default: those of imported data, else ours]",
+        Panel.CHECKS,
+    )
     allow: Words = setting("Train in spite of this objection, by its name; repeatable", Panel.CHECKS, default=[])
     allow_eval: Words = setting(
         "Train on questions of this evaluation split, as dataset/split, or all; repeatable", Panel.CHECKS, default=[]
