@@ -117,6 +117,8 @@ PLANS = (
     Plan("ragym, poor judge", RECIPES["ragym"], AS_PUBLISHED, noise=POOR_NOISE),
     Plan("continuation", RECIPES["continuation"]),
     Plan("economy", RECIPES["economy"]),
+)
+VARIATIONS = (
     _variant("economy, guesses count", outcome="f1"),
     _variant("economy, pooled means", reward="spre"),
     _variant("economy, 2 continuations", continuations=2),
@@ -140,11 +142,12 @@ THRESHOLDS: dict[str, Sequence[PairingRules]] = {
 
 def main(
     questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
+    variations: Annotated[bool, typer.Option(help="Also measure variations of economy")] = True,  # noqa: FBT002 - typer's
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
     plot: Annotated[Optional[Path], typer.Option(help="Draw accuracy against cost into this file (SVG)")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
-    wanted = list(product(PLANS, SETTINGS, [questions]))
+    wanted = list(product([*PLANS, *(VARIATIONS if variations else ())], SETTINGS, [questions]))
     with ProcessPoolExecutor() as pool:
         measured = list(pool.map(measure, *zip(*wanted, strict=True)))
     tallies: dict[str, list[dict[PairingRules, Tally]]] = {}
@@ -162,7 +165,8 @@ def main(
 
 
 def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int) -> Iterator[str]:
-    own = {plan.name: [each[plan.rules] for each in tallies[plan.name]] for plan in PLANS}
+    plans = [each for each in (*PLANS, *VARIATIONS) if each.name in tallies]
+    own = {plan.name: [each[plan.rules] for each in tallies[plan.name]] for plan in plans}
     for setting in MEASURED:
         at = SETTINGS.index(setting)
         call = own["released"][at].dollars / own["released"][at].sum("replies")
@@ -326,7 +330,9 @@ class Exploration:
 
     def _as_step(self, step: LabStep, *, plain: bool = True) -> Step[LabStep]:
         guessed = self.plan.recipe.outcome == "evident_f1" and step.grounded is False
-        outcome = 0.0 if guessed else step.f1
+        last = step.state.layer == self.question.setting.max_steps - 1
+        missing = last and self.plan.recipe.forced_answers == "missing"
+        outcome = None if missing else 0.0 if guessed else step.f1
         return Step(step, terminal=step.after is None, outcome=outcome, plain=plain, identity=(step.type, step.text))
 
     def _count(self, state: State, replies: int, *, shown: bool = True, candidates: int = 0) -> None:
