@@ -82,7 +82,7 @@ class LabQuestion:
             self._finds.append(set(range(WORDINGS)) - set(missed))
         self.value = cache(self._value)
         self.choices = cache(self._choices)
-        self.hope = cache(self._hope)
+        self.undiscounted = cache(self._undiscounted)
 
     # -- the policy ----------------------------------------------------------------------------
 
@@ -156,11 +156,11 @@ class LabQuestion:
 
     def prospect(self, step: LabStep) -> float:
         """Expected F1 without discount, as a perfect judge with the gold answers would see it; an answer's own F1."""
-        return step.f1 if step.after is None else self.hope(step.after)
+        return step.f1 if step.after is None else self.undiscounted(step.after)
 
     def expectation(self, step: LabStep) -> float:
         """The same for a perfect judge without gold answers: an answer counts as such answers do on average."""
-        return step.worth if step.after is None else self.hope(step.after)
+        return step.worth if step.after is None else self.undiscounted(step.after)
 
-    def _hope(self, state: State) -> float:
+    def _undiscounted(self, state: State) -> float:
         return sum(chance * self.expectation(step) for step, chance in self.choices(state))
