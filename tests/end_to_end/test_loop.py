@@ -185,7 +185,7 @@ def test_arms_have_as_many_pairs_of_the_students_own_steps(run: Path, labelled: 
     assert len(chosen["process"]) == len(chosen["outcome"]) > 10
     assert chosen["process"] != chosen["outcome"]
     given = {
-        flag.removeprefix("--").replace("-", "_"): value
+        flag.removeprefix("--").replace("-", "_"): True if value.startswith("--") else value
         for flag, value in pairwise(NO_FILTERS)
         if flag.startswith("--")
     }
