@@ -645,7 +645,7 @@ def test_two_runs_become_one_data_set(reasonrag: Reasonrag) -> None:
 
 def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
     """The candidates are all that is needed: another filter, another format, onto itself or elsewhere."""
-    assert reasonrag(*small_flags()).status == 0
+    assert reasonrag(*small_flags(), "--limit", 20, "--simulations", 12).status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     candidates = Path("data/a/candidates.jsonl").read_bytes()
     Path("runs/a").rename("gone")
