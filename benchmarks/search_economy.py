@@ -109,6 +109,7 @@ PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01, max_per_state=1)
 
 PLANS = (
     Plan("released", RECIPES["released"], AS_PUBLISHED),
+    Plan("released, forced count", RECIPES["released"].model_copy(update={"forced_answers": "counted"}), AS_PUBLISHED),
     Plan("reasonrag", RECIPES["reasonrag"], AS_PUBLISHED),
     Plan("prorag", RECIPES["prorag"], AS_PUBLISHED, judged=True, share=0.3),
     Plan("prorag, poor judge", RECIPES["prorag"], AS_PUBLISHED, judged=True, noise=POOR_NOISE, share=0.3),
