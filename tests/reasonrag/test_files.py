@@ -214,7 +214,7 @@ def test_bad_input_to_any_command_is_told_and_leaves_nothing(
     left: dict[str, object] = {}
     with Stage(EndpointBehaviour(api_key="sk-right")).open() as stage:
         places = {"LOCKED": stage.base_url, "WRONG": stage.base_url.removesuffix("/v1") + "/nowhere", "RUN": "run"}
-        assert reasonrag("generate", "--limit", 3, "--run", "run").status == 0
+        assert reasonrag("generate", "--limit", 6, "--run", "run").status == 0
         before = everything()
         for start in BAD_STARTS:
             done = reasonrag(*(places.get(word, word) for word in start.split()))
