@@ -6,9 +6,8 @@ prompt byte for byte, so that a model which is trained on it can be asked in the
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ from reasonrag.data.questions import AnswerStyle
 
 _THOUGHTS = "\nPrevious Thoughts: "
 _REFERENCE, _END = ". Reference: <reference>", "</reference>"
-_PASSAGE = re.compile(r"Wikipedia Title: ([^\n]*)\n(.*?)\n\n(?=Wikipedia Title: |\Z)", re.DOTALL)
+_TITLE, _END_OF_PASSAGE = "Wikipedia Title: ", "\n\n"
 _QUERY = "<query>"
 AnyRecord = TypeVar("AnyRecord", StateRecord, QuestionRecord)
 
@@ -39,9 +38,12 @@ class ImportedPrompts:
     unseen: tuple[AgentAction, ...] = ()
 
 
-def imported_prompts(states: Sequence[StateRecord], ours: Prompts) -> ImportedPrompts | None:
+def imported_prompts(states: Iterable[StateRecord], ours: Prompts) -> ImportedPrompts | None:
     """The prompts that states were rendered with: `ours` if they give all of them, else those whose system turns occur
-    most often. None if there is no system turn for thinking or for reading, or none of the states fits."""
+    most often. None if there is no system turn for thinking or for reading, or none of the states fits.
+
+    states: gone through several times.
+    """
     styles: tuple[AnswerStyle, ...] = ("short", "long")
     for each in (replace(ours, style=style) for style in styles):
         if all(is_rendered_by(each, state) for state in states):
@@ -74,6 +76,8 @@ def with_prompts(record: AnyRecord, imported: ImportedPrompts | None) -> AnyReco
 
 def is_rendered_by(prompts: Prompts, state: StateRecord) -> bool:
     """Whether the renderer gives the state's prompt byte for byte."""
+    if not _has_both_turns(state):
+        return False
     user = state.prompt[-1].content
     actions: tuple[AgentAction, ...] = ("read",) if _REFERENCE in user else ("think", "conclude")
     question, *thoughts = user.removeprefix("Question: ").split(_THOUGHTS, 1)
@@ -82,29 +86,41 @@ def is_rendered_by(prompts: Prompts, state: StateRecord) -> bool:
         shown = thoughts or [question]
         shown[0], _, reference = shown[0].partition(_REFERENCE)
         question = question if thoughts else shown[0]
-        texts = _PASSAGE.findall(reference.removesuffix(_END))
-        passages = [Passage(str(number), title, text) for number, (title, text) in enumerate(texts)]
+        passages = _passages(reference.removesuffix(_END))
     return any(
         list(render_prompt(prompts, action, question=question, thoughts=thoughts, passages=passages)) == state.prompt
         for action in actions
     )
 
 
-def _fitted(prompts: Prompts, states: Sequence[StateRecord]) -> ImportedPrompts:
-    fits = [is_rendered_by(prompts, state) for state in states]
-    every = {state.question_id for state in states}
-    unfit = {state.question_id for state, fit in zip(states, fits, strict=True) if not fit}
-    return ImportedPrompts(prompts, frozenset(every - unfit), len(states), sum(fits))
+def _passages(reference: str) -> list[Passage]:
+    """The passages of a reference in our layout; of any other some that the renderer lays out otherwise."""
+    if not reference:
+        return []
+    inside = reference.removeprefix(_TITLE).removesuffix(_END_OF_PASSAGE)
+    texts = (each.partition("\n") for each in inside.split(_END_OF_PASSAGE + _TITLE))
+    return [Passage(str(number), title, text) for number, (title, _, text) in enumerate(texts)]
 
 
-def _system_turns(states: Sequence[StateRecord]) -> tuple[str | None, str | None, str | None, str | None]:
+def _has_both_turns(state: StateRecord) -> bool:
+    return [turn.role for turn in state.prompt] == ["system", "user"]
+
+
+def _fitted(prompts: Prompts, states: Iterable[StateRecord]) -> ImportedPrompts:
+    fits = [(state.question_id, is_rendered_by(prompts, state)) for state in states]
+    unfit = {question for question, fit in fits if not fit}
+    every = {question for question, _ in fits}
+    return ImportedPrompts(prompts, frozenset(every - unfit), len(fits), sum(fit for _, fit in fits))
+
+
+def _system_turns(states: Iterable[StateRecord]) -> tuple[str | None, str | None, str | None, str | None]:
     """The most frequent system turns of the first turn, of later thoughts, of reading and of concluding.
 
     A later turn without passages concludes if neither its words nor any reply to it has a query: it may only answer.
     """
     first, read, later = Counter[str](), Counter[str](), Counter[str]()
     searching: set[str] = set()
-    for state in states:
+    for state in filter(_has_both_turns, states):
         system, user = (turn.content for turn in state.prompt)
         turns = read if _REFERENCE in user else later if _THOUGHTS in user else first
         turns[system] += 1

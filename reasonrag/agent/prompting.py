@@ -192,6 +192,16 @@ def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> Non
     scratch.rename(folder)
 
 
+def saved_prompts(folder: Path) -> Prompts | None:
+    """The prompts of a folder that `save_prompts` has written; None of any other."""
+    try:
+        if {each.name for each in folder.iterdir()} <= {LAYOUT, *(f"{name}.txt" for name in OF_THE_AGENT)}:
+            return load_prompts(folder)
+    except (OSError, InputError):
+        pass
+    return None
+
+
 def prompts_folder(given: Path) -> Path:
     """The folder that --prompts names. Raises InputError for the published prompts where no import has written them."""
     if given.exists() or str(given) != PUBLISHED:

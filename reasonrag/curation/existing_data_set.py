@@ -17,6 +17,7 @@ from preference.candidates import Origin
 from preference.export.formats import FORMATS, SPLITS
 from preference.export.staging import UNFINISHED, files_of_formats, is_unfinished
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
+from reasonrag.agent.prompting import PROMPTS, renderer_hash, saved_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.judge_labels import JUDGING
@@ -85,6 +86,22 @@ def origins_in(data_set: Path) -> set[Origin] | None:
                 lines += 1
                 found |= set() if origin is None else {origin}
     return None if lines and not found else found
+
+
+def has_own_prompts(out: Path) -> bool:
+    """Whether the prompts in `out` are those of its questions, as `pairs` and `import` leave them."""
+    prompts = saved_prompts(out / PROMPTS)
+    return prompts is not None and renderer_hash(prompts) in {each.renderer for each in origins_in(out) or ()}
+
+
+def refuse_foreign_prompts(out: Path) -> None:
+    """Raises InputError for prompts in `out` that somebody wrote or changed, as those of a new data set would replace
+    them."""
+    if (out / PROMPTS).exists() and not is_unfinished(out) and not has_own_prompts(out):
+        raise InputError(
+            f"--out {out} is taken: its {PROMPTS} are not those of its questions, and would be replaced; move them, or "
+            "choose another directory"
+        )
 
 
 def lines_in(path: Path) -> int:

@@ -33,9 +33,16 @@ from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
-from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts
+from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, saved_prompts
 from reasonrag.curation.audit.catalogue import ERRORS
-from reasonrag.curation.existing_data_set import IMPORT_REPORT, REJECTED, MadeFrom, origins_in, pages_of
+from reasonrag.curation.existing_data_set import (
+    IMPORT_REPORT,
+    REJECTED,
+    MadeFrom,
+    origins_in,
+    pages_of,
+    refuse_foreign_prompts,
+)
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
 from reasonrag.curation.pairs import DataSetExport
 from reasonrag.curation.settings import ImportSettings, PairsSettings
@@ -84,6 +91,8 @@ class FoundPrompts(BaseModel):
     fitting_states: int
     unseen: list[str] = []
     folders: list[str] = []
+    left_alone: str = ""
+    """The folder of the published prompts, where it has other content."""
 
 
 class ImportReport(BaseModel):
@@ -145,6 +154,8 @@ def import_published(
             found = find_sources(given, Path(unpacked), say)
             kind = common_kind(found.files)
             _check_place(out, kind, found, settings.questions, replace=settings.replace)
+            if kind == "pairs" and origins_in(out):
+                refuse_foreign_prompts(out)
             known = _known_questions(settings.questions, settings.dataset, settings.split)
             begun = ImportReport(
                 kind=kind,
@@ -180,7 +191,7 @@ def import_published(
                 report = _import_trees(found, staged, begun, rules)
         write_json(staged / IMPORT_REPORT, report.model_dump())
         pages = pages_of(out)
-        if not (staged / PROMPTS).exists():
+        if kind == "pairs" and not (staged / PROMPTS).exists():
             shutil.rmtree(out / PROMPTS, ignore_errors=True)  # of the earlier import
         put_in_place(staged, out, obsolete=pages, last=(*LAST, IMPORT_REPORT))
     for removed in pages.values():
@@ -524,8 +535,11 @@ def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *,
     if imported.prompts.begin is not None and not stated:
         if not named.exists():
             save_prompts(imported.prompts, named, shared=True)
-        if renderer_hash(load_prompts(named)) == found.renderer:
+        there = saved_prompts(named)
+        if there and renderer_hash(there) == found.renderer:
             found.folders.append(str(named))
+        else:
+            found.left_alone = str(named)
     return found
 
 
@@ -541,6 +555,11 @@ def _warnings_of_prompts(prompts: FoundPrompts | None, states: int) -> list[str]
         warnings.append(
             f"{other:,} of {prompts.states:,} prompts are worded or laid out otherwise than those that were taken out; "
             "their questions name no renderer"
+        )
+    if prompts.left_alone:
+        warnings.append(
+            f"{prompts.left_alone} has other content and was left as it is: --prompts {PUBLISHED} means that; the "
+            f"prompts of these rows are in {prompts.folders[0]}"
         )
     if prompts.unseen:
         instead = {"think": "that of the first turn", "conclude": "ours"}

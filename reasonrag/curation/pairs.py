@@ -24,7 +24,7 @@ from preference import (
 )
 from preference.candidates import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import write_export
-from preference.export.files import write_file
+from preference.export.files import atomic_replacement
 from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
 from preference.labelled_runs import label_run, merge_candidates, recount_tokens
@@ -41,10 +41,12 @@ from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
     OF_AN_IMPORT,
     MadeFrom,
+    has_own_prompts,
     kept_from_before,
     lines_in,
     origins_in,
     pages_of,
+    refuse_foreign_prompts,
     replaces_other_runs,
     takes_in_what_is_there,
 )
@@ -109,6 +111,8 @@ def pairs(
                 judging, untold = _judged_before(sources, staged, out)
             summary = export.write(staged, sources, gated, judging=judging, warnings=[*untold, *kept])
             pages = pages_of(out)
+            if not (staged / PROMPTS).exists() and has_own_prompts(out):
+                shutil.rmtree(out / PROMPTS)  # of the rows that are replaced
             put_in_place(staged, out, obsolete=[*pages, *(OF_AN_IMPORT if replaced else ())])
             for removed in pages.values():
                 watcher.say(removed)
@@ -167,28 +171,41 @@ class DataSetExport:
 def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> None:
     """Take the prompts of imported rows along, unless there are several, and those of imported trees out of the states.
 
-    Raises InputError where `out` has a folder of that name that is not of a data set.
+    Raises InputError where `out` has other prompts than its own.
     """
-    folders = {renderer_hash(load_prompts(each / PROMPTS)): each for each in sources if (each / PROMPTS).is_dir()}
-    if len(folders) == 1:
-        [folder] = folders.values()
-        shutil.copytree(folder / PROMPTS, staged / PROMPTS)
+    folders = [each / PROMPTS for each in sources if is_data_set(each) and (each / PROMPTS).is_dir()]
+    found = {renderer_hash(prompts): prompts for prompts in map(load_prompts, folders)}
+    if len(found) == 1:
+        [prompts] = found.values()
+        save_prompts(prompts, staged / PROMPTS)
     elif not any(each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)):
         _take_prompts(staged)
-    if (staged / PROMPTS).exists() and (out / PROMPTS).exists() and not (out / CANDIDATES).is_file():
-        raise InputError(f"--out {out} is taken: it has {PROMPTS}; choose another directory")
+    if (staged / PROMPTS).exists() and out.resolve() not in [each.resolve() for each in sources]:
+        refuse_foreign_prompts(out)
+
+
+class _StatesIn:
+    """The states of a file, read again each time: there may be too many to hold."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[StateRecord]:
+        return read_lines(self._path, StateRecord)
 
 
 def _take_prompts(staged: Path) -> None:
     """Name the renderer of states of which nobody has recorded it, and keep its prompts unless they are ours."""
-    states = list(read_lines(staged / CANDIDATES, StateRecord))
-    imported = imported_prompts(states, load_prompts()) if states else None
+    states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
+    imported = imported_prompts(states, ours)
     if imported is None:
         return
-    asked = list(read_lines(staged / QUESTIONS, QuestionRecord))
-    write_file(staged / CANDIDATES, b"".join(with_prompts(each, imported).to_line() for each in states))
-    write_file(staged / QUESTIONS, b"".join(with_prompts(each, imported).to_line() for each in asked))
-    if renderer_hash(imported.prompts) != renderer_hash(load_prompts()):
+    asked = read_lines(staged / QUESTIONS, QuestionRecord)
+    with atomic_replacement(staged / CANDIDATES) as lines:
+        lines.writelines(with_prompts(each, imported).to_line() for each in states)
+    with atomic_replacement(staged / QUESTIONS) as lines:
+        lines.writelines(with_prompts(each, imported).to_line() for each in asked)
+    if renderer_hash(imported.prompts) != renderer_hash(ours):
         save_prompts(imported.prompts, staged / PROMPTS)
 
 

@@ -127,3 +127,17 @@ def test_any_state_of_the_published_layout_is_rendered_again(
     assert is_rendered_by(THEIRS, state(THEIRS, action, question, thoughts, shown))
     unlike = replace(THEIRS, begin="b", think="t", read="r", conclude="c")
     assert not is_rendered_by(unlike, state(THEIRS, action, question, thoughts, shown))
+
+
+def test_a_hostile_reference_is_read_in_one_pass() -> None:
+    """Millions of titles without a text: trying each of them against all that follows would take hours."""
+    shown = Passage("p", "x\n" + "Wikipedia Title: x\n" * 500_000, "x")
+    assert is_rendered_by(THEIRS, state(THEIRS, "read", passages=(shown,)))
+
+
+def test_a_state_without_a_prompt_has_none_to_find() -> None:
+    """As in records of an earlier version."""
+    bare = state(THEIRS, "think", question="Bare?").model_copy(update={"prompt": []})
+    found = imported_prompts([*every_turn(THEIRS), bare], OURS)
+    assert found is not None
+    assert found.fitting == {"Who?"}

@@ -301,10 +301,47 @@ def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
         assert renderer_hash(load_prompts(Path(again, "prompts"))) == report["renderer"]
     Path("data/c/prompts").mkdir(parents=True)
     taken = reasonrag("pairs", "data/a", "--out", "data/c")
-    assert (taken.status, taken.err) == (2, "error: --out data/c is taken: it has prompts; choose another directory")
+    assert taken.status == 2
+    assert "data/c is taken: its prompts are not those of its questions" in taken.err
     taken = reasonrag("import", "RAG_ProGuide.json", "--out", "data/c")
     assert taken.status == 2
     assert "it has prompts" in taken.err
+
+
+def test_prompts_that_somebody_changed_are_not_replaced(reasonrag: Reasonrag) -> None:
+    """Nor are files beside them; and what stands where the published prompts would go stops no import."""
+    saved(Path("RAG_ProGuide.json"), published_rows())
+    Path("prompts/reasonrag-published").mkdir(parents=True)
+    Path("prompts/reasonrag-published/notes.txt").write_text("Mine.")
+    done = reasonrag("import", "RAG_ProGuide.json", "--out", "data/a")
+    assert (done.status, reasonrag("pairs", "data/a", "--out", "data/b").status) == (0, 0)
+    assert "prompts/reasonrag-published has other content and was left as it is" in " ".join(done.err.split())
+    for out, again in (("a", ("import", "RAG_ProGuide.json")), ("b", ("pairs", "data/a"))):
+        own = Path("data", out, "prompts")
+        for name in ("notes.md", "think.txt"):
+            before = {each.name: each.read_bytes() for each in own.iterdir()}
+            (own / name).write_text("Mine.")
+            refused = reasonrag(*again, "--out", f"data/{out}")
+            assert refused.status == 2
+            assert "its prompts are not those of its questions" in refused.err
+            assert (own / name).read_text() == "Mine."
+            (own / name).unlink()
+            for each, content in before.items():
+                (own / each).write_bytes(content)
+        assert reasonrag(*again, "--out", f"data/{out}").status == 0
+
+
+def test_prompts_go_with_the_rows_that_had_them(reasonrag: Reasonrag) -> None:
+    """Rows of unknown prompts that replace others do not inherit theirs; of a folder only prompts are taken along."""
+    saved(Path("RAG_ProGuide.json"), published_rows())
+    saved(Path("other.json"), [row()])
+    assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a").status == 0
+    assert reasonrag("import", "other.json", "--out", "data/other").status == 0
+    Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
+    assert reasonrag("pairs", "data/a", "--out", "data/b").status == 0
+    assert {each.suffix for each in Path("data/b/prompts").iterdir()} == {".txt", ".json"}
+    assert reasonrag("pairs", "data/other", "--out", "data/b", "--replace").status == 0
+    assert not Path("data/b/prompts").exists()
 
 
 def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag) -> None:
