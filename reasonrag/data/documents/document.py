@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass, field
 
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_READ_AS = {"ascii": "cp1252", "iso8859-1": "cp1252", "utf-16": "utf-8", "utf-16-le": "utf-8", "utf-16-be": "utf-8"}
+"""What pages mean by the encodings that they declare, as browsers read them (WHATWG, Encoding): pages that declare
+Latin-1 have typographic quotes, and a declaration that can be read as ASCII is not in UTF-16."""
 _LONGEST_TITLE_LINE = 100
 """Characters of a plain text's first line that can be its title."""
 _SENTENCE_END = (".", ":", ";", ",", "!", "。")
@@ -40,6 +43,7 @@ def decoded(content: bytes, *, declared: str | None = None) -> str:
     """
     encoding = next((name for mark, name in _ENCODINGS if content.startswith(mark)), declared or "utf-8")
     try:
+        encoding = _READ_AS.get(codecs.lookup(encoding).name, encoding) if encoding is declared else encoding
         text = content.decode(encoding)
     except LookupError:
         raise UnreadableError(f"unknown encoding {encoding[:40]!r}; convert it to UTF-8") from None

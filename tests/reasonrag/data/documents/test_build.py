@@ -141,3 +141,15 @@ def test_passages_are_even_end_with_sentences_and_bear_their_headings() -> None:
     assert all(text.endswith((".", "。")) and len(text) <= 250 for _, text in passages)
     assert "".join(text for title, text in passages if title.startswith("T > end")) == "漢字。" * 200
     assert max(len(title) for title, _ in passages) <= 200
+
+
+def test_a_long_text_loses_nothing_where_it_is_taken_apart() -> None:
+    """The splitter's time grows with the square of a text's length: it gets a part at a time."""
+    words = [f"word{number}" for number in range(30_000)]
+    document = Document("t", [Section((), " ".join(words))])
+    found = [text for _, text in passages_of(document, max_chars=1000)]
+    assert " ".join(found).split() == words
+    assert max(map(len, found)) <= 1000
+    assert [len(text) for _, text in passages_of(Document("t", [Section((), "x" * 250_000)]), max_chars=1000)] == [
+        1000
+    ] * 250

@@ -67,6 +67,9 @@ def test_a_declared_encoding_counts_and_none_is_guessed() -> None:
     """A wrong guess would go unnoticed into every prompt."""
     page = "<p>München</p>".encode("latin-1")
     assert html_document(b'<meta charset="iso-8859-1">' + page, "n").sections[0].text == "München"
+    quoted = "<meta charset=latin1><p>“München”</p>".encode("cp1252")  # as browsers read it
+    assert html_document(quoted, "n").sections[0].text == "“München”"
+    assert html_document("<meta charset=utf-16><p>München</p>".encode(), "n").sections[0].text == "München"
     with pytest.raises(UnreadableError, match="not UTF-8 text; convert it"):
         html_document(page, "n")
     with pytest.raises(UnreadableError, match="unknown encoding 'klingon'"):
