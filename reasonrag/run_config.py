@@ -176,11 +176,25 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     if held and changed:
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
-            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}"
+            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}{_advice(changed)}"
         )
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:
         config = config.with_refusals(earlier.operational.refused_parameters)
     write_file(path, config.to_bytes())
+
+
+OTHER_PROMPTS = (
+    "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/prompts of the "
+    "version that made it"
+)
+
+
+def _advice(changed: list[str]) -> str:
+    """What to do about changes that no other flag undoes."""
+    advice = f". As to prompts, {OTHER_PROMPTS}" if any(each.startswith("prompts ") for each in changed) else ""
+    if any(each.startswith("recipe.") and " was None, " in each for each in changed):
+        advice += ". The recipe is another one than in the version that made it, which can finish it"
+    return advice
 
 
 @contextmanager

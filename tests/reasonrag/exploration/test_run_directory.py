@@ -244,6 +244,22 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
     assert (home / CONFIG).read_bytes() == CONFIGURATION.to_bytes()
 
 
+@pytest.mark.parametrize(
+    ("now", "advice"),
+    [
+        (
+            {"prompts": "0"},
+            "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/",
+        ),
+        ({"recipe": {"unreadable": "missing"}}, "The recipe is another one than in the version that made it"),
+    ],
+)
+def test_a_run_of_an_earlier_version_is_told_what_to_do(home: Path, now: dict[str, Any], advice: str) -> None:
+    """No other flag undoes these changes."""
+    fill(home, "a")
+    assert advice in refusal(open_run(home, **now))
+
+
 def test_operational_settings_may_change(home: Path) -> None:
     """Only what decides answers is compared; the file has what was used last."""
     fill(home, "a")
