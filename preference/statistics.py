@@ -91,7 +91,7 @@ class MarginCheck:
 
     action_type: str
     layer: int
-    confidence: float
+    confidence: float | None
     margin: float
     fresh_margin: float
 

@@ -73,10 +73,9 @@ def _show_revaluation(fresh: Revaluation) -> None:
         print_shown(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
         for name, share in disagree.items():
             print_shown(f"{name:<10}  {share_with_interval(share)}")
-    print_shown("claimed confidence, share confirmed")
-    for each in fresh.reliability:
-        if each.mean_confidence is None:  # no pair is in it
-            continue
+    claimed = [each for each in fresh.reliability if each.mean_confidence is not None]  # others have no pair
+    print_shown("claimed confidence, share confirmed" if claimed else "these labels claim no confidence")
+    for each in claimed:
         part = each.confirmed.share or 0.0
         bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
         print_shown(

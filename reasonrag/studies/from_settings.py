@@ -33,7 +33,8 @@ from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import Operational, RunConfig, read_config
+from reasonrag.retrieval.settings import BEST_FIRST
+from reasonrag.run_config import OTHER_PROMPTS, Operational, RunConfig, read_config
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -166,7 +167,10 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
     except ValidationError as error:
         raise older from error
     corpus = Path(operational.corpus) if operational.corpus else None
-    changed: dict[str, Any] = {"concurrency": given.concurrency}
+    decides = made.decides_answers  # what was a default then may be another one now
+    changed: dict[str, Any] = {"concurrency": given.concurrency, "passage_order": decides.passage_order or BEST_FIRST}
+    if decides.max_steps is not None:
+        changed["max_steps"] = decides.max_steps
     if not saved.base_url and made.decides_answers.model != OFFLINE:
         changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave
     if not saved.value_base_url:
@@ -204,5 +208,5 @@ def _load_prompts(run: Path, made: RunConfig, settings: GenerateSettings, rule: 
     """The run's prompts. Raises InputError if they have changed."""
     prompts = load_prompts(settings.prompts, settings.style)
     if prompts.hash_with(*rule.prompts) != made.decides_answers.prompts:
-        raise InputError(f"{run} was made with other prompts: give the directory they are in by --prompts")
+        raise InputError(f"{run} was made with other prompts: {OTHER_PROMPTS}")
     return prompts

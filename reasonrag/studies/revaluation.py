@@ -66,7 +66,8 @@ class RevaluedPair(BaseModel):
     rejected_id: int
     action_type: str
     layer: int
-    confidence: float
+    confidence: float | None
+    """None where labels have none, as those of a judge."""
     margin: float
     fresh_margin: float | None
     """Divided by alpha**layer if the label's margin is; null if a side has no valid fresh continuation."""
@@ -430,7 +431,7 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
         rejected_id=pair.rejected.id,
         action_type=str(pair.chosen.action_type),
         layer=candidate.layer,
-        confidence=candidate.confidence or 0.0,
+        confidence=candidate.confidence,
         margin=candidate.margin,
         fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
         chosen_fresh=chosen,

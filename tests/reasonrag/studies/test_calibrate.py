@@ -240,6 +240,36 @@ def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> 
     assert len(keys(JOURNAL)) == found.calls == found.session_calls
 
 
+def test_a_run_is_continued_by_its_own_defaults_not_by_later_ones(run: Path) -> None:
+    """Its recipe may read in another order now: its configuration says in which order the run read."""
+    config = json.loads((run / "config.json").read_text())
+    config["operational"]["settings"]["recipe"] = "released"  # worst first, with steps of its own
+    (run / "config.json").write_text(json.dumps(config))
+    teacher = Offline()
+    package.calibrate(run, revalue=40, k=2, chat_model=teacher)
+    prompts = {tuple(node.prompt) for tree in trees() for node in tree.nodes if node.prompt}
+    reads = [request.messages for request in teacher.requests if "<reference>" in request.messages[-1].content]
+    assert sum(messages in prompts for messages in reads) > 10
+    told = {
+        node.prompt[-1].content.split(". Reference: ")[0]: tuple(node.prompt)
+        for tree in trees()
+        for node in tree.nodes
+        if node.action == "read"
+    }
+    asked = {messages[-1].content.split(". Reference: ")[0]: messages for messages in reads}
+    assert all(asked[state] == told[state] for state in asked.keys() & told.keys())
+
+
+def test_labels_of_a_judge_claim_no_confidence(reasonrag: Reasonrag) -> None:
+    """Scores have no sampling error to tell: the report has null, and no bin takes them."""
+    package.generate(**FEW | {"reward": "judge-score"})
+    shown = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 2)
+    assert "these labels claim no confidence" in shown.out, shown.err
+    found = json.loads(REPORT.read_text())["revaluation"]
+    assert {each["confidence"] for each in found["sample"]} == {None}
+    assert all(each["mean_confidence"] is None for each in found["reliability"])
+
+
 def test_a_calibration_that_was_stopped_again_and_again_pays_once(run: Path, reasonrag: Reasonrag) -> None:
     """A cap every so many calls, status 3 and the command that goes on; in the end what an uncapped one finds."""
     stopped = reasonrag("calibrate", run, "--revalue", 8, "--k", 6, "--max-calls", 20)
