@@ -142,6 +142,8 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
             f"recipe {recipe.name} continues at temperature 0, where a second continuation says the same; "
             "leave out --continuations"
         )
+    if settings.alpha is not None and recipe.reward == "rank":
+        raise InputError(f"recipe {recipe.name} discounts nothing; leave out --alpha")
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}

@@ -92,7 +92,10 @@ class GenerateSettings(AgentSettings):
         ge=1,
     )
     alpha: float | None = setting(
-        "Discount of an answer's reward per step [default: the recipe's]", Panel.SEARCH, gt=0, le=1
+        "Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]",
+        Panel.SEARCH,
+        gt=0,
+        le=1,
     )
     exploration: float | None = setting(
         "c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]", Panel.SEARCH, ge=0

@@ -231,14 +231,25 @@ def paid(run: str) -> list[str]:
     return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
 
 
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_ends_like_an_undisturbed_one(stop: signal.Signals, endpoint: str, reasonrag: Reasonrag) -> None:
+@pytest.mark.parametrize(
+    ("stop", "recipe"),
+    [
+        (signal.SIGKILL, "economy"),
+        (signal.SIGINT, "economy"),
+        *((signal.SIGKILL, each) for each in ("reasonrag", "prorag", "ragym")),
+    ],
+)
+def test_a_stopped_run_ends_like_an_undisturbed_one(
+    stop: signal.Signals, recipe: str, endpoint: str, reasonrag: Reasonrag
+) -> None:
     """Killed or interrupted in the middle and started again, a run ends with the same bytes."""
-    flags = ["generate", "--dataset", "atlas", "--limit", "12", "--model", "offline"]
+    flags = ["generate", "--limit", "12", "--recipe", recipe, "--model", "offline"]
+    if recipe in ("reasonrag", "prorag"):
+        flags += ["--simulations", "6"]
     rollouts = Path("runs/a/rollouts.jsonl").absolute()
 
     def hold_after_a_tree(number: int) -> None:
-        if rollouts.exists() and rollouts.stat().st_size:
+        if rollouts.exists() and b"\n" in rollouts.read_bytes():  # a whole line, not the beginning of one
             stage.hold_from(number)
 
     stage = Stage(EndpointBehaviour(), arrived=hold_after_a_tree)
@@ -518,6 +529,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "train/train needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
         (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
+        (["--recipe", "ragym", "--alpha", "0.8"], {}, "recipe ragym discounts nothing; leave out --alpha"),
         (["--siblings", "0"], {}, "--siblings: Input should be greater than or equal to 1"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--no-such-flag"], {}, "No such option"),
