@@ -38,9 +38,9 @@ PRESETS: dict[PresetName, dict[str, Any]] = {
         "temperature": 0.0,
     }
 }
-"""Settings where a preset is given and a flag is not. `reasonrag`: numbers of `inference.py` and `my_config.yaml` of the
-published code, whose --max_iter 8 is 9 replies; the order of passages is that of its data generation, as its inference
-shows the best first."""
+"""Settings where a preset is given and a flag is not. `reasonrag`: numbers of `inference.py` and `my_config.yaml` of
+the published code, whose --max_iter 8 is 9 replies; the order of passages is that of its data generation, as its
+inference shows the best first."""
 
 
 class ModelSettings(AgentSettings):
