@@ -10,8 +10,7 @@ import pytest
 
 import reasonrag as calls
 from reasonrag.data.corpus import Corpus, scan_corpus
-from reasonrag.data.documents.document import Document, Section, name_of, plain_document
-from reasonrag.data.documents.passages import passages_of
+from reasonrag.data.documents.document import name_of, plain_document
 from reasonrag.errors import InputError
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.documents import pdf
@@ -131,25 +130,3 @@ def test_a_document_without_a_title_is_named_by_its_file(path: str, name: str) -
 def test_a_plain_text_may_begin_with_its_title(text: str, title: str) -> None:
     """A short line with a blank one below."""
     assert plain_document(text.encode(), "n").title == title
-
-
-def test_passages_are_even_end_with_sentences_and_bear_their_headings() -> None:
-    """A long title keeps its two ends; languages without spaces are cut too."""
-    sections = [Section(("A", "B"), "A sentence of words. " * 30), Section(("long " * 50, "end " * 50), "漢字。" * 200)]
-    passages = list(passages_of(Document("T", sections), max_chars=250))
-    assert {len(text) for title, text in passages if title == "T > A > B"} <= set(range(150, 251))
-    assert all(text.endswith((".", "。")) and len(text) <= 250 for _, text in passages)
-    assert "".join(text for title, text in passages if title.startswith("T > end")) == "漢字。" * 200
-    assert max(len(title) for title, _ in passages) <= 200
-
-
-def test_a_long_text_loses_nothing_where_it_is_taken_apart() -> None:
-    """The splitter's time grows with the square of a text's length: it gets a part at a time."""
-    words = [f"word{number}" for number in range(30_000)]
-    document = Document("t", [Section((), " ".join(words))])
-    found = [text for _, text in passages_of(document, max_chars=1000)]
-    assert " ".join(found).split() == words
-    assert max(map(len, found)) <= 1000
-    assert [len(text) for _, text in passages_of(Document("t", [Section((), "x" * 250_000)]), max_chars=1000)] == [
-        1000
-    ] * 250
