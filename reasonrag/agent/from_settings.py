@@ -110,11 +110,15 @@ def find_data(
     """The questions, and the corpus that belongs to them (None: the one of --index, or of the server).
 
     check: what every question must pass. searched: whether passages are needed at all. say: told of a corpus that is
-        made of the passages that came with the questions.
+        made of the passages that came with the questions, and of a data set that is smaller than its sample.
     """
     check_names(settings)
     names = [None] if settings.questions else settings.dataset or [ATLAS]
     files = [_questions(settings, each, check) for each in names]
+    for each in files:
+        if settings.sample and each.total < settings.sample:
+            has = counted(each.total, "question")
+            say(f"{each.name} has {has}, fewer than --sample {settings.sample:,}: all are used")
     corpora = [_corpus_beside(settings, each) for each in names]
     if settings.corpus:
         corpus: Path | None = settings.corpus

@@ -18,19 +18,22 @@ REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
 _USUAL_SPLITS = ("train", "dev", "test", "validation")
 
 
-def fetch_questions(dataset: str, split: str, *, revision: str = "main") -> tuple[Path, str | None]:
-    """A question file of the collection, fetched from the Hub, and its commit. Raises InputError if the Hub cannot be
-    used."""
-    otherwise = ". Or give --data-dir DIR with <dataset>/<split>.jsonl"
-    with needs_extra("hub", f"{dataset} would be fetched from the Hub, which", otherwise):
+def fetch_questions(
+    dataset: str, split: str, *, flag: str = "--data-dir", revision: str = "main"
+) -> tuple[Path, str | None]:
+    """A question file of the collection, fetched from the Hub, and its commit. flag: what takes a folder instead.
+    Raises InputError if the Hub cannot be used."""
+    otherwise = f"give {flag} DIR with <dataset>/<split>.jsonl"
+    with needs_extra("hub", f"{dataset} would be fetched from the Hub, which", f". Or {otherwise}"):
         from huggingface_hub import HfApi, hf_hub_download
     try:
         commit = HfApi().dataset_info(REPOSITORY, revision=revision).sha
         file = hf_hub_download(REPOSITORY, f"{dataset}/{split}.jsonl", repo_type="dataset", revision=commit)
     except Exception as error:
+        said = " ".join(str(error).split()).rstrip(".")  # some have several lines
         raise InputError(
-            f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {error}. "
-            "Check the network, or give --data-dir DIR with <dataset>/<split>.jsonl"
+            f"cannot fetch {dataset}/{split}.jsonl of {REPOSITORY} from the Hub: {said}. "
+            f"Check the network, or {otherwise}"
         ) from error
     return Path(file), commit
 

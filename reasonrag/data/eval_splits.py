@@ -170,7 +170,7 @@ def _add_hub(splits: EvalSplits) -> None:
     for dataset, names in sorted(HUB_SPLITS.items()):
         for split in names:
             if not is_training_split(split):
-                path, commit = fetch_questions(dataset, split)
+                path, commit = fetch_questions(dataset, split, flag="--eval")
                 splits.add(open_split(path, dataset=dataset).model_copy(update={"revision": commit}))
 
 

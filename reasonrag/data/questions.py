@@ -128,9 +128,13 @@ class Question(BaseModel):
     @property
     def gold(self) -> GoldPassages | None:
         """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
-        HotpotQA and 2WikiMultiHopQA); None if the metadata name none."""
-        facts = self.metadata.get("supporting_facts")
+        HotpotQA and 2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue's own); None if the metadata name none."""
+        facts, near = self.metadata.get("supporting_facts"), self.metadata.get("paragraphs")
         titles = self.metadata.get("gold_titles") or (facts.get("title") if isinstance(facts, dict) else None)
+        if not titles and isinstance(near, list):
+            titles = [
+                each.get("title") for each in near if isinstance(each, dict) and each.get("is_supporting") is True
+            ]
         if ids := _names(self.metadata.get("gold_ids")):
             return GoldPassages("id", ids)
         if named := _names(titles):

@@ -21,14 +21,22 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.exploration.from_settings import find_agent, find_models, find_rule, function_or_name, resolve_recipe
+from reasonrag.exploration.from_settings import (
+    find_agent,
+    find_models,
+    find_rule,
+    function_or_name,
+    lacks_teacher,
+    resolve_recipe,
+)
 from reasonrag.exploration.generate import generate
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
-from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import OfflineTeacher
@@ -111,8 +119,11 @@ def estimate(
     function, named = function_or_name(flags)
     settings = resolve(GenerateSettings, "generate", named)
     rule = find_rule(settings, function)
-    teacher, student = find_models(settings, chat_model, value_chat_model)
     watcher = watcher or SilentWatcher()
+    if chat_model is None and not pilot and lacks_teacher(settings):
+        watcher.say(f"no --model and no {KEY_VARIABLE}: estimated for {DEFAULT_TEACHER}")
+        settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
+    teacher, student = find_models(settings, chat_model, value_chat_model)
     source, corpus = find_data(settings, rule.check, say=watcher.say)
     if settings.run is None and not pilot:  # the pilot says it
         watcher.say(f"run directory: {settings.run_directory}")

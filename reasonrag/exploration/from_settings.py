@@ -78,15 +78,19 @@ def find_models(
 
 def teacher_name(settings: GenerateSettings) -> str:
     """The teacher; by default offline for atlas, and GPT-4o where there is a key. Raises InputError without either."""
-    check_names(settings)
-    if settings.model or is_atlas(settings):
-        return model_name(settings)
-    if not os.environ.get(KEY_VARIABLE):
+    if lacks_teacher(settings):
         raise InputError(
-            f"no teacher is named: set {KEY_VARIABLE}, and it is {DEFAULT_TEACHER}; or give --model NAME with the "
-            "--base-url that serves it; or --model offline, the extractive teacher that costs nothing"
+            f"no teacher: set {KEY_VARIABLE} to use {DEFAULT_TEACHER}, or give --model NAME and --base-url URL, or "
+            "--model offline (extractive, free)"
         )
-    return DEFAULT_TEACHER
+    return model_name(settings) if settings.model or is_atlas(settings) else DEFAULT_TEACHER
+
+
+def lacks_teacher(settings: GenerateSettings) -> bool:
+    """Whether no teacher is named and there is no key for the default one. Raises InputError for questions that are
+    unknown."""
+    check_names(settings)
+    return not (settings.model or is_atlas(settings) or os.environ.get(KEY_VARIABLE))
 
 
 def value_flags(settings: GenerateSettings) -> list[str]:

@@ -538,6 +538,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--model", "m", "--base-url", "http://127.0.0.1:9/v1"], {}, "cannot reach http://127.0.0.1:9/v1"),
         (["--prompts", "d"], {}, "has no prompt file"),
         (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
+        (["--dataset", "hotpot", "--dataset", "HotpotQA"], {}, "--dataset hotpotqa was given twice"),
         (["--model", "m", "--base-url", "http://localhost:abc/v1"], {}, "is not an endpoint's address"),
         (["--model", "m", "--base-url", "http://localhost:99999/v1"], {}, "is not an endpoint's address"),
         (["--model", "m", "--base-url", "http://[::1/v1"], {}, "is not an endpoint's address"),

@@ -181,6 +181,11 @@ def test_a_limit_takes_the_first_questions_in_file_order(limit: int | None, ids:
             {"supporting_facts": {"title": ["Ed Wood", "Ed Wood", "Burton"], "sent_id": [0, 2, 1]}},
             GoldPassages("title", ("Ed Wood", "Burton")),
         ),
+        (
+            {"paragraphs": [{"title": title, "is_supporting": title == "Ed Wood"} for title in ("Burton", "Ed Wood")]},
+            GoldPassages("title", ("Ed Wood",)),
+        ),
+        ({"paragraphs": ["Ed Wood", {"is_supporting": True}, {"title": "Ed Wood", "is_supporting": "no"}]}, None),
         ({}, None),
         ({"gold_ids": None, "gold_titles": None, "supporting_facts": None}, None),
         ({"gold_ids": "p1"}, None),
