@@ -192,6 +192,25 @@ def save_prompts(prompts: Prompts, folder: Path, *, shared: bool = False) -> Non
     scratch.rename(folder)
 
 
+def prompts_beside(folder: Path) -> Path | None:
+    """The folder of prompts that came with a data set or a model; None if there is none.
+
+    Raises InputError where something in it is no plain file or a link out of `folder`, whose content would be sent to a
+    model; the links of the Hub's cache stay inside that.
+    """
+    found, around = folder / PROMPTS, folder.resolve()
+    if not found.is_dir():
+        return None
+    if around.parent.name == "snapshots":
+        around = around.parent.parent
+    for each in (found, *found.glob("*.txt"), found / LAYOUT):
+        if each.exists() and not (each == found or each.is_file()):
+            raise InputError(f"{each} is not a file; remove it, as prompts are files")
+        if not each.resolve().is_relative_to(around):
+            raise InputError(f"{each} is a link to a place outside {folder}: look at it, and put a file there")
+    return found
+
+
 def saved_prompts(folder: Path) -> Prompts | None:
     """The prompts of a folder that `save_prompts` has written; None of any other."""
     try:

@@ -32,7 +32,7 @@ from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
 from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
-from reasonrag.agent.prompting import PROMPTS, load_prompts, renderer_hash, save_prompts
+from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
@@ -173,8 +173,8 @@ def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> None:
 
     Raises InputError where `out` has other prompts than its own.
     """
-    folders = [each / PROMPTS for each in sources if is_data_set(each) and (each / PROMPTS).is_dir()]
-    found = {renderer_hash(prompts): prompts for prompts in map(load_prompts, folders)}
+    folders = (prompts_beside(each) for each in sources if is_data_set(each))
+    found = {renderer_hash(prompts): prompts for prompts in map(load_prompts, filter(None, folders))}
     if len(found) == 1:
         [prompts] = found.values()
         save_prompts(prompts, staged / PROMPTS)

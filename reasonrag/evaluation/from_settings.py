@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reasonrag.agent.from_settings import model_name, teacher_spec
-from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash
+from reasonrag.agent.prompting import PUBLISHED, load_prompts, prompts_beside, renderer_hash
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, fingerprint
 from reasonrag.evaluation.settings import PRESETS, EvaluateSettings, ModelSettings
@@ -132,10 +132,10 @@ def _prompts(settings: ModelSettings, sources: Sequence[tuple[Path, Provenance]]
     those of the package, or not those of the training."""
     for folder, provenance in sources if settings.prompts is None else ():
         for place in (folder, folder.absolute().parent) if re.fullmatch(r"checkpoint-\d+", folder.name) else (folder,):
-            if (place / PROMPTS).is_dir():
-                renderer = renderer_hash(load_prompts(place / PROMPTS))
+            if beside := prompts_beside(place):
+                renderer = renderer_hash(load_prompts(beside))
                 fits = provenance.asked.renderer in (None, renderer)
-                return {"prompts": place / PROMPTS} if fits and renderer != renderer_hash(load_prompts()) else {}
+                return {"prompts": beside} if fits and renderer != renderer_hash(load_prompts()) else {}
     return {}
 
 

@@ -38,9 +38,11 @@ PRESETS: dict[PresetName, dict[str, Any]] = {
         "temperature": 0.0,
     }
 }
-"""Settings where a preset is given and a flag is not. `reasonrag`: numbers of `inference.py` and `my_config.yaml` of
-the published code, whose --max_iter 8 is 9 replies; the order of passages is that of its data generation, as its
-inference shows the best first."""
+"""Settings where a preset is given and a flag is not.
+
+reasonrag: the numbers of `inference.py` and `my_config.yaml` of the published code, whose --max_iter 8 is 9 replies,
+and the order of passages of its data generation; its inference shows the best first.
+"""
 
 
 class ModelSettings(AgentSettings):
@@ -53,8 +55,9 @@ class ModelSettings(AgentSettings):
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
     preset: PresetName | None = setting(
-        "reasonrag: as the published model is evaluated, with 9 replies (4 searches) of 256 tokens, 3 passages, the "
-        "worst first, temperature 0, and --prompts reasonrag-published unless the model's folder has some; flags win",
+        "reasonrag: as the published model is used, with 9 replies (4 searches) of 256 tokens, 3 passages, the worst "
+        "first as in its training data, temperature 0, and --prompts reasonrag-published unless the model's folder has "
+        "some; flags win",
         Panel.MODEL,
     )
     base_model: str | None = setting(

@@ -15,7 +15,7 @@ import orjson
 from preference.candidates import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE
 from preference.export.summary import QUESTIONS
-from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, renderer_hash
+from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, renderer_hash
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import reading
@@ -68,8 +68,7 @@ def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataCondit
 def prompts_of_training(data_set: Path, given: Path | None) -> tuple[Prompts, bool]:
     """The prompts that a model trained on a data set will be asked with, and whether somebody chose them: those of
     `given`, else those that `import` took out of the rows, else the package's."""
-    own = data_set / PROMPTS
-    if given is None and own.is_dir():
+    if given is None and (own := prompts_beside(data_set)):
         prompts, known = load_prompts(own), _renderers(_origins(data_set))
         if not known or renderer_hash(prompts) in known:  # else the rows were replaced by those of other prompts
             return prompts, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from reasonrag.agent.prompting import (
     PUBLISHED,
     STYLE,
     load_prompts,
+    prompts_beside,
     render_answer,
     render_judgement,
     render_prompt,
@@ -469,3 +471,28 @@ def test_the_repair_turn_takes_any_detail(detail: str, reply: str) -> None:
     """Braces in what is quoted are no places to fill."""
     prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
     assert detail in render_repair(PROMPTS, prompt, reply=reply, detail=detail)[3].content
+
+
+def test_prompts_that_come_with_a_model_lead_nowhere_else(tmp_path: Path) -> None:
+    """Neither a file nor the folder is a link out of the model's; those of the Hub's cache stay in it."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("A key.")
+    model, blobs = tmp_path / "cache/snapshots/1", tmp_path / "cache/blobs"
+    assert prompts_beside(model) is None
+    (model / "prompts").mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "1").write_text("Think.")
+    (model / "prompts/think.txt").symlink_to(blobs / "1")
+    assert prompts_beside(model) == model / "prompts"
+    for name in ("read.txt", "layout.json"):
+        (model / "prompts" / name).symlink_to(secret)
+        with pytest.raises(InputError, match=rf"{name} is a link to a place outside"):
+            prompts_beside(model)
+        (model / "prompts" / name).unlink()
+    os.mkfifo(model / "prompts/read.txt")  # reading it would wait for ever
+    with pytest.raises(InputError, match=r"read\.txt is not a file"):
+        prompts_beside(model)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/prompts").symlink_to(model / "prompts")
+    with pytest.raises(InputError, match="prompts is a link to a place outside"):
+        prompts_beside(tmp_path / "other")
