@@ -242,8 +242,10 @@ def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
         raise InputError(
             f"--as-published: no published system labels the runs of recipe {', '.join(ours)}; leave it out"
         )
-    judged = [is_data_set(each) and _is_judged(each) for each in sources]
-    if "prorag" in recipes and not all(judged) and (len(recipes) > 1 or any(judged)):
+    of_prorag = [each for each in sources if "prorag" in {origin.recipe for origin in _origins_of([each])}]
+    judged = [is_data_set(each) and _is_judged(each) for each in of_prorag]
+    alone = len(recipes) == 1 and len(of_prorag) == len(sources)
+    if not all(judged) and (any(judged) or not alone):
         raise InputError(
             "--as-published: a judge labels the runs of prorag, and no others. Make a data set of each recipe, then "
             "one of these data sets: reasonrag pairs DATA1 DATA2 --as-published --out DATA"
@@ -251,7 +253,7 @@ def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
     if by_judge and "prorag" not in recipes:
         of = f"the runs of recipe {', '.join(sorted(recipes))}" if recipes else "imported rows"
         raise InputError(f"--as-published: no published judge labels {of}; leave out --label")
-    return "prorag" in recipes and not all(judged)
+    return not all(judged)
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
