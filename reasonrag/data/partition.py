@@ -87,7 +87,8 @@ def part_of(path: Path, split: str, home: Path) -> tuple[Path, dict[str, Any]]:
     recorded = {"seed": SEED, "train": TRAIN, "test": WHOLE - TRAIN, "of_sha256": whole}
     said = folder.parent / "partition.json"
     with build_lock(folder.parent), writing(f"the partition of {path} below {home}"):
-        if not (said.is_file() and said.read_bytes() == orjson.dumps(recorded)):
+        whole_parts = all((folder / f"{part}.jsonl").is_file() for part in _PARTS)
+        if not (whole_parts and said.is_file() and said.read_bytes() == orjson.dumps(recorded)):
             folder.mkdir(parents=True, exist_ok=True)
             _write_parts(path, folder)
             with atomic_replacement(said, shared=True) as file:
