@@ -68,7 +68,7 @@ class AgentSettings(ReadingSettings):
     split: str = setting("Split of the data set", Panel.DATA, default="train")
     limit: int | None = setting("Use only the first N questions; may grow between sessions of a run", Panel.DATA, ge=1)
     sample: int | None = setting(
-        "Draw N questions at random by --seed, stratified by type, of each data set N; may grow between sessions of a "
+        "Draw N questions of each data set at random, by --seed, stratified by type; may grow between sessions of a "
         "run",
         Panel.DATA,
         ge=1,
@@ -79,7 +79,7 @@ class AgentSettings(ReadingSettings):
     )
     questions: Path | None = setting("Your own questions (JSONL) instead of --dataset", Panel.DATA)
     corpus: Path | None = setting(
-        "Your own corpus (JSONL; .gz and .zst too), or wiki-18 [default: the one of the data set, else the passages "
+        "Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the passages "
         "that came with its questions]",
         Panel.DATA,
     )

@@ -249,8 +249,8 @@ class ImportSettings(Settings):
     )
     keep_rewards: bool = setting("Label trees by the rewards in the published files", Panel.REWARDS, default=False)
     as_published: Annotated[bool, Opposite(None)] = setting(
-        "Compute the rewards of trees exactly as the published builder does, also where it is amiss: none above a "
-        "missing node or of a forced conclusion",
+        "Compute the rewards of trees exactly as the published builder does: none above a missing node, none "
+        "for a forced conclusion",
         Panel.REWARDS,
         default=False,
     )

@@ -62,7 +62,7 @@ def _show(summary: CorpusSummary) -> None:
     about = Path(summary.out).with_suffix(".summary.json")
     if len(summary.unreadable) > _SHOWN_FILES:
         print_shown(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
-    print_shown(f"wrote {summary.out} ({summary.passages:,} passages); what was done: {about}")
+    print_shown(f"wrote {summary.out} ({summary.passages:,} passages); summary: {about}")
     print_shown(
         f"next: reasonrag generate --questions QUESTIONS.jsonl --corpus {shlex.quote(summary.out)} --outcome judge "
         "--style long"

@@ -92,8 +92,8 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
     corpus, count = _written(home, name, [each.sha256 for each in files], write, say=say)
     asked = ", ".join(each.name for each in files)
     say(
-        f"distractor setting: {counted(count, 'passage')} that came with the questions of {asked} are searched "
-        "(--corpus wiki-18: Wikipedia)"
+        f"distractor setting: searching {counted(count, 'passage')} that came with the questions of {asked} "
+        "(all of Wikipedia: --corpus wiki-18)"
     )
     return corpus
 

@@ -24,7 +24,7 @@ def fetch_questions(
     """A question file of the collection, fetched from the Hub, and its commit. flag: what takes a folder instead.
     Raises InputError if the Hub cannot be used."""
     otherwise = f"give {flag} DIR with <dataset>/<split>.jsonl"
-    with needs_extra("hub", f"{dataset} would be fetched from the Hub, which", f". Or {otherwise}"):
+    with needs_extra("hub", f"fetching {dataset} from the Hub", f". Or {otherwise}"):
         from huggingface_hub import HfApi, hf_hub_download
     try:
         commit = HfApi().dataset_info(REPOSITORY, revision=revision).sha

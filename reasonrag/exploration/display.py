@@ -32,7 +32,7 @@ def show_run(summary: RunSummary) -> None:
         ("continuations", f"{summary.continuations:,}"),
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
-        ("mixed outcomes", f"{summary.questions_mixed:,} questions"),
+        ("mixed outcomes", counted(summary.questions_mixed, "question")),
         ("distinct siblings", shares_text(summary.diversity_by_layer, "depth")),
         ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),

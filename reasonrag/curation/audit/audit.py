@@ -58,8 +58,8 @@ _DETAILS = 20
 
 
 def audit(directory: str | Path, **flags: Any) -> AuditReport:
-    """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there; of a run the data set that
-    `pairs` made of it.
+    """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there. A run stands for the data set
+    that `pairs` made of it.
 
     The keyword arguments are the command's flags (`tokenizer`, `allow`, `out`). Raises InputError if there are no rows
     to read, and OSError if the report cannot be written. Errors in the data raise nothing: see `AuditReport.errors`.

@@ -84,7 +84,7 @@ def corpus_build(
     with reading(settings.folder, missing=f"{settings.folder} does not exist; give the folder that holds your pages"):
         root = settings.folder.resolve(strict=True)
         if not root.is_dir():
-            raise InputError(f"{settings.folder} is no folder; give the one that holds your pages")
+            raise InputError(f"{settings.folder} is not a folder; give the one that holds your pages")
     out = settings.out or CORPORA / f"{root.name or 'root'}.jsonl"
     _refuse_other_content(out)
     found = _Found.below(root)
@@ -141,7 +141,7 @@ def _refuse_other_content(out: Path) -> None:
             with out.open("rb") as lines:
                 parse_passage(next(numbered_lines(out, lines))[1], where=str(out))
         except InputError as error:
-            raise InputError(f"{out} is there and is no corpus, so it is not replaced; choose another --out") from error
+            raise InputError(f"{out} exists and is not a corpus: not replaced; choose another --out") from error
 
 
 def _nothing_in(folder: Path, found: _Found, unreadable: list[UnreadFile]) -> str:

@@ -46,7 +46,7 @@ def pdf_document(content: bytes, name: str, *, most_pages: int) -> Document:
     except FileNotDecryptedError:
         raise UnreadableError("encrypted; save it without a password") from None
     except PyPdfError as error:
-        raise UnreadableError(f"no readable PDF ({error})") from None
+        raise UnreadableError(f"not a readable PDF ({error})") from None
     if not any(pages):
         raise UnreadableError(f"no text on {count:,} pages: scanned? Run a text recognition first, such as ocrmypdf")
     return Document(title, list(_sections(pages, headings, title)))

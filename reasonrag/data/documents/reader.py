@@ -162,7 +162,7 @@ def _content(path: Path, most: int) -> bytes:
     descriptor = os.open(path, functools.reduce(operator.or_, flags, os.O_RDONLY))
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnreadableError("no regular file")
+            raise UnreadableError("not a regular file")
         content = file.read(most + 1)
     if len(content) > most:
         raise UnreadableError(f"larger than {most / 1e6:g} MB (--max-file-mb)")

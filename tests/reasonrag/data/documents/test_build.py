@@ -92,8 +92,8 @@ def test_what_has_no_text_or_would_replace_other_files_is_refused(pages: Path, t
     for folder, out, message in (
         (empty, "new/c.jsonl", r"has no document \(.md, .*but 1 .png"),
         (tmp_path / "nowhere", "new/c.jsonl", "does not exist"),
-        (pages / "README.md", "new/c.jsonl", "is no folder"),
-        (pages, "handbook/README.md", "is no corpus, so it is not replaced"),
+        (pages / "README.md", "new/c.jsonl", "is not a folder"),
+        (pages, "handbook/README.md", "is not a corpus: not replaced"),
     ):
         with pytest.raises(InputError, match=message):
             calls.corpus_build(folder, out=tmp_path / out)

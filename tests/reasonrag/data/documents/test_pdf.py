@@ -47,7 +47,7 @@ def test_what_cannot_be_read_says_why() -> None:
     for content, cause in (
         (pdf([[], []]), "no text on 2 pages: scanned"),
         (pdf([["a"]] * 3), "3 pages, more than --max-pages 2"),
-        (b"%PDF-1.4 nope", "no readable PDF"),
+        (b"%PDF-1.4 nope", "not a readable PDF"),
     ):
         with pytest.raises(UnreadableError, match=cause):
             pdf_document(content, "n", most_pages=2)

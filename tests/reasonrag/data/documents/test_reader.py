@@ -45,7 +45,7 @@ def test_what_is_no_readable_document_says_why(tmp_path: Path) -> None:
         "pictures.html": "no text",
         "binary.txt": "holds NUL bytes: a binary file, not text",
         "long.pdf": "10 pages, more than --max-pages 9",
-        "pipe.md": "no regular file",
+        "pipe.md": "not a regular file",
         "link.md": "Too many levels of symbolic links",
         "nowhere.md": "No such file or directory",
     }
