@@ -19,6 +19,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     PrivateAttr,
     ValidationError,
     model_serializer,
@@ -74,6 +75,9 @@ class RecordedRecipe(_Kept):
     outcome: str = "f1"
     judge_sees_gold: bool | None = None
     """None for imported trees, which had no judge."""
+    unreadable_replies: str = Field(default="wrong", alias="unreadable")
+    forced_answers: str = "counted"
+    repairs_count: bool = False
 
 
 class DecidesAnswers(_Kept):

@@ -147,6 +147,16 @@ class Agent:
             return State(before.question, "read", layer, thoughts, found, read, evidence)
         return State(before.question, "think", layer, thoughts, read=before.read, evidence=evidence)
 
+    def prompt_of(self, state: State) -> tuple[Message, Message]:
+        return render_prompt(
+            self.prompts,
+            state.action,
+            question=state.question.question,
+            thoughts=state.thoughts,
+            passages=in_order(state.passages, self.passage_order),
+            style=state.question.style,
+        )
+
     async def sample(
         self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
     ) -> list[AgentStep]:
@@ -155,14 +165,7 @@ class Agent:
         attempt: 0 for plain samples. n > 0: plain samples were all equivalent to `said`; each attempt raises the
             temperature, and from the second on the prompt shows `said`.
         """
-        prompt = render_prompt(
-            self.prompts,
-            state.action,
-            question=state.question.question,
-            thoughts=state.thoughts,
-            passages=in_order(state.passages, self.passage_order),
-            style=state.question.style,
-        )
+        prompt = self.prompt_of(state)
         draw = _Draw(state, prompt, prompt, self.sampling)
         if attempt:
             shown = [each.response for each in said] if attempt > 1 else []

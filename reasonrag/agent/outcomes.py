@@ -70,6 +70,13 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
     return step.f1 or 0.0
 
 
+def counts(step: AgentStep, *, unreadable: str, forced_answers: str) -> bool:
+    """Whether the end of a path has an outcome at all, by these fields of the recipe."""
+    if step.parse_error:
+        return unreadable != "missing"
+    return step.state.action != "conclude" or forced_answers != "missing"
+
+
 # -- valuers --------------------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, eq
 from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement, shared_fields
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
-from reasonrag.agent.outcomes import AnswerValuer, outcome_of, with_value
+from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
 from reasonrag.agent.step_judge import (
     DistinctStep,
     JudgedState,
@@ -195,11 +195,8 @@ class Explorer:
         return replace(agent, sampling=agent.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}))
 
     def _outcome_of(self, step: AgentStep) -> float | None:
-        if step.parse_error and self.recipe.unreadable == "missing":
-            return None
-        if step.state.action == "conclude" and self.recipe.forced_answers == "missing":
-            return None
-        return outcome_of(step, self.recipe.outcome)
+        known = counts(step, unreadable=self.recipe.unreadable, forced_answers=self.recipe.forced_answers)
+        return outcome_of(step, self.recipe.outcome) if known else None
 
     def _counts_as_plain(self, step: AgentStep) -> bool:
         return self.recipe.repairs_count and step.repaired

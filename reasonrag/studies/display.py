@@ -74,7 +74,8 @@ def _show_revaluation(fresh: Revaluation) -> None:
         for name, share in disagree.items():
             print_shown(f"{name:<10}  {share_with_interval(share)}")
     claimed = [each for each in fresh.reliability if each.mean_confidence is not None]  # others have no pair
-    print_shown("claimed confidence, share confirmed" if claimed else "these labels claim no confidence")
+    unclaimed = any(each.confidence is None for each in fresh.sample)
+    print_shown("these labels claim no confidence" if unclaimed else "claimed confidence, share confirmed")
     for each in claimed:
         part = each.confirmed.share or 0.0
         bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))

@@ -34,7 +34,7 @@ from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST
-from reasonrag.run_config import OTHER_PROMPTS, Operational, RunConfig, read_config
+from reasonrag.run_config import OTHER_PROMPTS, Operational, RecordedRecipe, RunConfig, read_config
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -53,8 +53,7 @@ class RunParts:
     """The parts that continue the steps of a run.
 
     label_model: the one whose continuations made the labels. model: the one that continues now. yes: consent to its
-    cost. agent_of: the run's agent, with some model. rule, gold: how answers are valued, and whether a judge of them
-    sees golden answers.
+    cost. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and which count.
     """
 
     label_model: str
@@ -63,7 +62,7 @@ class RunParts:
     yes: bool
     agent_of: Callable[[ChatModel], Agent]
     rule: OutcomeRule
-    gold: bool
+    recipe: RecordedRecipe
 
 
 def made_with(run: Path) -> RunConfig:
@@ -109,9 +108,7 @@ async def find_parts(
         find_agent, continuing.settings, retriever=retriever, prompts=prompts, sampling=continuing.model.sampling
     )
     label_model = decides.student or decides.model or "unknown"
-    return RunParts(
-        label_model, continuing.model, caps, given.yes, agent_of, rule, bool(decides.recipe.judge_sees_gold)
-    )
+    return RunParts(label_model, continuing.model, caps, given.yes, agent_of, rule, decides.recipe)
 
 
 @dataclass(frozen=True)

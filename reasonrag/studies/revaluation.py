@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import heapq
 import statistics
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from pydantic import BaseModel
@@ -34,9 +34,9 @@ from preference.statistics import (
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.model_calls import Spending
-from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, outcome_of, with_value
+from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.concurrency import together
-from reasonrag.data.questions import Question
+from reasonrag.data.questions import AnswerStyle, Question
 from reasonrag.errors import InputError, ModelError, RetrievalError
 from reasonrag.files import FAILURES, JOURNAL
 from reasonrag.llm.budget import Tokens
@@ -50,6 +50,7 @@ from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import RecordedRecipe
 from reasonrag.studies.from_settings import RunParts
 
 PLACE, REPORT = "calibration", "report.json"
@@ -213,7 +214,7 @@ async def revalue(
         agent = parts.agent_of(models.main)
         sides = await _sides_of(agent, sample.pairs, judged=parts.rule.judged)
         failures = opened.enter_context(FailureLog(folder / FAILURES))
-        continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, gold=parts.gold))
+        continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, parts.recipe))
         values, owed = await continuations.recorded(sides)
         if owed:
             models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
@@ -259,13 +260,7 @@ async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judg
     path = [node]
     while path[-1].parent_id:
         path.append(rollout.nodes[path[-1].parent_id])
-    question = Question(
-        id=rollout.question_id,
-        question=rollout.question,
-        golden_answers=rollout.golden_answers,
-        metadata={"rubric": rollout.rubric},
-    )
-    state = agent.start(question)
+    state = agent.start(_question_of(agent, rollout))
     for each in reversed(path):
         step = AgentStep(
             state=state,
@@ -281,6 +276,21 @@ async def _side(agent: Agent, rollout: RolloutRecord, node: RolloutNode, *, judg
         state = await agent.next_state(step)
         _check_passages(agent.retriever, rollout, each, state)
     return _Side(rollout, node, state, None, steps=len(path))
+
+
+def _question_of(agent: Agent, rollout: RolloutRecord) -> Question:
+    """The question of a tree, whose first prompt says which style of answers it wanted."""
+    found = Question(
+        id=rollout.question_id,
+        question=rollout.question,
+        golden_answers=rollout.golden_answers,
+        metadata={"rubric": rollout.rubric},
+    )
+    asked = next((tuple(node.prompt) for node in rollout.nodes[1:] if node.prompt), None)
+    styled = (
+        found.model_copy(update={"metadata": {**found.metadata, "style": style}}) for style in get_args(AnswerStyle)
+    )
+    return next((each for each in (found, *styled) if agent.prompt_of(agent.start(each)) == asked), found)
 
 
 def _check_passages(retriever: Retriever, rollout: RolloutRecord, query: RolloutNode, state: State) -> None:
@@ -381,14 +391,14 @@ class _FreshContinuations:
         return statistics.mean(rewards) if rewards else None
 
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
-        """Outcome and number of steps from the root, for each end; None for an unreadable judgement."""
+        """Outcome and number of steps from the root, for each end; None where it has none."""
         if side.answer is not None:
             return [(each, side.steps) for each in await self._outcomes.again(agent, side.answer, self._k)]
         if side.state is None:
             return [(side.node.outcome.value if side.node.outcome else 0.0, side.steps)]
         first = FRESH + STRIDE * side.steps
         paths = await agent.continue_from(side.state, range(first, first + self._k))
-        plain = [path for path in paths if all(step.plain for step in path)]
+        plain = [path for path in paths if self._outcomes.plain(path)]
         outcomes = await together(*(self._outcomes.of(agent, path[-1]) for path in plain))
         return [(outcome, side.steps + len(path)) for outcome, path in zip(outcomes, plain, strict=True)]
 
@@ -399,20 +409,26 @@ class _FreshOutcomes:
     One valuer for each question and draw, whichever step is valued: two steps can come to the same answer.
     """
 
-    def __init__(self, rule: OutcomeRule, *, gold: bool) -> None:
+    def __init__(self, rule: OutcomeRule, recipe: RecordedRecipe) -> None:
         self._rule = rule
-        self._gold = gold
+        self._recipe = recipe
         self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
 
     @property
     def judged(self) -> bool:
         return self._rule.judged
 
+    def plain(self, path: Sequence[AgentStep]) -> bool:
+        """Whether a continuation counts as one, as in the labels."""
+        return all(step.plain or (step.repaired and self._recipe.repairs_count) for step in path)
+
     async def of(self, agent: Agent, end: AgentStep, draw: int = 0) -> float | None:
-        """Outcome of a path's last step."""
+        """Outcome of a path's last step; None if it has none, as in the labels."""
+        if not counts(end, unreadable=self._recipe.unreadable_replies, forced_answers=self._recipe.forced_answers):
+            return None
         question = end.state.question
         if (question.id, draw) not in self._valuers:
-            valuer = self._rule.valuer(question, gold=self._gold, sample=FRESH + draw)
+            valuer = self._rule.valuer(question, gold=bool(self._recipe.judge_sees_gold), sample=FRESH + draw)
             self._valuers[question.id, draw] = valuer
         return outcome_of(await with_value(end, self._valuers[question.id, draw], agent), self._rule.name)
 

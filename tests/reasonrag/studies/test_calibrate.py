@@ -223,6 +223,25 @@ def test_continuations_with_a_repaired_step_do_not_count(run: Path) -> None:
     assert found.confirmed.confirmed.of + found.confirmed.ties == len(found.sample) - found.unvalued
 
 
+def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
+    """In a released run, an answer that was forced at the last step has no reward."""
+    package.generate(**FEW | {"recipe": "released"})
+
+    def answers_at_last(request: ChatRequest, position: int) -> str:
+        if request.messages[0].content == load_prompts().system("conclude"):
+            return "<answer>1</answer>"
+        reads = "<reference>" in request.messages[-1].content
+        return "<evidence>None</evidence>" if reads else f"<query>{position}</query>"
+
+    student = ScriptedModel(answers_at_last, name="student")
+    found = package.calibrate("runs/a", revalue=10, k=2, chat_model=student).revaluation
+    assert found is not None
+    nodes = {key: tree.nodes for key, tree in trees_by_id().items()}
+    fresh = [(nodes[each.question_id][each.chosen_id].terminal, each.chosen_fresh) for each in found.sample]
+    assert fresh
+    assert all(ended or value is None for ended, value in fresh)
+
+
 # -- fresh, and bought once ------------------------------------------------------------------------------------
 
 
@@ -238,6 +257,20 @@ def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> 
     assert not set(keys(JOURNAL)) & set(keys(run / "journal.jsonl"))
     assert max(Counter(keys(JOURNAL)).values()) == 1
     assert len(keys(JOURNAL)) == found.calls == found.session_calls
+
+
+def test_a_question_is_asked_in_its_own_style(tmp_path: Path) -> None:
+    """A tree does not name the style of its question; its first prompt shows it."""
+    world = write_world(tmp_path)
+    questions = [orjson.loads(line) for line in (world / "train.jsonl").read_bytes().splitlines()[:7]]
+    lines = [orjson.dumps(each | {"metadata": {"style": "long"}}) for each in questions]
+    (tmp_path / "own.jsonl").write_bytes(b"\n".join(lines))
+    package.generate(questions=tmp_path / "own.jsonl", corpus=world / "corpus.jsonl", model="offline", run="runs/a")
+    teacher = Offline()
+    package.calibrate("runs/a", revalue=10, k=2, chat_model=teacher)
+    thoughts = [request for request in teacher.requests if "Reference" not in request.messages[-1].content]
+    assert thoughts
+    assert all(load_prompts().long in request.messages[0].content for request in thoughts)
 
 
 def test_a_run_is_continued_by_its_own_defaults_not_by_later_ones(run: Path) -> None:
