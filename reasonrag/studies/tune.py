@@ -255,6 +255,11 @@ async def _tune(
     source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
     asked = [question.id for question in source.limited(base.limit)]
     check_prices(watcher.say, teacher, capped=base.max_cost is not None)
+    if resolve_recipe(base).judge_weight == 1:
+        watcher.say(
+            "a judge's labels claim no confidence: no right pairs are counted, so trials show what they cost and how "
+            "many pairs they give, and none is suggested"
+        )
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
     journal, tried, stopped = settings.run / JOURNAL, list[_FinishedTrial](), None
