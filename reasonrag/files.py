@@ -133,6 +133,17 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def link_out_of(folder: Path, paths: Iterable[Path]) -> tuple[Path, Path] | None:
+    """The first of these paths in a folder that leads out of it by a symbolic link, and where it leads. In the Hub's
+    cache, links to the `blobs` of the same repository stay inside."""
+    home = folder.resolve()
+    snapshots = home.parent
+    is_cache = snapshots.name == "snapshots" and snapshots.parent.name.startswith(("models--", "datasets--"))
+    own = (home, snapshots.parent / "blobs") if is_cache else (home,)
+    targets = ((path, path.resolve()) for path in paths)
+    return next((each for each in targets if not any(each[1].is_relative_to(place) for place in own)), None)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """A file under a second name, as a hard link where the file system can. Raises OSError."""
     try:

@@ -26,7 +26,7 @@ from preference.records import first_error
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.errors import InputError, choices
-from reasonrag.files import read_small
+from reasonrag.files import link_out_of, read_small
 
 _OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not."""
@@ -196,18 +196,18 @@ def prompts_beside(folder: Path) -> Path | None:
     """The folder of prompts that came with a data set or a model; None if there is none.
 
     Raises InputError where something in it is no plain file or a link out of `folder`, whose content would be sent to a
-    model; the links of the Hub's cache stay inside that.
+    model.
     """
-    found, around = folder / PROMPTS, folder.resolve()
+    found = folder / PROMPTS
     if not found.is_dir():
         return None
-    if around.parent.name == "snapshots":
-        around = around.parent.parent
-    for each in (found, *found.glob("*.txt"), found / LAYOUT):
-        if each.exists() and not (each == found or each.is_file()):
-            raise InputError(f"{each} is not a file; remove it, as prompts are files")
-        if not each.resolve().is_relative_to(around):
-            raise InputError(f"{each} is a link to a place outside {folder}: look at it, and put a file there")
+    files = [each for each in (*found.glob("*.txt"), found / LAYOUT) if each.exists()]
+    if link := link_out_of(folder, (found, *files)):
+        raise InputError(
+            f"{link[0]} is a link to {link[1]}, outside of {folder}: put a copy in its place, or remove it"
+        )
+    if other := next((each for each in files if not each.is_file()), None):
+        raise InputError(f"{other} is not a file; remove it, as prompts are files")
     return found
 
 

@@ -31,7 +31,7 @@ from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, writing
+from reasonrag.files import CONFIG, ROLLOUTS, link_out_of, writing
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
@@ -142,19 +142,13 @@ def staging_directory(directory: Path) -> Iterator[Path]:
 
 
 def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
-    """Raises InputError for a symbolic link out of its folder, whose target would be published. In the Hub's cache,
-    links to the `blobs` of the same model are allowed."""
-    home = folder.resolve()
-    snapshots = home.parent
-    is_cache = snapshots.name == "snapshots" and snapshots.parent.name.startswith(("models--", "datasets--"))
-    own = (home, snapshots.parent / "blobs") if is_cache else (home,)
-    for path in files:
-        target = path.resolve()
-        if not any(target.is_relative_to(each) for each in own):
-            raise InputError(
-                f"{path} is a link to {target}, outside of {folder}, and would be published. Put a copy in its "
-                "place if it belongs there, else remove the link"
-            )
+    """Raises InputError for a symbolic link out of its folder, whose target would be published."""
+    if found := link_out_of(folder, files):
+        path, target = found
+        raise InputError(
+            f"{path} is a link to {target}, outside of {folder}, and would be published. Put a copy in its place if it "
+            "belongs there, else remove the link"
+        )
 
 
 def _lock_of(scratch: Path) -> Path:

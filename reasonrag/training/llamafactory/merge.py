@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
-from reasonrag.agent.prompting import PROMPTS
+from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, prompts_beside, save_prompts
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
@@ -52,7 +52,8 @@ def merge_adapter(
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
     config = _config(adapter, out) | parse_changes(changes)
     refuse_secrets(config)
-    came_from = read_provenance(adapter)
+    came_from, beside = read_provenance(adapter), prompts_beside(adapter)
+    prompts = load_prompts(beside) if beside else None
     base = config["model_name_or_path"]
     if Path(base).is_absolute() and not Path(base).is_dir():
         raise InputError(
@@ -63,7 +64,7 @@ def merge_adapter(
     python = find_python()
     with OutputDirectory(out).held():
         _export(python, config, out, watcher)
-        _account(adapter, out, config, came_from)
+        _account(adapter, out, config, came_from, prompts)
     files = sorted(path.name for path in out.iterdir() if path.is_file() and not path.name.startswith("."))
     return MergeResult(out=str(out), adapter=str(adapter), base_model=config["model_name_or_path"], files=files)
 
@@ -108,13 +109,15 @@ def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: Trainin
         )
 
 
-def _account(adapter: Path, out: Path, config: Mapping[str, Any], came_from: Provenance | None) -> None:
+def _account(
+    adapter: Path, out: Path, config: Mapping[str, Any], came_from: Provenance | None, prompts: Prompts | None
+) -> None:
     """Carry the adapter's provenance, prompts, metrics and card over to the merged model."""
     if came_from:
         merged = came_from.model_copy(update={"stage": "export", "finetuning_type": "merged"})
         merged.write(out)
-    if (adapter / PROMPTS).is_dir():
-        shutil.copytree(adapter / PROMPTS, out / PROMPTS)
+    if prompts:
+        save_prompts(prompts, out / PROMPTS, shared=True)
     for name in ("metrics.json", "curves.svg", "curves.png"):
         if (adapter / name).is_file():
             shutil.copyfile(adapter / name, out / name)

@@ -477,7 +477,7 @@ def test_prompts_that_come_with_a_model_lead_nowhere_else(tmp_path: Path) -> Non
     """Neither a file nor the folder is a link out of the model's; those of the Hub's cache stay in it."""
     secret = tmp_path / "secret.txt"
     secret.write_text("A key.")
-    model, blobs = tmp_path / "cache/snapshots/1", tmp_path / "cache/blobs"
+    model, blobs = tmp_path / "models--a--b/snapshots/1", tmp_path / "models--a--b/blobs"
     assert prompts_beside(model) is None
     (model / "prompts").mkdir(parents=True)
     blobs.mkdir()
@@ -486,7 +486,7 @@ def test_prompts_that_come_with_a_model_lead_nowhere_else(tmp_path: Path) -> Non
     assert prompts_beside(model) == model / "prompts"
     for name in ("read.txt", "layout.json"):
         (model / "prompts" / name).symlink_to(secret)
-        with pytest.raises(InputError, match=rf"{name} is a link to a place outside"):
+        with pytest.raises(InputError, match=rf"{name} is a link to .*/secret\.txt, outside"):
             prompts_beside(model)
         (model / "prompts" / name).unlink()
     os.mkfifo(model / "prompts/read.txt")  # reading it would wait for ever
@@ -494,5 +494,5 @@ def test_prompts_that_come_with_a_model_lead_nowhere_else(tmp_path: Path) -> Non
         prompts_beside(model)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/prompts").symlink_to(model / "prompts")
-    with pytest.raises(InputError, match="prompts is a link to a place outside"):
+    with pytest.raises(InputError, match="prompts is a link to"):
         prompts_beside(tmp_path / "other")
