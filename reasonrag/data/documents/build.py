@@ -133,10 +133,12 @@ def _folder_of(out: Path) -> Iterator[None]:
 
 
 def _refuse_other_content(out: Path) -> None:
-    """Raises InputError for an existing file that does not begin with a passage."""
+    """Raises InputError for what is there and is not a file, or does not begin with a passage."""
     with reading(out):
         if not out.exists() or (out.is_file() and not out.stat().st_size):
             return
+        if not out.is_file():
+            raise InputError(f"{out} exists and is not a file: not replaced; choose another --out")
         try:
             with out.open("rb") as lines:
                 parse_passage(next(numbered_lines(out, lines))[1], where=str(out))

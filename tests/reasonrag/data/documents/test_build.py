@@ -94,6 +94,8 @@ def test_what_has_no_text_or_would_replace_other_files_is_refused(pages: Path, t
         (tmp_path / "nowhere", "new/c.jsonl", "does not exist"),
         (pages / "README.md", "new/c.jsonl", "is not a folder"),
         (pages, "handbook/README.md", "is not a corpus: not replaced"),
+        (pages, "handbook", "is not a file: not replaced"),
+        (pages, "/dev/null", "is not a file: not replaced"),
     ):
         with pytest.raises(InputError, match=message):
             calls.corpus_build(folder, out=tmp_path / out)
