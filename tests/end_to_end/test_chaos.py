@@ -299,7 +299,7 @@ def test_fewer_choices_than_asked_for_are_completed_in_one_way() -> None:
     assert digest("runs/a") == digest("runs/b")
     delivered = [len(line["keys"]) for line in journal_lines("runs/b")]
     assert max(delivered) == 2, "the endpoint gave more than it does"
-    assert len(first_tree("runs/b")[0]["children_ids"]) == 3  # the siblings of recipe paper
+    assert len(first_tree("runs/b")[0]["children_ids"]) > 2, "no state has more siblings than come at once"
 
 
 def first_tree(run: str) -> list[dict[str, Any]]:
