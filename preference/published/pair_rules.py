@@ -7,7 +7,6 @@ Departure: RAG-Gym's own code would pair two equal replies that were ranked apar
 
 from __future__ import annotations
 
-import re
 from typing import Final, Literal
 
 from preference.candidates import StateRecord, StepRecord
@@ -36,7 +35,7 @@ CHOSEN_ABOVE, REJECTED_BELOW = 0.75, 0.5
 """RAG-Gym: rewards of chosen and rejected steps; as 1 / (1 + rank), the first against the third and later ones."""
 
 _TYPES: tuple[ActionType, ...] = ("query", "evidence", "answer")
-_CONTENT = tuple(re.compile(rf"<{tag}>(.*?)</{tag}>", re.DOTALL) for tag in ("answer", "query", "evidence"))
+_CONTENTS: tuple[ActionType, ...] = ("answer", "query", "evidence")
 
 
 def builder_reading(response: str) -> tuple[ActionType | None, str]:
@@ -44,8 +43,16 @@ def builder_reading(response: str) -> tuple[ActionType | None, str]:
     answer whose tag is opened anywhere, the content that of the first whole tag of answer, query, evidence. None and
     nothing without a tag."""
     types = (tag for tag in _TYPES if f"<{tag}>" in response)
-    contents = (found[1].strip() for tag in _CONTENT if (found := tag.search(response)))
+    contents = (found.strip() for tag in _CONTENTS if (found := _inside(response, tag)) is not None)
     return next(types, None), next(contents, "")
+
+
+def _inside(response: str, tag: ActionType) -> str | None:
+    """The content of the first whole tag, found in one pass: a regular expression would try every open tag of a reply
+    that closes none."""
+    _, _, after = response.partition(f"<{tag}>")
+    content, closed, _ = after.partition(f"</{tag}>")
+    return content if closed else None
 
 
 BuilderReason = Literal["unvalued", "not_reached", "malformed", "same_content", "small_margin"]

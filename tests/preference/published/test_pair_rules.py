@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
 from random import Random
 from typing import Any
@@ -63,6 +64,19 @@ def test_the_builder_reads_type_and_content_apart(response: str, reading: tuple[
     """The type from the first tag opened of query, evidence, answer; the content from the first whole one of answer,
     query, evidence."""
     assert builder_reading(response) == reading
+
+
+@given(
+    st.lists(st.sampled_from(["<answer>", "</answer>", "<query>", "</query>", "<evidence>", " a\n", "b"])).map("".join)
+)
+def test_contents_are_those_of_the_builder_s_expression(response: str) -> None:
+    found = (re.search(rf"<{tag}>(.*?)</{tag}>", response, re.DOTALL) for tag in ("answer", "query", "evidence"))
+    assert builder_reading(response)[1] == next((each[1].strip() for each in found if each), "")
+
+
+def test_a_hostile_reply_is_read_in_one_pass() -> None:
+    """A million open tags: an expression that tries each of them against all that follows would take hours."""
+    assert builder_reading("<answer>" * 1_000_000) == ("answer", "")
 
 
 # -- ranked steps ----------------------------------------------------------------------------------------------
