@@ -125,8 +125,10 @@ def find_data(
     elif settings.index or is_remote(settings) or not searched:
         corpus = corpora[0] if len(corpora) == 1 else None
     else:
-        if len(files) > 1 and any(corpora):
-            files = [replace(each, passage_prefix=passage_prefix(each.dataset)) for each in files]
+        files = [
+            replace(file, passage_prefix=_prefix(file, own, mixed=len(files) > 1))
+            for file, own in zip(files, corpora, strict=True)
+        ]
         corpus = _corpus_of(files, corpora, settings.index_home, say=say)
     return QuestionSource(tuple(files), sample_seed=settings.seed if settings.sample else None), corpus
 
@@ -155,6 +157,13 @@ def _corpus_beside(settings: AgentSettings, dataset: str | None) -> Path | None:
         return _world(settings) / "corpus.jsonl"
     beside = folder_of(dataset, settings.data_dir) / "corpus.jsonl" if settings.data_dir else None
     return beside if beside and beside.is_file() else None
+
+
+def _prefix(file: QuestionFile, corpus: Path | None, *, mixed: bool) -> str | None:
+    """See `QuestionFile`. corpus: None for the passages that came with the questions, which get ids of their own."""
+    if corpus is None:
+        return None
+    return passage_prefix(file.dataset) if mixed else ""
 
 
 def _corpus_of(

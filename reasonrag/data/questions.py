@@ -206,7 +206,8 @@ class QuestionFile:
     revision: commit of the Hub's repository, if the file came from there. check: passed by every question. sha256: of
         the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
-        passage_prefix: stands before the ids of its gold passages in the corpus.
+        passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
+        so that titles name the gold ones.
     """
 
     dataset: str
@@ -218,7 +219,7 @@ class QuestionFile:
     check: Check = require_golden_answers
     partition: dict[str, Any] | None = None
     drawn: Sequence[int] | None = None
-    passage_prefix: str = ""
+    passage_prefix: str | None = ""
 
     @property
     def name(self) -> str:
@@ -253,9 +254,10 @@ class QuestionFile:
     def _question(self, line: bytes, place: str) -> Question:
         question = parse_question(line, where=f"{self.path}, {place}", check=self.check)
         gold = question.metadata.get("gold_ids")
-        if not (self.passage_prefix and gold):
+        if not gold or self.passage_prefix == "":
             return question
-        named = {"gold_ids": [f"{self.passage_prefix}{each}" for each in _names(gold)]}
+        ids = [] if self.passage_prefix is None else [f"{self.passage_prefix}{each}" for each in _names(gold)]
+        named = {"gold_ids": ids}
         return question.model_copy(update={"metadata": question.metadata | named})
 
 

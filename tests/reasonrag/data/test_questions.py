@@ -289,12 +289,15 @@ def test_a_whole_file_is_identified_as_ever_and_names_no_origin(tmp_path: Path) 
     assert [each.origin for each in QuestionSource((file,)).read()] == [None]
 
 
-def test_gold_passages_are_named_as_in_a_joined_corpus(tmp_path: Path) -> None:
-    """Where ids got their data set as prefix."""
-    line = orjson.dumps(orjson.loads(row(1)) | {"metadata": {"gold_ids": ["p1", 2]}})
+def test_gold_passages_are_named_as_in_the_corpus(tmp_path: Path) -> None:
+    """In a joined one ids have their data set as prefix. In one of passages that came with questions they are others,
+    which must not be taken for the gold ones."""
+    line = orjson.dumps(orjson.loads(row(1)) | {"metadata": {"gold_ids": ["p1", 2], "gold_titles": ["Ada"]}})
     file = open_questions(write(tmp_path / "f.jsonl", line), dataset="a", split="train")
     [question] = replace(file, passage_prefix="a:").read()
     assert question.gold == GoldPassages("id", ("a:p1", "a:2"))
+    [question] = replace(file, passage_prefix=None).read()
+    assert question.gold == GoldPassages("title", ("Ada",))
 
 
 # -- named data sets -------------------------------------------------------------------------------------------
