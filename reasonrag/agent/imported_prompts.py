@@ -37,6 +37,21 @@ class ImportedPrompts:
     fitting_states: int
     unseen: tuple[AgentAction, ...] = ()
 
+    @property
+    def warnings(self) -> list[str]:
+        """What these prompts do not cover."""
+        warnings = []
+        if other := self.states - self.fitting_states:
+            warnings.append(
+                f"{other:,} of {self.states:,} prompts are worded or laid out otherwise than those that were taken "
+                "out; their questions name no renderer"
+            )
+        if self.unseen:
+            instead = {"think": "that of the first turn", "conclude": "ours"}
+            listed = ", ".join(f"{name} ({instead[name]} is used)" for name in self.unseen)
+            warnings.append(f"no row shows the prompt of: {listed}")
+        return warnings
+
 
 def imported_prompts(states: Iterable[StateRecord], ours: Prompts) -> ImportedPrompts | None:
     """The prompts that states were rendered with: `ours` if they give all of them, else those whose system turns occur

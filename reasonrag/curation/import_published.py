@@ -504,7 +504,10 @@ def _import_pairs(
         prompts=prompts,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
-        warnings=[*_warnings_of_pairs(asked, begun.split, summary), *_warnings_of_prompts(prompts, len(states))],
+        warnings=[
+            *_warnings_of_pairs(asked, begun.split, summary),
+            *_warnings_of_prompts(imported, prompts, len(states)),
+        ],
         next_commands=[
             shlex.join(["reasonrag", "audit", str(out)]),
             shlex.join(["reasonrag", "train", "qwen2.5-7b-dpo-full", "--data", str(out), "--out", f"saves/{out.name}"]),
@@ -543,29 +546,20 @@ def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *,
     return found
 
 
-def _warnings_of_prompts(prompts: FoundPrompts | None, states: int) -> list[str]:
-    if prompts is None:
+def _warnings_of_prompts(imported: ImportedPrompts | None, found: FoundPrompts | None, states: int) -> list[str]:
+    if imported is None or found is None:
         unknown = (
             f"the renderer gives none of the {states:,} prompts of these rows, so prompts could not be taken out of "
             "them: look at a system turn, and ask a model that is trained on them in its words, by --prompts DIR"
         )
         return [unknown]
-    warnings = []
-    if other := prompts.states - prompts.fitting_states:
-        warnings.append(
-            f"{other:,} of {prompts.states:,} prompts are worded or laid out otherwise than those that were taken out; "
-            "their questions name no renderer"
-        )
-    if prompts.left_alone:
-        warnings.append(
-            f"{prompts.left_alone} has other content and was left as it is: --prompts {PUBLISHED} means that; the "
-            f"prompts of these rows are in {prompts.folders[0]}"
-        )
-    if prompts.unseen:
-        instead = {"think": "that of the first turn", "conclude": "ours"}
-        listed = ", ".join(f"{name} ({instead[name]} is used)" for name in prompts.unseen)
-        warnings.append(f"no row shows the prompt of: {listed}")
-    return warnings
+    if not found.left_alone:
+        return imported.warnings
+    other = (
+        f"{found.left_alone} has other content and was left as it is: --prompts {PUBLISHED} means that; the prompts of "
+        f"these rows are in {found.folders[0]}"
+    )
+    return [*imported.warnings, other]
 
 
 def _take_row(

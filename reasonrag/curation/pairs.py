@@ -102,7 +102,7 @@ def pairs(
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
             kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
             gather(sources, staged, export.tokens, out=out, processes=processes)
-            _keep_prompts(sources, staged, out)
+            kept += _keep_prompts(sources, staged, out)
             gated = export.decontaminate(staged, sources)
             if judge:
                 labelling = label_by_judge(staged / CANDIDATES, out, judge, chat_model, watcher)
@@ -168,20 +168,23 @@ class DataSetExport:
         return summary
 
 
-def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> None:
-    """Take the prompts of imported rows along, unless there are several, and those of imported trees out of the states.
+def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> list[str]:
+    """Take the prompts of imported rows along, unless there are several, and those of imported trees out of the states;
+    returns what these do not cover.
 
     Raises InputError where `out` has other prompts than its own.
     """
     folders = (prompts_beside(each) for each in sources if is_data_set(each))
+    warnings = list[str]()
     found = {renderer_hash(prompts): prompts for prompts in map(load_prompts, filter(None, folders))}
     if len(found) == 1:
         [prompts] = found.values()
         save_prompts(prompts, staged / PROMPTS)
     elif not any(each.origin.renderer for each in read_lines(staged / QUESTIONS, QuestionRecord)):
-        _take_prompts(staged)
+        warnings = _take_prompts(staged)
     if (staged / PROMPTS).exists() and out.resolve() not in [each.resolve() for each in sources]:
         refuse_foreign_prompts(out)
+    return warnings
 
 
 class _StatesIn:
@@ -194,19 +197,21 @@ class _StatesIn:
         return read_lines(self._path, StateRecord)
 
 
-def _take_prompts(staged: Path) -> None:
+def _take_prompts(staged: Path) -> list[str]:
     """Name the renderer of states of which nobody has recorded it, and keep its prompts unless they are ours."""
     states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
     imported = imported_prompts(states, ours)
     if imported is None:
-        return
+        return []
     asked = read_lines(staged / QUESTIONS, QuestionRecord)
     with atomic_replacement(staged / CANDIDATES) as lines:
         lines.writelines(with_prompts(each, imported).to_line() for each in states)
     with atomic_replacement(staged / QUESTIONS) as lines:
         lines.writelines(with_prompts(each, imported).to_line() for each in asked)
-    if renderer_hash(imported.prompts) != renderer_hash(ours):
-        save_prompts(imported.prompts, staged / PROMPTS)
+    if renderer_hash(imported.prompts) == renderer_hash(ours):
+        return []
+    save_prompts(imported.prompts, staged / PROMPTS)
+    return imported.warnings
 
 
 def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -> bool:

@@ -243,6 +243,8 @@ def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
     prompts = load_prompts(tmp_path / "data/real/prompts")
     assert all(is_rendered_by(prompts, each) for each in states)
     assert {each.origin.renderer for each in states} == {renderer_hash(prompts)}
+    warnings = read_json(tmp_path / "data/real/summary.json")["warnings"]
+    assert "no row shows the prompt of: conclude (ours is used)" in warnings
 
 
 # -- pairs -----------------------------------------------------------------------------------------------------
