@@ -26,6 +26,7 @@ from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitNam
 from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
+from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.decontamination import CONTAMINATION
@@ -207,6 +208,12 @@ def stage_files(
         if (source / file).is_file():
             text = (source / file).read_text("utf-8").replace(str(source.resolve()), ".")
             add(file, about).write_text(mask_secrets(text, secrets()), "utf-8")
+    if prompts := prompts_beside(source):
+        save_prompts(load_prompts(prompts), folder / PROMPTS)
+        staged += [
+            StagedFile(f"{PROMPTS}/{each.name}", "what the agent of these data is prompted with")
+            for each in sorted((folder / PROMPTS).iterdir())
+        ]
     for tree in trees:
         config = _public_config(read_config(tree.directory / CONFIG))
         add(f"{TREES}/{tree.name}/{CONFIG}", "settings of a run").write_bytes(orjson.dumps(config, option=INDENTED))

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from preference.candidates import StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
 from preference.export.summary import CANDIDATES, ExportOptions
 from preference.filters import PairingRules
+from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.curation.dataset_directory import read_dataset_directory
 from reasonrag.curation.pairs import pairs
 from reasonrag.exploration.generate import generate
@@ -554,6 +556,20 @@ def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> Non
     assert done.status == 0, done.err
     assert not [each for each in files_of(data / "publish") if "ana" in each or "notes" in each]
     assert not [each for each in json.loads(done.out)["files"] if "review" in each["path"] or "notes" in each["path"]]
+
+
+def test_prompts_of_their_own_go_up_with_the_data(data: Path, reasonrag: Reasonrag) -> None:
+    """Whoever trains on them needs these; files that are no prompts stay here."""
+    own = replace(load_prompts(), think="Think as you were told.")
+    save_prompts(own, data / "prompts")
+    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
+    assert renderer_hash(load_prompts(data / "publish" / "prompts")) == renderer_hash(own)
+    (data / "prompts" / "layout.json").unlink(missing_ok=True)
+    (data / "prompts" / "think.txt").unlink()
+    (data / "prompts" / "think.txt").symlink_to(ROOT / "README.md")
+    refused = reasonrag("publish", data, "--repo", REPO, "--dry-run")
+    assert refused.status == 2
+    assert "outside of" in refused.err
 
 
 def test_shards_hold_all_rows_in_order(data: Path, tmp_path: Path) -> None:
