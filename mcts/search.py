@@ -88,7 +88,8 @@ class SearchConfig(Configuration):
     continuations: int = Field(ge=1)
     """Real continuations sampled from every new non-terminal step; ignored by `score` and `rank`."""
     value_one: bool = False
-    """Value one new step of a state, drawn at random, instead of all."""
+    """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
+    shared estimates."""
     alpha: float = Field(gt=0, le=1)
     """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
     backup_discount: Literal["answers", "paths", "levels"] = "answers"
@@ -111,6 +112,15 @@ class SearchConfig(Configuration):
     def _chains_are_ranked(self) -> Self:
         if (self.selection == "chain") != (self.valuation == "rank"):
             raise ValueError("selection chain and valuation rank go together")
+        return self
+
+    @model_validator(mode="after")
+    def _one_is_valued_on_descents(self) -> Self:
+        descends = self.selection in SCORES and self.valuation == "continuation"
+        if self.value_one and (not descends or self.share_estimates):
+            raise ValueError(
+                "value_one goes with uct, puct or unit_puct, with continuations, and without shared estimates"
+            )
         return self
 
 

@@ -171,7 +171,6 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "share_estimates": st.booleans(),
     "siblings_at_once": st.none() | st.integers(1, 3),
     "continuations": st.integers(1, 3),
-    "value_one": st.booleans(),
     "alpha": st.sampled_from([0.5, 0.9, 1.0]),
     "backup_discount": st.sampled_from(["answers", "paths", "levels"]),
     "merge_equal": st.booleans(),
@@ -186,8 +185,15 @@ trees = st.builds(
     valuation=st.sampled_from(["continuation", "score"]),
     **fields,
 )
+one_valued = st.builds(
+    SearchConfig,
+    selection=st.sampled_from(["uct", "puct", "unit_puct"]),
+    valuation=st.just("continuation"),
+    value_one=st.sampled_from([True]),
+    **fields | {"share_estimates": st.sampled_from([False])},
+)
 chains = st.builds(SearchConfig, selection=st.just("chain"), valuation=st.just("rank"), **fields)
-configs = trees | chains
+configs = trees | one_valued | chains
 
 many = settings(max_examples=120)
 
