@@ -95,7 +95,7 @@ def has_own_prompts(out: Path) -> bool:
 
 
 def refuse_foreign_prompts(out: Path) -> None:
-    """Raises InputError for prompts in `out` that somebody wrote or changed, as those of a new data set would replace
+    """Raises InputError for prompts in `out` that a user wrote or changed, as those of a new data set would replace
     them."""
     if (out / PROMPTS).exists() and not is_unfinished(out) and not has_own_prompts(out):
         raise InputError(

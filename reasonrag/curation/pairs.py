@@ -198,7 +198,7 @@ class _StatesIn:
 
 
 def _take_prompts(staged: Path) -> list[str]:
-    """Name the renderer of states of which nobody has recorded it, and keep its prompts unless they are ours."""
+    """Record the renderer of states that have none recorded, and keep its prompts unless they are ours."""
     states, ours = _StatesIn(staged / CANDIDATES), load_prompts()
     imported = imported_prompts(states, ours)
     if imported is None:

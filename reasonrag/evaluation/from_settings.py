@@ -103,7 +103,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
     )
 
 
-# -- what nobody said: of a preset, else of the training ---------------------------------------------------------
+# -- settings that no flag gives: of a preset, else of the training ------------------------------------------------
 
 
 def asked_as_trained(

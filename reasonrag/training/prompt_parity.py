@@ -66,7 +66,7 @@ def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataCondit
 
 
 def prompts_of_training(data_set: Path, given: Path | None) -> tuple[Prompts, bool]:
-    """The prompts that a model trained on a data set will be asked with, and whether somebody chose them: those of
+    """The prompts that a model trained on a data set will be asked with, and whether a user chose them: those of
     `given`, else those that `import` took out of the rows, else the package's."""
     if given is None and (own := prompts_beside(data_set)):
         prompts, known = load_prompts(own), _renderers(_origins(data_set))
