@@ -177,8 +177,8 @@ _PREAMBLE = re.compile(r"(?:Cutting Knowledge Date: [^\n]{1,40}\n)?(?:Today Date
 QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 """The system turn that template `qwen` uses for rows without one."""
 _QUESTION_LINE = re.compile(r"(?:\A|\n)(?=Question: )")
-_THOUGHTS = "\nPrevious Thoughts: "
-_REFERENCE = ". Reference: <reference>"
+THOUGHTS = "\nPrevious Thoughts: "
+REFERENCE = ". Reference: <reference>"
 _CLOSED = re.compile(r"</(?:query|evidence)>")
 
 
@@ -195,7 +195,7 @@ class Turns(NamedTuple):
     @property
     def is_read(self) -> bool:
         """Whether it is a read turn: the user turn holds passages."""
-        return _REFERENCE in self.user
+        return REFERENCE in self.user
 
 
 def plain(said: str, note: Notes) -> str:
@@ -285,7 +285,7 @@ def question_of(user: str) -> str | None:
     """The question of a user turn; None if it does not begin with one."""
     if not user.startswith("Question: "):
         return None
-    return user.removeprefix("Question: ").partition(_THOUGHTS)[0].partition(_REFERENCE)[0].strip() or None
+    return user.removeprefix("Question: ").partition(THOUGHTS)[0].partition(REFERENCE)[0].strip() or None
 
 
 def question_asked(stated: object, asked: str | None, note: Notes) -> str | None:
@@ -302,10 +302,10 @@ def question_asked(stated: object, asked: str | None, note: Notes) -> str | None
 def layer_of(user: str) -> int | None:
     """Layer of a user turn's state: the number of tags in its previous thoughts. None if there are thoughts without
     tags."""
-    _, any_thoughts, thoughts = user.partition(_THOUGHTS)
+    _, any_thoughts, thoughts = user.partition(THOUGHTS)
     if not any_thoughts:
         return 0
-    return len(_CLOSED.findall(thoughts.rpartition(_REFERENCE)[0] or thoughts)) or None
+    return len(_CLOSED.findall(thoughts.rpartition(REFERENCE)[0] or thoughts)) or None
 
 
 # -- replies ---------------------------------------------------------------------------------------------------

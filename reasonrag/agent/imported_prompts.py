@@ -13,12 +13,12 @@ from typing import TypeVar
 
 from preference import AgentAction
 from preference.candidates import QuestionRecord, StateRecord
+from preference.published.repairs import REFERENCE, THOUGHTS
 from reasonrag.agent.prompting import Prompts, render_prompt, renderer_hash, style_recorded
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import AnswerStyle
 
-_THOUGHTS = "\nPrevious Thoughts: "
-_REFERENCE, _END = ". Reference: <reference>", "</reference>"
+_END = "</reference>"
 _TITLE, _END_OF_PASSAGE = "Wikipedia Title: ", "\n\n"
 _QUERY = "<query>"
 AnyRecord = TypeVar("AnyRecord", StateRecord, QuestionRecord)
@@ -94,12 +94,12 @@ def is_rendered_by(prompts: Prompts, state: StateRecord) -> bool:
     if not _has_both_turns(state):
         return False
     user = state.prompt[-1].content
-    actions: tuple[AgentAction, ...] = ("read",) if _REFERENCE in user else ("think", "conclude")
-    question, *thoughts = user.removeprefix("Question: ").split(_THOUGHTS, 1)
+    actions: tuple[AgentAction, ...] = ("read",) if REFERENCE in user else ("think", "conclude")
+    question, *thoughts = user.removeprefix("Question: ").split(THOUGHTS, 1)
     passages: list[Passage] = []
     if actions == ("read",):
         shown = thoughts or [question]
-        shown[0], _, reference = shown[0].partition(_REFERENCE)
+        shown[0], _, reference = shown[0].partition(REFERENCE)
         question = question if thoughts else shown[0]
         passages = _passages(reference.removesuffix(_END))
     return any(
@@ -137,7 +137,7 @@ def _system_turns(states: Iterable[StateRecord]) -> tuple[str | None, str | None
     searching: set[str] = set()
     for state in filter(_has_both_turns, states):
         system, user = (turn.content for turn in state.prompt)
-        turns = read if _REFERENCE in user else later if _THOUGHTS in user else first
+        turns = read if REFERENCE in user else later if THOUGHTS in user else first
         turns[system] += 1
         if _QUERY in system or any(step.action_type == "query" for step in state.steps):
             searching.add(system)

@@ -53,8 +53,8 @@ def why_not(path: Path) -> str:
 
 
 def training_lines(path: Path) -> frozenset[int]:
-    """The numbers of the lines, from 1, that are for training; of PopQA's whole file. Raises InputError for a line that
-    is no question."""
+    """The numbers of the lines, from 1, that are for training, of PopQA's whole file. Raises InputError for a line that
+    is not a question."""
     of_text: dict[str, list[int]] = defaultdict(list)
     with reading(f"the questions {path}"), path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):

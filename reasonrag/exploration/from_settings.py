@@ -87,8 +87,8 @@ def teacher_name(settings: GenerateSettings) -> str:
 
 
 def lacks_teacher(settings: GenerateSettings) -> bool:
-    """Whether no teacher is named and there is no key for the default one. Raises InputError for questions that are
-    unknown."""
+    """Whether the settings name no teacher and the default one has no key. Raises InputError for an unknown data
+    set."""
     check_names(settings)
     return not (settings.model or is_atlas(settings) or os.environ.get(KEY_VARIABLE))
 
