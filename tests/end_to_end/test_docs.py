@@ -1,0 +1,63 @@
+"""The documentation site is built strictly, says all that it must, and fetches nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import reasonrag
+from reasonrag.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+MOST_WORDS = 1500
+LARGER = {"endpoints.md", "formats.md", "promises.md", "recipes.md", "troubleshooting.md"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `make docs` builds it."""
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
+    silent = {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+    built = subprocess.run(
+        [*command, "--site-dir", str(place)], check=False, capture_output=True, text=True, env=os.environ | silent
+    )
+    assert built.returncode == 0, built.stderr
+    return place
+
+
+def test_every_command_and_every_call_has_its_page(site: Path) -> None:
+    """Those of groups too; a page shows what the command's help says."""
+    group = typer.main.get_command(app)
+    for name, command in vars(group)["commands"].items():
+        for words in (
+            (f"{name}-{each}" for each in vars(command)["commands"]) if hasattr(command, "commands") else [name]
+        ):
+            assert (site / "reference" / "commands" / f"{words}.html").is_file(), words
+    for name in set(reasonrag.__all__) - {"__version__"}:
+        page = (site / "reference" / "python" / f"{name}.html").read_text("utf-8")
+        assert f'id="reasonrag.{name}"' in page or f'.{name}"' in page, name
+    assert "--max-cost" in (site / "reference" / "commands" / "generate.html").read_text("utf-8")
+
+
+def test_a_reader_of_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    """Scripts, styles, fonts and pictures lie beside the pages."""
+    for page in site.rglob("*.html"):
+        fetched = re.findall(
+            r"<(?:script|img|link|iframe)\b[^>]*(?:src|href)=\"(https?://[^\"]+)", page.read_text("utf-8")
+        )
+        assert fetched == [], page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_a_page_can_be_read_at_one_sitting(page: Path) -> None:
+    """Whoever adds to a full page divides it first."""
+    if page.name not in LARGER:
+        assert len(page.read_text("utf-8").split()) <= MOST_WORDS
