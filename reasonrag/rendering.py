@@ -48,14 +48,14 @@ def of_which_reasoning(tokens: int) -> str:
     return f" (of which {tokens:,} reasoning)" if tokens else ""
 
 
-def percent(share: float) -> str:
-    """`95 %`."""
-    return f"{100 * share:.10g} %"
+def percent(share: float, digits: int | None = None) -> str:
+    """`95 %`, `97.5 %`; with a fixed number of digits where given."""
+    return f"{100 * share:.10g} %" if digits is None else f"{100 * share:.{digits}f} %"
 
 
 def interval_text(low: str, high: str, level: float) -> str:
-    """`[95 % CI -0.1 to 0.2]`, of two ends as they are printed; level: share of intervals that hold the truth."""
-    return f"[{percent(level)} CI {low} to {high}]"
+    """`(95 % CI -0.1 to 0.2)`, of two ends as they are printed; level: share of intervals that hold the truth."""
+    return f"({percent(level)} CI {low} to {high})"
 
 
 def code(value: object) -> Verbatim:

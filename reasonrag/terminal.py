@@ -146,7 +146,7 @@ class TerminalWatcher(TerminalMessages):
 
 
 def share_with_interval(share: Share) -> str:
-    """`0.90 [90 % CI 0.80 to 0.95] of 40`."""
+    """`0.90 (90 % CI 0.80 to 0.95) of 40`."""
     if share.share is None or share.low is None or share.high is None:
         return "- of 0"
     return f"{share.share:.2f} {interval_text(f'{share.low:.2f}', f'{share.high:.2f}', LABEL_LEVEL)} of {share.of:,}"

@@ -292,26 +292,22 @@ def sentence(
     confidence: float,
 ) -> str:
     """The result in a sentence that claims no more than intervals and tests support."""
-    em, cover = in_points(deltas["em"], confidence), in_points(deltas["cover_em"], confidence)
+    em = f"EM: {other} - {reference} = {in_points(deltas['em'], confidence, tests.get('em'))}"
+    cover = in_points(deltas["cover_em"], confidence)
     its_side = significant_direction("cover_em", deltas, tests, confidence)
     said: dict[ComparisonVerdict, str] = {
-        "identical": f"{other} and {reference} have the same numbers on every question.",
-        "gain": (
-            f"{other} is better than {reference}: EM {em}, and cover-EM gains too: {cover} (both intervals exclude 0)."
-        ),
+        "identical": f"{other} and {reference} have the same scores on every question.",
+        "gain": f"{em}: {other} is better. Cover-EM gains too: {cover}.",
         "style_gain": (
-            f"{other} has a higher EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'gain')}: "
-            f"{cover}. That may be answer style and does not count as a gain."
+            f"{em}: {other} is higher, but cover-EM {_cover_em_verb(its_side, 'gain')}: {cover}. That may be answer "
+            "style and does not count as a gain."
         ),
-        "loss": (
-            f"{other} is worse than {reference}: EM {em}, and cover-EM loses too: {cover} (both intervals exclude 0)."
-        ),
+        "loss": f"{em}: {other} is worse. Cover-EM loses too: {cover}.",
         "style_loss": (
-            f"{other} has a lower EM than {reference}: {em}; but cover-EM {_cover_em_verb(its_side, 'lose')}: "
-            f"{cover}. That may be answer style."
+            f"{em}: {other} is lower, but cover-EM {_cover_em_verb(its_side, 'lose')}: {cover}. That may be answer "
+            "style."
         ),
-        "no_difference": f"EM: {other} - {reference} = {em}{_p_value(tests.get('em'))}: not significant. "
-        + _why_not_significant(deltas["em"], tests.get("em")),
+        "no_difference": f"{em}: not significant. {_why_not_significant(deltas['em'], tests.get('em'))}",
     }
     beside = f" Cover-EM {_cover_em_verb(its_side)}: {cover}." if verdict == "no_difference" and its_side else ""
     return said[verdict] + beside
@@ -327,21 +323,16 @@ def _why_not_significant(em: MetricDelta, test: SignificanceTest | None) -> str:
     if em.low is None or em.high is None or test is None:
         return "There is no question to compare."
     if em.value == em.low == em.high == 0:
-        return "It is the same on every question."
+        return "EM is the same on every question."
     if em.side:
-        return "Too few questions differ."
+        return "Too few questions differ in EM."
     return f"With n = {em.n:,} the smallest detectable difference is about {50 * (em.high - em.low):.1f} points."
 
 
-def _p_value(test: SignificanceTest | None) -> str:
-    if test is None:
-        return ""
-    return f", {'McNemar' if test.test == 'exact' else 'permutation test'} p = {test.p:.2g}"
-
-
-def in_points(delta: MetricDelta, confidence: float) -> str:
-    """A difference in percentage points, with its interval and level."""
+def in_points(delta: MetricDelta, confidence: float, test: SignificanceTest | None = None) -> str:
+    """`+7.5 points (95 % CI 0.0 to 15.0; McNemar p = 0.25)`: a difference in percentage points, with its interval."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "nothing to compare"
-    ends = interval_text(f"{100 * delta.low:+.1f}", f"{100 * delta.high:+.1f}", confidence)
-    return f"{100 * delta.value:+.1f} points {ends}"
+    value, low, high = (round(100 * each, 1) + 0.0 for each in (delta.value, delta.low, delta.high))  # no -0.0
+    ends = interval_text(f"{low:.1f}", f"{high:.1f}", confidence)
+    return f"{value:+.1f} points {ends if test is None else f'{ends[:-1]}; {test})'}"

@@ -23,6 +23,7 @@ FLIPS = 10_000
 """Sign flips of the Monte Carlo test; its smallest p is 1 / (flips + 1)."""
 _CELLS = 4_000_000
 """Numbers of a resampling held at a time."""
+_SMALLEST_P = 1e-4
 _ROUNDED = 12
 """Digits: floating point differs in the last ones with the order of a sum."""
 
@@ -56,6 +57,11 @@ class SignificanceTest(Record):
     test: Literal["exact", "monte carlo"]
     p: float
     """To six significant digits."""
+
+    def __str__(self) -> str:
+        """`McNemar p = 0.25`."""
+        name = "McNemar" if self.test == "exact" else "permutation test"
+        return f"{name} p {f'= {self.p:.2g}' if self.p >= _SMALLEST_P else '< 0.0001'}"
 
 
 def paired_differences(

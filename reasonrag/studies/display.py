@@ -85,7 +85,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
 
 
 def _confirmed_of(found: Bin | SignAgreement) -> str:
-    """`0.90 [90 % CI 0.80 to 0.95] of 40, 2 ties`."""
+    """`0.90 (90 % CI 0.80 to 0.95) of 40, 2 ties`."""
     return share_with_interval(found.confirmed) + (f", {counted(found.ties, 'tie')}" if found.ties else "")
 
 

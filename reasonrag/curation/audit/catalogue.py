@@ -66,139 +66,142 @@ class CheckDescription:
 CHECKS: dict[CheckName, CheckDescription] = {
     "broken_row": CheckDescription(
         "error",
-        "a row without instruction, input, chosen or rejected, or with something there that is no text",
-        "the trainer drops such rows without a word, or stops: take them out",
+        "instruction, input, chosen or rejected is missing or not text",
+        "LLaMA-Factory drops such rows silently, or stops: remove them",
     ),
     "empty_reply": CheckDescription(
-        "error", "a side that is empty", "the trainer takes it and learns about silence: take the row out"
+        "error", "an empty chosen or rejected side", "the model would learn to say nothing: remove the row"
     ),
-    "empty_prompt": CheckDescription("error", "a user turn that is empty", "take the row out"),
+    "empty_prompt": CheckDescription("error", "an empty user turn", "remove the row"),
     "chosen_malformed": CheckDescription(
         "error",
-        "a chosen side that is no step: no tag, several, one that is not closed, or one that its turn may not use",
-        "what is chosen is what the student will do: take the row out",
+        "the chosen side is not a valid step: no tag, several tags, an unclosed tag, or one this turn may not use",
+        "the student imitates the chosen side: remove the row",
     ),
     "identical_sides": CheckDescription(
-        "error", "two sides that are the same but for case and spaces", "nothing can be preferred: take the row out"
+        "error", "both sides are the same, apart from case and spaces", "there is nothing to prefer: remove the row"
     ),
     "secret": CheckDescription(
         "error",
-        "a text with what looks like a key or a password; it is shown nowhere",
-        "take it out of the source, revoke the key, and make the data set again",
+        "text that looks like a key or a password; it is not shown anywhere",
+        "remove it from the source, revoke the key, and build the data set again",
     ),
     "special_token": CheckDescription(
         "error",
-        "a text that spells a special token of a chat template, which a trainer reads as the end of a turn, say; or a "
-        f"user turn with {PLACEHOLDER}, for which LLaMA-Factory puts a number",
-        "take the row out, or break up the token in the source; reasonrag import does",
+        f"text that spells a special token of a chat template, or {PLACEHOLDER} in a user turn",
+        "a trainer may end the turn there, and LLaMA-Factory fills in a number for the placeholder: remove the row, or "
+        "break up the token in the source, as reasonrag import does",
     ),
     "gold_in_system_turn": CheckDescription(
         "error",
-        "a golden answer in a system turn that only this question has",
-        "the student would learn to copy the answer: keep golden answers out of prompts",
+        "a gold answer in a system turn that only this question has",
+        "the student would learn to copy the answer: keep gold answers out of prompts",
     ),
     "gold_line_in_prompt": CheckDescription(
         "error",
-        "a golden answer labelled as one in the prompt (`correct answer: ..`), outside question, thoughts and passages",
-        "the student would learn to copy the answer: keep golden answers out of prompts",
+        "a gold answer labelled as such in the prompt (`correct answer: ..`), outside question, thoughts and passages",
+        "the student would learn to copy the answer: keep gold answers out of prompts",
     ),
     "mixed_renderers": CheckDescription(
         "error",
-        "rows whose prompts come from different renderers: what differs in the prompt may be learned for the step",
-        "make one data set for each, or explore again with one set of prompts",
+        "prompts from different renderers in one file",
+        "the student could learn the wording of the prompt instead of the step: build one data set per renderer, or "
+        "generate again with one set of prompts",
     ),
     "state_in_both_parts": CheckDescription(
-        "error", "a state with rows for training and for validation", "split by question: reasonrag pairs does"
+        "error", "a state with rows in both training and validation", "split by question, as reasonrag pairs does"
     ),
     "question_in_both_parts": CheckDescription(
-        "error", "a question with rows for training and for validation", "split by question: reasonrag pairs does"
+        "error", "a question with rows in both training and validation", "split by question, as reasonrag pairs does"
     ),
-    "no_rows": CheckDescription("warning", "no row at all", "see what the candidates were dropped for in summary.json"),
+    "no_rows": CheckDescription("warning", "no rows", "summary.json says why candidates were dropped"),
     "rejected_malformed": CheckDescription(
         "warning",
-        "a rejected side that is no step",
-        "the easiest way to tell the sides apart is then their form; leave out --allow-malformed",
+        "the rejected side is not a valid step",
+        "the model may learn the format instead of the step: leave out --allow-malformed",
     ),
     "near_identical_sides": CheckDescription(
         "warning",
-        f"two sides of one type that share more than {NEARLY_THE_SAME:.0%} of the words in their tags",
-        "what is preferred may be a comma: lower --max-similarity",
+        f"sides of one action type that share more than {NEARLY_THE_SAME:.0%} of the words in their tags",
+        "they may differ in a comma only: lower --max-similarity",
     ),
     "type_mismatch": CheckDescription(
-        "warning", "an action type in the row that is not that of the reply's tag", "trust the tag, mend the column"
+        "warning", "the row's action type is not that of the reply's tag", "the tag is right: correct the column"
     ),
     "no_system_turn": CheckDescription(
         "warning",
         "an empty system turn",
-        "the trainer's template puts its own there; at evaluation do the same, or write one",
+        "the trainer's template inserts its default: use the same at evaluation, or write a system turn",
     ),
     "other_template_token": CheckDescription(
         "warning",
-        "a text with a token of another model's template, [INST] say",
-        "harmless to Qwen2.5; take the row out before a model of the other family is trained",
+        "a token of another model family's template, such as [INST]",
+        "harmless for Qwen2.5; remove the row before you train a model of that family",
     ),
     "length_bias": CheckDescription(
         "warning",
-        f"one side shorter in more than {BIAS:.0%} of the rows, sure to {percent(LABEL_LEVEL)}",
-        "DPO then learns length as well: balance by --balance or a wider --min-margin, use a loss that divides by "
-        "length (SimPO), and compare lengths of answers before and after",
+        f"one side is shorter in more than {BIAS:.0%} of the rows ({percent(LABEL_LEVEL)} confidence)",
+        "DPO learns length too: use --balance, a wider --min-margin or a length-normalized loss (SimPO), and compare "
+        "answer lengths before and after training",
     ),
     "position_bias": CheckDescription(
         "warning",
-        f"one side sampled first in more than {BIAS:.0%} of the rows, sure to {percent(LABEL_LEVEL)}",
-        "a judge or reviewer that sees the sides in that order is biased by it: shuffle them there",
+        f"one side was sampled first in more than {BIAS:.0%} of the rows ({percent(LABEL_LEVEL)} confidence)",
+        "a judge or reviewer who sees the sides in this order is biased: shuffle them",
     ),
     "duplicate_row": CheckDescription(
-        "warning", "a row that says what an earlier one says", "keep one: reasonrag pairs does"
+        "warning", "a row with the content of an earlier row", "keep one, as reasonrag pairs does"
     ),
     "contradicting_rows": CheckDescription(
-        "warning", "a row whose sides stand the other way round in another one", "keep the surer one, or neither"
+        "warning",
+        "another row prefers the opposite side",
+        "keep the row with the higher confidence, or neither",
     ),
     "gold_line_in_thoughts": CheckDescription(
         "warning",
-        "a golden answer labelled as one in the previous thoughts: the policy's own words, or a leak",
-        "look at some: thoughts that were told the answer teach to copy it",
+        "a gold answer labelled as such in the previous thoughts: the policy's own words, or a leak",
+        "spot-check them: if the policy was given the answer, the student learns to copy it",
     ),
     "evaluation_split": CheckDescription(
         "warning",
-        "a row of a split that is not for training",
-        "never evaluate on that split, or leave it out; publish will refuse",
+        "a question from a split that is not for training",
+        "never evaluate on that split, or remove its rows; publish refuses them",
     ),
     "default_cutoff": CheckDescription(
         "warning",
-        "a row whose prompt would lose its end at the trainer's own cutoff_len (2,048)",
-        "set cutoff_len to the one that is advised here",
+        "the trainer's default cutoff_len (2,048) would cut the end of the prompt",
+        "set cutoff_len to the value advised here",
     ),
     "beyond_context": CheckDescription(
-        "warning", "a row longer than Qwen2.5's context of 32,768 tokens", "leave it out: pairs --max-tokens 32768"
+        "warning",
+        "a row longer than Qwen2.5's context of 32,768 tokens",
+        "drop it with pairs --max-tokens 32768",
     ),
     "estimated_lengths": CheckDescription(
         "warning",
-        "a length that is estimated, four characters a token",
-        "pip install 'reasonrag[tokens]' and audit again, before you rely on a cutoff",
+        "lengths are estimates of four characters per token",
+        "before you rely on a cutoff: pip install 'reasonrag[tokens]' and audit again",
     ),
     "not_described": CheckDescription(
         "warning",
-        "a row in a file that dataset_info.json beside it does not describe as pairs with a system turn",
-        "LLaMA-Factory's default columns glue the instruction into the user turn: write `ranking: true` and the "
+        "dataset_info.json does not describe the file as pairs with a system turn",
+        "LLaMA-Factory's default columns merge the instruction into the user turn: write `ranking: true` and the "
         "columns system: instruction, prompt: input, chosen, rejected",
     ),
     "gold_in_question": CheckDescription(
         "info",
-        "a golden answer that stands in the question itself",
+        "the question contains a gold answer",
         "no action: expected for 'A or B?' questions",
     ),
     "unknown_renderer": CheckDescription(
         "info",
-        "a row that does not say what rendered its prompt",
-        "evaluate with the very prompts of the file; parity cannot be checked",
+        "the renderer of the prompt is not recorded",
+        "prompt parity cannot be checked: evaluate with exactly the prompts in the file",
     ),
     "email": CheckDescription(
-        "info", "an email address", "public ones in passages are normal; look whether one is private"
+        "info", "an email address", "public addresses in passages are normal; check for private ones"
     ),
-    "flipped": CheckDescription(
-        "info", "a row whose sides were exchanged on purpose (--flip)", "for noise experiments only"
-    ),
+    "flipped": CheckDescription("info", "sides exchanged on purpose (--flip)", "for noise experiments only"),
 }
 
 ERRORS: tuple[CheckName, ...] = tuple(name for name in CHECK_NAMES if CHECKS[name].severity == "error")

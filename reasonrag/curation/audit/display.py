@@ -20,7 +20,7 @@ from reasonrag.curation.audit.report import (
     by_severity,
     read_audit,
 )
-from reasonrag.rendering import counted, interval_text
+from reasonrag.rendering import counted, interval_text, percent
 from reasonrag.terminal import on_one_line, print_shown, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
@@ -62,18 +62,24 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
     ]
     for each in report.cutoffs:
         if each.truncated or each.cutoff_len == TRAINERS_DEFAULT:
-            cut = f"{each.truncated_share:.1%} of the rows cut, {each.prompt_cut_share:.1%} in the prompt"
+            rows_cut, in_prompt = percent(each.truncated_share, 1), percent(each.prompt_cut_share, 1)
+            cut = f"cuts {rows_cut} of the rows, {in_prompt} in the prompt"
             rows.append((f"cutoff_len {each.cutoff_len:,}", cut))
     if report.advised_cutoff:
         about = "" if report.token_counter.exact else ", by estimated lengths"
         rows.append(("cutoff_len to use", f"{report.advised_cutoff:,}: cuts nothing{about}"))
     if gap.mean is not None and gap.median is not None and gap.shorter is not None:
-        rows.append(("chosen side shorter", f"in {gap.shorter:.1%} of the rows, longer in {gap.longer or 0:.1%}"))
+        rows.append(
+            (
+                "chosen side shorter",
+                f"in {percent(gap.shorter, 1)} of the rows, longer in {percent(gap.longer or 0, 1)}",
+            )
+        )
         rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)}, median {_interval(gap.median)} tokens"))
     if report.chosen_first is not None:
         first = report.chosen_first
-        ends = interval_text(f"{first.low:.1%}", f"{first.high:.1%}", LABEL_LEVEL)
-        rows.append(("chosen sampled first", f"{first.value:.1%} {ends}"))
+        ends = interval_text(percent(first.low, 1), percent(first.high, 1), LABEL_LEVEL)
+        rows.append(("chosen sampled first", f"in {percent(first.value, 1)} of the rows {ends}"))
     rows.append(("by chosen action", _counts(report.action_types)))
     rows.append(("rows per question", _spread(report.rows_per_question)))
     return rows
@@ -84,10 +90,10 @@ def _print_checks(found: list[CheckResult]) -> None:
     table.add_column("check", no_wrap=True)
     table.add_column("result")
     table.add_column("rows", justify="right")
-    table.add_column("finding, and examples", overflow="fold", ratio=1)
+    table.add_column("finding and examples", overflow="fold", ratio=1)
     for each in found:
         style = _STYLES.get(each.verdict, "")
-        share = f"{each.count:,}" if each.share is None else f"{each.count:,}\n{each.share:.1%}"
+        share = f"{each.count:,}" if each.share is None else f"{each.count:,}\n{percent(each.share, 1)}"
         table.add_row(each.name, each.verdict, share, escape(_where(each)), style=style)
     Console(highlight=False).print(table)
 
@@ -95,7 +101,7 @@ def _print_checks(found: list[CheckResult]) -> None:
 def _where(check: CheckResult) -> str:
     details = on_one_line(", ".join(f"{name} {count:,}" for name, count in list(check.details.items())[:4]))
     examples = on_one_line("; ".join(map(str, check.examples[:2])))
-    return "\n".join(part for part in (check.finds, details, f"as in {examples}" if examples else "") if part)
+    return "\n".join(part for part in (check.finds, details, f"examples: {examples}" if examples else "") if part)
 
 
 def _tally(report: AuditReport) -> str:
@@ -103,7 +109,7 @@ def _tally(report: AuditReport) -> str:
     verdicts = [each.verdict for each in report.checks]
     parts = [counted(verdicts.count("error"), "error"), counted(verdicts.count("warning"), "warning")]
     parts += [f"{verdicts.count('allowed')} allowed"] if "allowed" in verdicts else []
-    parts.append(f"{verdicts.count('passed')} checks passed")
+    parts.append(f"{counted(verdicts.count('passed'), 'check')} passed")
     parts += [f"{verdicts.count('not checked')} not checked"] if "not checked" in verdicts else []
     return ", ".join(parts)
 
@@ -112,7 +118,7 @@ def _tokens(found: Quantiles) -> str:
     if found.mean is None:
         return "-"
     return (
-        f"mean {found.mean:,.0f}, median {found.p50:,.0f}, 95 % {found.p95:,.0f}, 99 % {found.p99:,.0f}, "
+        f"mean {found.mean:,.0f}, median {found.p50:,.0f}, p95 {found.p95:,.0f}, p99 {found.p99:,.0f}, "
         f"longest {found.max:,.0f} tokens"
     )
 
@@ -122,7 +128,7 @@ def _spread(found: Quantiles) -> str:
 
 
 def _interval(found: IntervalEstimate) -> str:
-    return f"{found.value:+,.1f} {interval_text(f'{found.low:+,.1f}', f'{found.high:+,.1f}', LABEL_LEVEL)}"
+    return f"{found.value:+,.1f} {interval_text(f'{found.low:,.1f}', f'{found.high:,.1f}', LABEL_LEVEL)}"
 
 
 def _counts(counts: dict[str, int]) -> str:

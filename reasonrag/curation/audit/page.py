@@ -18,7 +18,7 @@ from markupsafe import Markup
 from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import TYPE_NAMES
 from reasonrag.curation.audit.report import AuditReport, Histogram, by_severity
-from reasonrag.rendering import drawing_style, html_templates, percent
+from reasonrag.rendering import counted, drawing_style, html_templates, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,15 +94,15 @@ def _totals(report: AuditReport) -> AuditPlot:
                 fontsize=10,
             )
         axes.set_xlim(0, longest)
-        axes.set_xlabel("tokens of prompt and longer reply")
+        axes.set_xlabel("tokens in prompt and longer reply")
         axes.set_ylabel("rows")
 
     total = report.lengths.total
     summary = (
-        f"Half of the {report.rows:,} rows have at most {_number(total.p50)} tokens, the longest {_number(total.max)}; "
-        f"a cutoff_len of {advised:,} cuts nothing."
+        f"Median {_number(total.p50)} tokens over {counted(report.rows, 'row')}, longest {_number(total.max)}; "
+        f"cutoff_len {advised:,} cuts nothing."
     )
-    return _plot("Length of rows and cutoffs", summary, draw, ("tokens from", "to", "rows"), _rows_of(bins))
+    return _plot("Row length and cutoff_len", summary, draw, ("tokens from", "to", "rows"), _rows_of(bins))
 
 
 def _sides(report: AuditReport) -> AuditPlot:
@@ -117,29 +117,30 @@ def _sides(report: AuditReport) -> AuditPlot:
         axes.set_ylim(0)
         axes.set_xlim(0)
         axes.legend(loc="upper right")
-        axes.set_xlabel("tokens of a reply")
+        axes.set_xlabel("tokens in the reply")
         axes.set_ylabel("rows")
 
     gap = report.length_gap
     summary = f"The chosen side is shorter in {_percent(gap.shorter)} of the rows, longer in {_percent(gap.longer)}."
     if gap.mean:
-        summary += f" Chosen minus rejected is {_signed(gap.mean.value)} tokens on average."
+        summary += f" Chosen minus rejected: {_signed(gap.mean.value)} tokens on average."
     columns = ("tokens from", "to", "chosen", "rejected")
-    return _plot("Length of both sides", summary, draw, columns, _rows_of(chosen, rejected))
+    return _plot("Length of chosen and rejected replies", summary, draw, columns, _rows_of(chosen, rejected))
 
 
 def _values(report: AuditReport, name: str) -> AuditPlot:
     bins = report.histograms["margin" if name == "margin" else "confidence"]
     found = report.margins if name == "margin" else report.confidences
-    meaning = "margin of the rewards" if name == "margin" else "confidence that the chosen step is better"
+    meaning = "margin: reward of chosen - rejected" if name == "margin" else "confidence that the chosen step is better"
 
     def draw(axes: Axes) -> None:
         _bars(axes, bins)
         axes.set_xlabel(meaning)
         axes.set_ylabel("rows")
 
-    summary = f"Known for {found.of:,} rows; half have at most {_number(found.p50)}, one in ten at most "
-    summary += f"{_number(found.p10)}."
+    summary = (
+        f"Known for {counted(found.of, 'row')}: median {_number(found.p50)}, 10th percentile {_number(found.p10)}."
+    )
     return _plot(name.capitalize(), summary, draw, ("from", "to", "rows"), _rows_of(bins))
 
 
@@ -172,7 +173,7 @@ def _layers(report: AuditReport) -> AuditPlot:
 
     said = ", ".join(f"{name} {report.action_types[name]:,}" for name in present)
     numbers = [(layer, *(f"{report.layers[layer].get(name, 0):,}" for name in present)) for layer in layers]
-    return _plot("Layers by chosen action", f"Chosen sides: {said}.", draw, ("layer", *present), numbers)
+    return _plot("Depth and chosen action", f"Chosen sides: {said}.", draw, ("depth", *present), numbers)
 
 
 def _questions(report: AuditReport) -> AuditPlot:
@@ -183,12 +184,12 @@ def _questions(report: AuditReport) -> AuditPlot:
         every = -(-len(counts) // 12)
         names = [name.replace(" or more", "+") for name in counts]
         axes.set_xticks(range(0, len(counts), every), names[::every])
-        axes.set_xlabel("rows of a question")
+        axes.set_xlabel("rows per question")
         axes.set_ylabel("questions")
 
     summary = (
-        f"{report.worth.questions:,} questions with {_number(report.rows_per_question.mean)} rows on average, at most "
-        f"{_number(report.rows_per_question.max)}."
+        f"{counted(report.worth.questions, 'question')}: mean {_number(report.rows_per_question.mean)} rows per "
+        f"question, most {_number(report.rows_per_question.max)}."
     )
     numbers = [(name, f"{count:,}") for name, count in counts.items()]
     return _plot("Rows per question", summary, draw, ("rows", "questions"), numbers)
@@ -264,7 +265,7 @@ def _tokens(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
+    return "-" if value is None else percent(value, 1)
 
 
 def _signed(value: float) -> str:

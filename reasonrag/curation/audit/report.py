@@ -193,13 +193,14 @@ class AuditFailed(ReasonragError):
         self.report = report
         found = [
             f"{each.name} in {counted(each.count, 'row')}{_why(each)}, "
-            f"as in {' and '.join(map(str, each.examples[:2]))}: {CHECKS[each.name].finds} ({CHECKS[each.name].advice})"
+            f"for example {' and '.join(map(str, each.examples[:2]))}: {CHECKS[each.name].finds} "
+            f"({CHECKS[each.name].advice})"
             for each in report.errors
         ]
         allow = " ".join(f"--allow {each.name}" for each in report.errors)
         super().__init__(
-            f"the audit found errors in the rows, so no file was replaced: {'; '.join(found)}. To write them anyway: "
-            f"{allow}"
+            f"the audit found errors in the rows, so no file was replaced: {'; '.join(found)}. To write the files "
+            f"anyway, add: {allow}"
         )
 
 
@@ -215,7 +216,9 @@ def read_audit(directory: Path) -> AuditReport:
     except OSError as error:
         raise InputError(f"there is no {path}; make it with: reasonrag audit {directory}") from error
     except ValueError as error:
-        raise InputError(f"{path} is from another version; make it again: reasonrag audit {directory}") from error
+        raise InputError(
+            f"{path} is from another version of reasonrag; make it again: reasonrag audit {directory}"
+        ) from error
 
 
 def by_severity(report: AuditReport) -> list[CheckResult]:

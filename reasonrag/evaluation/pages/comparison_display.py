@@ -16,12 +16,11 @@ from reasonrag.evaluation.pages.comparison_page import (
     RULE,
     arrow,
     difference_text,
-    metric_name,
-    metric_value,
     outcome_sentence,
     shown_metrics,
 )
-from reasonrag.rendering import percent
+from reasonrag.evaluation.pages.report_page import metric_name, number
+from reasonrag.rendering import counted, percent
 from reasonrag.terminal import on_one_line, print_shown
 
 EXAMPLES_SHOWN = 2
@@ -44,17 +43,18 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
 
 
 def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:
-    title = f"{on_one_line(pair.other)} against {on_one_line(pair.reference)}, {comparison.questions:,} questions"
+    questions = counted(comparison.questions, "question")
+    title = f"{on_one_line(pair.other)} vs. {on_one_line(pair.reference)}, {questions}"
     table = Table(title=escape(title), title_justify="left")
     table.add_column("metric")
     for name in (pair.reference, pair.other):
         table.add_column(escape(on_one_line(name)), justify="right")
-    table.add_column(escape(f"difference [{percent(comparison.confidence)} CI]"), justify="right")
+    table.add_column(escape(f"difference ({percent(comparison.confidence)} CI)"), justify="right")
     for name, each in shown_metrics(pair):
         cells = (
             metric_name(name),
-            metric_value(name, each.reference),
-            metric_value(name, each.other),
+            number(name, each.reference),
+            number(name, each.other),
             difference_text(name, each),
         )
         table.add_row(*(escape(on_one_line(each)) for each in cells), style="" if each.side else "dim")
@@ -73,9 +73,9 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
 def _show_parts(console: Console, pair: PairedComparison, level: str) -> None:
     if not pair.by_type and not pair.by_hops:
         return
-    table = Table()
-    for heading in ("questions of", "n", f"EM [{level} CI]", f"cover-EM [{level} CI]", "won:lost"):
-        table.add_column(escape(heading), justify="left" if heading == "questions of" else "right")
+    table = Table(title="difference in points, by part", title_justify="left")
+    for heading in ("part", "n", f"EM ({level} CI)", f"cover-EM ({level} CI)", "won:lost"):
+        table.add_column(escape(heading), justify="left" if heading == "part" else "right")
     for kind, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         for label, part in parts.items():
             em, cover = (difference_text(each, part.metrics[each]) for each in ("em", "cover_em"))
@@ -88,5 +88,5 @@ def _in_words(title: str, example: ComparedExample, pair: PairedComparison) -> s
     golden = " or ".join(example.golden_answers)
     said = [each.answer or "(no answer)" for each in (example.reference, example.other)]
     return on_one_line(
-        f"{title}: {example.question} gold: {golden}; {pair.reference}: {said[0]}; {pair.other}: {said[1]}"
+        f"{title}: {example.question} Gold answers: {golden}; {pair.reference}: {said[0]}; {pair.other}: {said[1]}"
     )

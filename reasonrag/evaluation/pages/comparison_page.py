@@ -19,11 +19,10 @@ from reasonrag.evaluation.comparison_report import (
     ExampleAnswer,
     PairedComparison,
 )
-from reasonrag.evaluation.metrics import PER_QUESTION
-from reasonrag.evaluation.pages.report_page import METRIC_NAMES
+from reasonrag.evaluation.pages.report_page import metric_name, number
 from reasonrag.evaluation.significance import MetricDelta
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import code, drawing_style, escaped, percent
+from reasonrag.rendering import code, counted, drawing_style, escaped, percent
 from reasonrag.terminal import on_one_line
 
 if TYPE_CHECKING:
@@ -32,41 +31,26 @@ if TYPE_CHECKING:
 PAGE: Final = "compare.md"
 DRAWING: Final = "compare.svg"
 RULE = (
-    "A gain counts only if cover-EM gains too: a model that merely words its answers like the gold ones has a higher "
-    "EM without knowing more."
+    "A higher EM counts as a gain only if cover-EM rises too: otherwise the model may just word its answers more like "
+    "the gold ones."
 )
 _ALWAYS = ("em", "f1", "cover_em")
 _DRAWN = ("em", "f1", "cover_em", "judged_right", "gold_recall", "no_answer")
 _TYPES_DRAWN = 12
 """At most this many types are plotted, those with most questions; the table has all."""
-_SMALLEST_P = 1e-4
+
 _COLORS = ("#0b6e99", "#c4651b", "#5c7f2b", "#8a4fa0", "#b03a48", "#4d4d4d")
 _INK, _LINE = "#222222", "#d5d5d5"
 _STYLE = drawing_style(ink=_INK, line=_LINE, size=10, grid="x", without=("top", "right", "left"))
 
 
-def metric_name(metric: str) -> str:
-    return METRIC_NAMES.get(metric, metric)
-
-
-def metric_value(metric: str, value: float | None) -> str:
-    """A mean; shares in percent."""
-    if value is None:
-        return "-"
-    return f"{value:,.{_digits(metric)}f}" if metric in PER_QUESTION else f"{100 * value:.1f}"
-
-
-def _digits(metric: str) -> int:
-    return 2 if metric in ("searches", "calls") else 1
-
-
 def difference_text(metric: str, delta: MetricDelta) -> str:
-    """A difference with its interval, in the same unit."""
+    """A difference with its interval; of shares, in percentage points."""
     if delta.value is None or delta.low is None or delta.high is None:
         return "-"
-    value, low, high = (each if metric in PER_QUESTION else 100 * each for each in (delta.value, delta.low, delta.high))
-    digits = _digits(metric)
-    return f"{value:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
+    value = number(metric, delta.value)
+    sign = "" if value.startswith("-") else "+"
+    return f"{sign}{value} ({number(metric, delta.low)} to {number(metric, delta.high)})"
 
 
 # -- compare.md ------------------------------------------------------------------------------------------------
@@ -76,18 +60,18 @@ def render_comparison(comparison: Comparison) -> str:
     """The whole file."""
     names = [each.name for each in comparison.conditions]
     seeds = any(len(each.runs) > 1 for each in comparison.conditions)
-    lines = [f"# {', '.join(escaped(each) for each in names[1:])} against {escaped(names[0])}", ""]
+    lines = [f"# {', '.join(escaped(each) for each in names[1:])} vs. {escaped(names[0])}", ""]
     about = (
-        f"{comparison.questions:,} questions of {code(f'{comparison.dataset}/{comparison.split}')}; "
-        f"{percent(comparison.confidence)} intervals of a paired bootstrap over questions"
-        f"{' and seeds, too narrow where seeds are few' if seeds else ''} "
+        f"{counted(comparison.questions, 'question')} of {code(f'{comparison.dataset}/{comparison.split}')}; "
+        f"{percent(comparison.confidence)} confidence intervals (CI) from a paired bootstrap over questions"
+        f"{' and seeds, too narrow with few seeds' if seeds else ''} "
         f"({comparison.bootstrap:,} resamples, seed {comparison.seed})"
-        f"{', not corrected for the number of comparisons' if len(comparison.pairs) > 1 else ''}. {RULE}"
+        f"{', not corrected for multiple comparisons' if len(comparison.pairs) > 1 else ''}. {RULE}"
     )
     lines += [about, ""]
     lines += [f"- {escaped(each.sentence)}" for each in comparison.pairs]
     lines += ["", *(f"- **Warning:** {escaped(each)}" for each in comparison.warnings)]
-    lines += ["", f"![Differences with their intervals, and wins and losses by type]({DRAWING})", ""]
+    lines += ["", f"![Differences with intervals; wins and losses by type]({DRAWING})", ""]
     lines += ["## Conditions", ""]
     lines += _table(
         ("condition", "method", "model", "runs", *(metric_name(each) for each in _present(comparison))),
@@ -97,13 +81,13 @@ def render_comparison(comparison: Comparison) -> str:
                 escaped(each.method),
                 code(each.model),
                 f"{len(each.runs)}",
-                *(metric_value(metric, each.metrics.get(metric)) for metric in _present(comparison)),
+                *(number(metric, each.metrics.get(metric)) for metric in _present(comparison)),
             )
             for each in comparison.conditions
         ],
     )
     for pair in comparison.pairs:
-        lines += _pair(pair, f"[{percent(comparison.confidence)} CI]")
+        lines += _pair(pair, f"({percent(comparison.confidence)} CI)")
     return mask_secrets("\n".join(lines).rstrip() + "\n", secrets())
 
 
@@ -114,15 +98,15 @@ def _present(comparison: Comparison) -> list[str]:
 
 
 def _pair(pair: PairedComparison, level: str) -> list[str]:
-    lines = ["", f"## {escaped(pair.other)} against {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
+    lines = ["", f"## {escaped(pair.other)} vs. {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
     lines += _table(
         ("metric", "questions", escaped(pair.reference), escaped(pair.other), f"difference {level}"),
         [
             (
                 metric_name(name),
                 f"{each.n:,}",
-                metric_value(name, each.reference),
-                metric_value(name, each.other),
+                number(name, each.reference),
+                number(name, each.other),
                 difference_text(name, each),
             )
             for name, each in shown_metrics(pair)
@@ -131,13 +115,13 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
     lines += ["", outcome_sentence(pair), ""]
     for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         if parts:
-            scores = [f"{name} {level}" for name in ("EM", "F1", "cover-EM")]
+            scores = [f"{name} difference in points {level}" for name in ("EM", "F1", "cover-EM")]
             lines += [*_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
     if pair.changed:
         lines += ["Settings that differ:", "", *(f"- {code(arrow(each))}" for each in pair.changed), ""]
     for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
         if examples:
-            lines += [f"### {title}, some of them", ""]
+            lines += [f"### {title}: examples", ""]
             lines += [line for each in examples for line in _example(each, pair)]
     return lines
 
@@ -148,10 +132,10 @@ def shown_metrics(pair: PairedComparison) -> list[tuple[str, MetricDelta]]:
 
 
 def arrow(changed: str) -> str:
-    """`method was 'rag', is 'agent'` as `method: 'rag' -> 'agent'`."""
+    """`method was 'rag', is 'agent'` as `method: rag -> agent`."""
     name, was, values = changed.partition(" was ")
-    before, now, after = values.partition(", is ")
-    return f"{name}: {before} -> {after}" if was and now else changed
+    before, now, after = (each.strip("'") if each != "None" else "none" for each in values.partition(", is "))
+    return f"{name.replace('_', ' ')}: {before} -> {after}" if was and now else changed
 
 
 def outcome_sentence(pair: PairedComparison) -> str:
@@ -159,11 +143,8 @@ def outcome_sentence(pair: PairedComparison) -> str:
     outcomes, test = pair.outcomes, pair.tests.get("em")
     text = f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties"
     if outcomes.style_wins or outcomes.style_losses:
-        text += f" ({outcomes.style_wins:,} and {outcomes.style_losses:,} of them with equal cover-EM)"
-    if test:
-        named = "McNemar's exact test" if test.test == "exact" else "permutation test by Monte Carlo"
-        text += f"; {named}: p {'< 0.0001' if test.p < _SMALLEST_P else f'= {test.p:.2g}'}"
-    return f"{text}."
+        text += f" ({outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM)"
+    return f"{text}; {test}." if test else f"{text}."
 
 
 def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:
@@ -180,9 +161,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _example(example: ComparedExample, pair: PairedComparison) -> list[str]:
     golden = " or ".join(escaped(each) for each in example.golden_answers) or "(none)"
-    style = " *(cover-EM is equal: style)*" if example.style else ""
+    style = " *(equal cover-EM: answer style)*" if example.style else ""
     return [
-        f"- **{escaped(example.question)}** {code(example.question_id)}, gold: {golden}{style}",
+        f"- **{escaped(example.question)}** {code(example.question_id)}, gold answers: {golden}{style}",
         *_answer(pair.reference, example.reference),
         *_answer(pair.other, example.other),
         "",
@@ -190,9 +171,9 @@ def _example(example: ComparedExample, pair: PairedComparison) -> list[str]:
 
 
 def _answer(name: str, said: ExampleAnswer) -> list[str]:
-    answer = "no answer" if said.answer is None else f"answers **{escaped(said.answer)}**"
+    answer = "no answer" if said.answer is None else f"**{escaped(said.answer)}**"
     steps = [f"    - {escaped(each.action)}: {escaped(each.said)}" for each in said.steps]
-    return [f"  - {escaped(name)} {answer}", *steps]
+    return [f"  - {escaped(name)}: {answer}", *steps]
 
 
 # -- compare.svg -----------------------------------------------------------------------------------------------
@@ -220,7 +201,7 @@ def draw_comparison(comparison: Comparison) -> str:
         _draw_outcomes(right, pairs, parts)
         whose = f"{_label(pairs[0].other)} " if len(pairs) == 1 else ""
         reference = _label(comparison.conditions[0].name)
-        figure.suptitle(f"{whose}against {reference}, {comparison.questions:,} questions")
+        figure.suptitle(f"{whose}vs. {reference}, {counted(comparison.questions, 'question')}")
         if len(pairs) > 1:
             handles, labels = left.get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=3)
@@ -255,7 +236,7 @@ def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequen
     axes.set_yticks([-row for row in range(len(metrics))], [metric_name(each) for each in metrics])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-len(metrics) + 0.4, 0.6)
-    axes.set_xlabel(f"difference in points, {percent(confidence)} interval")
+    axes.set_xlabel(f"difference in points, with {percent(confidence)} CI")
 
 
 def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequence[str | None]) -> None:
@@ -284,7 +265,7 @@ def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequenc
     axes.set_ylim(-len(parts) + 0.4, 0.6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):,.0f}")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    axes.set_xlabel("losses | wins in EM (hatched: cover-EM is equal)")
+    axes.set_xlabel("losses | wins in EM (hatched: equal cover-EM)")
 
 
 def _label(text: str) -> str:

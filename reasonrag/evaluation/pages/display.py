@@ -18,13 +18,14 @@ from reasonrag.evaluation.pages.report_page import (
     PAGE,
     cost_rows,
     interval,
+    metric_name,
     number,
     training_sentence,
 )
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
-from reasonrag.rendering import of_which_reasoning, percent
+from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, print_table
 
 
@@ -32,11 +33,11 @@ def show_evaluation(report: Report) -> None:
     """Means with intervals, by type and hops, the cost, the paths of the files and the next command."""
     title = f"{report.dataset}/{report.split}  method {report.method}  model {report.model}"
     table = Table(title=_safe(title), title_justify="left")
-    for heading in ("metric", "mean", f"{percent(report.confidence)} interval", "questions"):
+    for heading in ("metric", "mean", f"{percent(report.confidence)} CI", "questions"):
         table.add_column(heading)
     for name in METRIC_NAMES:
         if metric := report.metrics.get(name):
-            table.add_row(METRIC_NAMES[name], number(name, metric.value), interval(name, metric), f"{metric.n:,}")
+            table.add_row(metric_name(name), number(name, metric.value), interval(name, metric), f"{metric.n:,}")
     Console(highlight=False).print(table)
     _show_groups("type", report.by_type)
     _show_groups("hops", report.by_hops)
@@ -61,7 +62,7 @@ def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
     if len(groups) < 2:  # noqa: PLR2004 - one group is all questions
         return
     columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
-    table = Table(title=f"by {title}", title_justify="left")
+    table = Table(title=f"by {title}, scores in %", title_justify="left")
     table.add_column(title, overflow="fold")
     for heading in ("n", *(COLUMN_METRICS[name] for name in columns)):
         table.add_column(heading, no_wrap=True)
@@ -115,4 +116,5 @@ def show_answer(found: AgentAnswer) -> None:
     cost = "cost unknown" if found.cost_usd is None else dollars(found.cost_usd)
     reasoning = of_which_reasoning(found.reasoning_tokens)
     tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out{reasoning}"
-    print_shown(f"{found.searches:,} searches, {found.calls:,} completions, {tokens}, {cost}")
+    searches = f"{found.searches:,} {'search' if found.searches == 1 else 'searches'}"
+    print_shown(f"{searches}, {counted(found.calls, 'completion')}, {tokens}, {cost}")

@@ -14,7 +14,7 @@ from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import markdown_templates, of_which_reasoning, percent
+from reasonrag.rendering import counted, markdown_templates, of_which_reasoning, percent
 from reasonrag.terminal import dollars
 
 PAGE = "report.md"
@@ -37,7 +37,7 @@ METRIC_NAMES = {
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "completion tokens",
 }
-"""Display names of the metrics, in display order."""
+"""Display names of the metrics, in display order. Those of questions are means per question, the others shares."""
 COLUMN_METRICS = {
     "em": "EM",
     "f1": "F1",
@@ -62,6 +62,7 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
     level = percent(report.confidence)
     text = templates.get_template("evaluation.md.j2").render(
         report=report,
+        questions=counted(report.questions, "question"),
         failed_because=f" ({causes})" if causes else "",
         percent=level,
         rows=[_row(name, report.metrics[name]) for name in METRIC_NAMES if name in report.metrics],
@@ -77,11 +78,19 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
+def metric_name(name: str) -> str:
+    """The name with its unit: `EM (%)`, `searches`."""
+    shown = METRIC_NAMES.get(name, name)
+    return shown if name in PER_QUESTION else f"{shown} (%)"
+
+
 def number(name: str, value: float | None) -> str:
-    """A formatted metric: shares and scores with three decimals, numbers per question with one."""
+    """A metric, or a difference of two: shares and scores in percent, counts per question as they are."""
     if value is None:
         return "-"
-    return f"{value:,.1f}" if name in PER_QUESTION else f"{value:.3f}"
+    digits = 2 if name in ("searches", "calls") else 1
+    shown = round(value if name in PER_QUESTION else 100 * value, digits) + 0.0  # no -0.0
+    return f"{shown:,.{digits}f}"
 
 
 def interval(name: str, metric: MetricMean) -> str:
@@ -90,7 +99,7 @@ def interval(name: str, metric: MetricMean) -> str:
 
 def _row(name: str, metric: MetricMean) -> dict[str, Any]:
     return {
-        "name": METRIC_NAMES[name],
+        "name": metric_name(name),
         "value": number(name, metric.value),
         "interval": interval(name, metric),
         "n": metric.n,
@@ -110,7 +119,7 @@ def _groups(title: str, groups: Mapping[str, QuestionGroup], level: str) -> Iter
             for name, each in groups.items()
         ]
         headings = [
-            COLUMN_METRICS[name] if name in PER_QUESTION else f"{COLUMN_METRICS[name]} ({level} interval)"
+            COLUMN_METRICS[name] if name in PER_QUESTION else f"{COLUMN_METRICS[name]}, % ({level} CI)"
             for name in columns
         ]
         yield {"title": title, "columns": headings, "rows": rows}
@@ -138,7 +147,7 @@ def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
     yield "cost", "unknown" if report.cost_usd is None else dollars(report.cost_usd)
     if latency.p50 is not None and latency.p95 is not None:
         speed = "" if latency.tokens_per_second is None else f", {latency.tokens_per_second:,.0f} tokens/s"
-        share = f"{latency.questions:,} questions, {latency.concurrency} at a time"
+        share = f"{counted(latency.questions, 'question')}, {latency.concurrency} at a time"
         yield "seconds per question", f"median {latency.p50:.2f}, 95th percentile {latency.p95:.2f} ({share}{speed})"
 
 
@@ -148,14 +157,14 @@ def _unjudged(report: Report) -> str:
 
 
 def training_sentence(report: Report) -> str:
-    """The model's training provenance in a sentence."""
+    """How and on what the model was trained, in a sentence."""
     known = report.provenance
     if known is None:
         return "No training provenance found for this model."
     how = " ".join(filter(None, [known.stage, known.finetuning_type]))
     began = f" of {known.base_model}" if known.base_model else ""
     data = f" on {', '.join(known.data)}" if known.data else ""
-    return f"By {known.source}: {how or 'trained'}{began}{data}, {known.questions:,} questions."
+    return f"{how or 'trained'}{began}{data}, {counted(known.questions, 'question')}, as {known.source} records."
 
 
 # -- examples ----------------------------------------------------------------------------------------------------------

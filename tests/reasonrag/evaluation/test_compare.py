@@ -200,14 +200,14 @@ def test_the_test_of_several_seeds_agrees_with_the_exact_one() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "verdict", "says"),
     [
-        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "cover-EM gains too"),
+        ([WRONG] * 40, [RIGHT] * 20 + [WRONG] * 20, "gain", "b is better. Cover-EM gains too"),
         ([STYLE] * 40, [RIGHT] * 20 + [STYLE] * 20, "style_gain", "does not count as a gain"),
         ([STYLE] * 40, [RIGHT] * 20 + [WRONG] * 20, "style_gain", "but cover-EM loses"),
-        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "cover-EM loses too"),
+        ([RIGHT] * 40, [WRONG] * 20 + [RIGHT] * 20, "loss", "b is worse. Cover-EM loses too"),
         ([RIGHT] * 40, [STYLE] * 20 + [RIGHT] * 20, "style_loss", "may be answer style"),
         ([RIGHT, WRONG] * 20, [WRONG, RIGHT] * 20, "no_difference", ": not significant"),
-        ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "It is the same on every question"),
-        ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same numbers on every question"),
+        ([RIGHT, WRONG] * 20, [RIGHT, None] * 20, "no_difference", "EM is the same on every question"),
+        ([RIGHT] * 40, [RIGHT] * 40, "identical", "the same scores on every question"),
     ],
 )
 def test_a_gain_counts_only_if_cover_em_gains_too(
@@ -231,7 +231,7 @@ def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: M
     assert pair.metrics["em"].low > 0
     assert pair.tests["em"].p == 0.125
     assert pair.verdict == "no_difference"
-    assert "McNemar p = 0.12: not significant. Too few questions differ" in pair.sentence
+    assert "McNemar p = 0.12): not significant. Too few questions differ" in pair.sentence
 
 
 def test_wins_losses_and_ties_are_counted_and_shown(make_run: MakeRun) -> None:
@@ -313,7 +313,7 @@ def test_an_em_of_0_everywhere_is_a_number(make_run: MakeRun, tmp_path: Path) ->
     runs = [make_run("a", [WRONG] * 3), make_run("b", [WRONG] * 3)]
     compare(runs, out=tmp_path / "out")
     [head] = [line for line in (tmp_path / "out/compare.md").read_text().splitlines() if line.startswith("| condition")]
-    assert "| EM | F1 | cover-EM |" in head
+    assert "| EM (%) | F1 (%) | cover-EM (%) |" in head
     assert "unreadable" not in head
 
 
@@ -400,7 +400,7 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
     a, b = make_run("a", [WRONG] * 20), make_run("b", [RIGHT] * 20)
     done = reasonrag("compare", a, b)
     assert done.status == 0, done.err
-    assert "b is better than a" in " ".join(done.out.split())
+    assert "b is better" in " ".join(done.out.split())
     folder = tmp_path / "compare-a-b"
     assert folder == default_out(read_conditions([a, b], []))
     first = {each.name: each.read_bytes() for each in folder.iterdir()}

@@ -269,10 +269,10 @@ def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, hom
     assert report.asked.max_steps == 7
     assert str(report.asked.retriever).startswith("bm25:")
     assert report.config_hash == json.loads((RUN / "config.json").read_text())["config_hash"]
-    for shown in ("atlas/dev", "EM", "95 % interval", "judged right", "by type", "next: reasonrag compare evals/a"):
+    for shown in ("atlas/dev", "EM", "95 % CI", "judged right", "by type", "next: reasonrag compare evals/a"):
         assert shown in done.out
     page = (RUN / "report.md").read_text("utf-8")
-    for shown in ("| EM |", "## By type", "## By hops", "Right (", "renderer", report.config_hash, "| reasonrag |"):
+    for shown in ("| EM (%) |", "## By type", "## By hops", "Right (", "renderer", report.config_hash, "| reasonrag |"):
         assert shown in page
     told = reasonrag(*flags(RUN, "--index-home", home, "--judge", "offline", "--json"))
     assert Report.model_validate_json(told.out).metrics == report.metrics
