@@ -1,4 +1,4 @@
-"""The README is the contract: its commands are run, its Python is run, and what it shows is what comes out."""
+"""The README and the pages of the site are the contract: their commands run, and what they show is what comes out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,18 +33,36 @@ from tests.helpers.training_world import SMALL, make_tiny_qwen2
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+FIRST = ROOT / "docs" / "tutorials" / "first-data-set.md"
+"""It shows what the demo prints, and what lies on disk."""
+ORDER = ("README.md", "tutorials", "how-to", "reference", "explanation", "troubleshooting")
+"""A page may use the runs and data sets of pages before it."""
+
+
+def place(page: Path) -> tuple[int, bool, str]:
+    """Where a reader comes to a page: in ORDER, in the folder of tutorials the first one first."""
+    return min(ORDER.index(part) for part in (*page.parts, ORDER[-1]) if part in ORDER), page != FIRST, str(page)
+
+
+PAGES = [README, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("*/**/*.md"), key=place)]
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SESSION_ROW = re.compile(r"│ this session.*\n")
 """The only row of the summary that tells how fast the machine was; it may also make the table wider."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+def blocks(language: str, page: Path = README) -> list[str]:
+    return [text for named, _, text in BLOCK.findall(page.read_text("utf-8")) if named == language]
 
 
-def commands(language: str = "sh") -> list[str]:
-    """The reasonrag commands in order, comments cut off. Those of language `bash` need a GPU."""
-    lines = (line.partition("#")[0].strip() for block in blocks(language) for line in block.splitlines())
-    return [line for line in lines if line.startswith("reasonrag ")]
+def commands(language: str = "sh", pages: Iterable[Path] = PAGES) -> list[str]:
+    """The different reasonrag commands in order, comments cut off. Those of language `bash` need a GPU."""
+    lines = (
+        line.partition(" #")[0].strip()
+        for page in pages
+        for each in blocks(language, page)
+        for line in each.replace("\\\n", " ").splitlines()
+    )
+    return list(dict.fromkeys(line for line in lines if line.startswith("reasonrag ")))
 
 
 def demo_commands() -> list[str]:
@@ -78,29 +97,26 @@ def words_of(line: str) -> list[str]:
     return shlex.split(line)[1:]
 
 
+def started(line: str, stack: ExitStack) -> tuple[str, str]:
+    """A server that a page starts, on a port that is free here: the page's port and ours."""
+    [written] = re.findall(r"--port (\d+)", line)
+    port = str(free_port())
+    server = stack.enter_context(Command(*words_of(quick(line).removesuffix("&").replace(written, port))))
+    assert f"serving at http://127.0.0.1:{port}" in server.first_line()
+    return written, port
+
+
 @pytest.fixture
 def rehearsal() -> Iterator[str]:
-    """The README's own simulated endpoint, on a port that is free here."""
-    [line] = [each.removesuffix("&") for each in commands() if "simulate-endpoint" in each]
-    port = str(free_port())
-    with Command(*words_of(line.replace("8765", port))) as server:
-        assert f"serving at http://127.0.0.1:{port}/v1" in server.first_line()
-        yield port
-
-
-@pytest.fixture
-def retrieval_server() -> Iterator[str]:
-    """The README's own retrieval server, on a port that is free here, with an encoder that is quick."""
-    [line] = [each.removesuffix("&") for each in commands() if "index serve" in each]
-    port = str(free_port())
-    with Command(*words_of(quick(line).replace("8977", port))) as server:
-        assert f"serving at http://127.0.0.1:{port}" in server.first_line()
-        yield port
+    """Port of a simulated endpoint, for every model that a page asks for."""
+    with ExitStack() as stack:
+        yield started("reasonrag simulate-endpoint --port 8765 &", stack)[1]
 
 
 QUICK = {
     "--encoder minilm": "--encoder hashing",
     "--limit 100": "--limit 30",
+    "--data-dir qa --split train --limit 20": "--data-dir qa --split train --limit 6",
     "--revalue 40 --k 16": "--revalue 10 --k 8",
     "--pilot 30": "--pilot 6",
 }
@@ -114,15 +130,15 @@ def quick(line: str) -> str:
 
 
 @pytest.mark.usefixtures("golden")
-def test_the_demo_prints_what_the_readme_shows(request: pytest.FixtureRequest) -> None:
+def test_the_demo_prints_what_the_tutorial_shows(request: pytest.FixtureRequest) -> None:
     """Table by table, apart from the time it took; `make golden` writes the block anew."""
     demo = demo_commands()
     printed = "".join(run([sys.executable, "-m", "reasonrag", *words_of(each)]) for each in demo)
     printed = "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
-    [shown] = blocks("text")
+    [shown] = blocks("text", FIRST)
     if request.config.getoption("--refresh-golden"):
-        README.write_text(README.read_text("utf-8").replace(shown, printed), "utf-8")
-        [shown] = blocks("text")
+        FIRST.write_text(FIRST.read_text("utf-8").replace(shown, printed), "utf-8")
+        [shown] = blocks("text", FIRST)
     assert comparable(printed) == comparable(shown)
 
 
@@ -137,31 +153,45 @@ def test_make_demo_runs_the_commands_that_the_readme_says() -> None:
 
 def test_a_newcomer_has_the_command_before_it_is_first_used() -> None:
     """`make demo` installs it into an environment; the README says how to enter it before any command of its own."""
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    lines = [line.partition(" #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
     ours = [place for place, line in enumerate(lines) if line.startswith("reasonrag ")]
     place = (ROOT / "Makefile").read_text("utf-8").partition("BIN := ")[2].splitlines()[0]
     assert lines.index(f"source {place}/activate") < ours[0]
     assert any(line.startswith("make demo") for line in lines[: lines.index(f"source {place}/activate")])
 
 
+def write_files_of(page: Path) -> None:
+    """The files whose text a page shows under their names."""
+    for _, name, text in BLOCK.findall(page.read_text("utf-8")):
+        if name:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text, "utf-8")
+
+
 @pytest.fixture
 def qa(shared_data: Path) -> None:
-    """The real questions, a page and a question of one's own, and real published pairs, where the README has them."""
+    """The real questions and real published pairs where the pages have them, and the files that the pages show."""
     Path("qa").symlink_to(shared_data)
-    Path("handbook").mkdir()
-    Path("handbook/leave.md").write_text("# Leave\n\nEveryone has 28 days.\n\n## Parents\n\nUp to 14 months together.")
-    Path("questions.jsonl").write_text('{"id": "q1", "question": "How long may parents be on leave?"}\n')
     Path("RAG_ProGuide.json").symlink_to(shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json")
+    for page in PAGES:
+        write_files_of(page)
 
 
-TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) ")
+TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) |saves/|evals/")
 """The commands that need LLaMA-Factory, or what it made."""
 
 
-def test_what_the_readme_trains_is_trained_and_measured(train_python: Path, shared: Shared) -> None:
+def against(port: str) -> dict[str, str]:
+    """Variables of a process for which the simulated endpoint stands in the place of OpenAI's."""
+    return {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "sk-test"}
+
+
+@pytest.mark.usefixtures("qa")
+def test_what_the_pages_train_is_trained_and_measured(train_python: Path, shared: Shared, rehearsal: str) -> None:
     """From the demo's pairs to a comparison, by the commands as written, with a tiny model."""
     shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
     variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    variables |= against(rehearsal)
     for line in commands():
         if line in demo_commands() or TRAINS.match(line):
             output(finished(*words_of(line), environment=os.environ | variables))
@@ -196,7 +226,7 @@ def test_what_was_published_is_imported_trained_and_measured(
     Path("RAG_ProGuide.json").unlink()
     Path("RAG_ProGuide.json").write_bytes(orjson.dumps(published_rows()))
     variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    [read] = [line for line in commands() if line.startswith("reasonrag import")]
+    [read] = [line for line in commands() if line.startswith("reasonrag import RAG_ProGuide.json ")]
     for line in (read, *(each for each in commands("bash") if "released" in each or "--preset" in each)):
         small = line
         for written, less in (SMALLER | {"8000": rehearsal}).items():
@@ -215,25 +245,40 @@ def test_what_was_published_is_imported_trained_and_measured(
 
 
 @pytest.mark.usefixtures("qa")
-def test_every_command_of_the_readme_runs(rehearsal: str, retrieval_server: str, collection: dict[str, str]) -> None:
-    """As written, with the simulated endpoint in the place of OpenAI's, a small Hub in that of the real one, a quick
-    encoder, and smaller numbers."""
-    for line in commands():
-        if "simulate-endpoint" not in line and "index serve" not in line and not TRAINS.match(line):
-            variables = {"OPENAI_BASE_URL": f"http://127.0.0.1:{rehearsal}/v1", "OPENAI_API_KEY": "sk-test"}
-            if "--dataset hotpotqa" in line and "--data-dir" not in line:
-                variables |= collection
-            there = quick(line).replace("8765", rehearsal).replace("8977", retrieval_server)
-            output(finished(*words_of(there), environment=os.environ | variables))
+def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, str]) -> None:
+    """As written, with the simulated endpoint in the place of all real ones, a small Hub in that of the real one, a
+    quick encoder, and smaller numbers. `make demo` has run before."""
+    ran: set[str] = set()
+    servers: dict[str, tuple[str, str]] = {}
+
+    def run_once(line: str, ports: dict[str, str]) -> None:
+        if line in ran or TRAINS.search(line):
+            return
+        ran.add(line)
+        there = re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda port: ports[port[0]], quick(line))
+        with_hub = collection if "--dataset hotpotqa" in line and "--data-dir" not in line else {}
+        output(finished(*words_of(there), environment=os.environ | against(rehearsal) | with_hub))
+
+    with ExitStack() as stack:
+        for line in demo_commands():
+            run_once(line, {})
+        for page in PAGES:
+            write_files_of(page)
+            ports = dict.fromkeys(("8000", "8001", "8765"), rehearsal)
+            for line in commands(pages=[page]):
+                if line.endswith("&"):
+                    servers[line] = servers.get(line) or started(line, stack)
+                    ports |= [servers[line]]
+                else:
+                    run_once(line, ports)
     assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 30
-    assert {path.name for path in Path("runs/h").iterdir()} == {
-        ".lock",
-        *(Path(each).name for each in re.findall(r"^ {4}(runs/h/\S+)", README.read_text("utf-8"), re.MULTILINE)),
-    }
-    assert {path.name for path in Path("data/h").iterdir()} == {
-        ".lock",
-        *(Path(each).name for each in re.findall(r"^ {4}(data/h/\S+)", README.read_text("utf-8"), re.MULTILINE)),
-    }
+    for folder in ("runs/h", "data/h"):
+        listed = re.findall(rf"^ {{4}}{folder}/(\S+)", FIRST.read_text("utf-8"), re.MULTILINE)
+        assert {path.name for path in Path(folder).iterdir()} - MADE_LATER == {".lock", *listed}
+
+
+MADE_LATER = {"calibration", "view.html"}
+"""By other commands than the two that make a run and a data set."""
 
 
 def test_the_python_of_the_readme_runs() -> None:
@@ -244,12 +289,10 @@ def test_the_python_of_the_readme_runs() -> None:
 
 def test_every_file_the_readme_names_exists() -> None:
     """No link leads nowhere."""
-    named = re.findall(r"\]\(([^)#]+)\)", README.read_text("utf-8"))
+    named = re.findall(r"\]\(([^)#]+)[^)]*\)", README.read_text("utf-8"))
     local = [each for each in named if not each.startswith("https://")]
     assert local
     for each in local:
-        assert (ROOT / each).exists(), each
-    for each in re.findall(r"^ {4}(\w+/|[\w/.]+\.md) ", README.read_text("utf-8"), re.MULTILINE):
         assert (ROOT / each).exists(), each
 
 
@@ -264,7 +307,7 @@ def test_every_test_that_the_promises_name_exists() -> None:
     assert [each for each in named if f"def {each[1]}(" not in tests[each[0]]] == []
 
 
-@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_module_and_call_that_the_pages_name_exists(page: Path) -> None:
     """A module that moved has moved here too."""
     for name in set(NAMED.findall(page.read_text("utf-8"))) - NO_MODULES:
@@ -283,15 +326,26 @@ COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_flag_the_readme_gives_a_command_exists(command: str) -> None:
-    """A flag that was renamed is renamed in the README too."""
-    known = flags_of(COMMANDS[command])
+def test_every_flag_the_pages_give_a_command_exists(command: str) -> None:
+    """A flag that was renamed is renamed there too."""
+    known = flags_of(COMMANDS[command]) | {"--help"}
     every = commands() + commands("bash")
     given = {flag for line in every if line.split()[1] == command for flag in re.findall(r"--[a-z-]+", line)}
     assert given <= known
 
 
-def test_every_flag_the_readme_speaks_of_exists() -> None:
+def test_every_flag_the_pages_speak_of_exists() -> None:
     """Of whatever command."""
-    known = set().union(*map(flags_of, COMMANDS.values()))
-    assert set(re.findall(r"`(--[a-z-]+)", README.read_text("utf-8"))) <= known
+    known = set().union(*map(flags_of, COMMANDS.values())) | OF_OTHERS
+    spoken = {(flag, page.name) for page in PAGES for flag in re.findall(r"`(--[a-z-]+)", page.read_text("utf-8"))}
+    assert {each for each in spoken if each[0] not in known} == set()
+
+
+OF_OTHERS = {"--help", "--version", "--install-completion"}
+"""Flags that are no command's own."""
+
+
+def test_the_readme_is_short() -> None:
+    """What it has no room for stands in a page of the site."""
+    text = README.read_text("utf-8")
+    assert (len(text.splitlines()) <= 130, len(text.split()) <= 1200) == (True, True)
