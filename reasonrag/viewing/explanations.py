@@ -26,13 +26,13 @@ from preference import (
 from preference.export.formats import SplitName
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import ContinuationResult
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, percent
 from reasonrag.viewing.collection import ExploredTree
 
 Topic = Literal["state", "chosen", "rejected", "label", "confidence", "checks", "verdict"]
 _TURN_WORDS = {
-    "think": "the agent had to ask another query, or answer",
-    "read": "the agent had to report evidence from the passages that its query found",
+    "think": "the agent had to search or answer",
+    "read": "the agent had to report evidence from the passages its query found",
     "conclude": "the agent had to answer, because its step budget was spent",
 }
 OUTCOMES = {
@@ -92,7 +92,7 @@ def cautions(each: Candidate) -> list[str]:
         chosen, rejected = (f1_score(step.content or "", golden) for step in (each.chosen, each.rejected))
         if chosen < rejected:
             worse, better = apart(chosen, rejected)
-            found.append(f"by gold answers alone the rejected answer is better (F1 {better}, the chosen one {worse})")
+            found.append(f"by gold answers alone, the rejected answer is better (F1 {better}; chosen: {worse})")
     if each.gold == "wrong":
         does = "finds" if each.rejected.action_type == "query" else "reports"
         found.append(f"the rejected step {does} more gold passages than the chosen one")
@@ -114,31 +114,31 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
     rule, _, judged = _reward_rule(each, record).partition("+")
     if step.parse_error is not None:
         reward = "without a reward" if step.reward is None else f"with reward {number(step.reward)}"
-        return f"The reply could not be parsed as a step ({step.parse_error}): the path ends there, {reward}."
+        return f"The reply could not be parsed as a step ({step.parse_error}): the path ends here, {reward}."
     if step.reward is None:
         return _unknown(each, node, rule, judged or (rule if rule in _JUDGED else ""))
-    shared = "" if step.same_as is None else f" It repeats step {step.same_as}, and both share one estimate."
+    shared = "" if step.same_as is None else f" Same content as step {step.same_as}, whose estimate it shares."
     reward = f"Reward {number(step.reward)}"
     if rule in _JUDGED:
         return f"{reward}: {_JUDGED[rule]}.{shared}"
     if rule == "value":
         visits = "the simulations" if node is None else counted(node.visits, "simulation")
-        return f"{reward}: the mean value that {visits} through this step backed up, discounted per level.{shared}"
+        return f"{reward}: the mean value backed up by {visits} through this step, discounted per level.{shared}"
     drawn = step.reward if node is None or not judged else node.rewards.get(rule)
     how = _answer(node, record, drawn) if step.action_type == "answer" else _continued(step, node, record, rule, drawn)
     if not judged:
         return f"{reward}. {how}{shared}"
     word = node.rewards.get(judged) if node else None
     return (
-        f"{reward}, {_two_parts(step.reward, drawn, word, record)}. By what it led to, {number(drawn)}: {how} "
-        f"By {_JUDGED.get(judged, judged)}, {number(word)}.{shared}"
+        f"{reward}, {_two_parts(step.reward, drawn, word, record)}. Continuations, {number(drawn)}: {how} "
+        f"Judge, {number(word)}: {_JUDGED.get(judged, judged)}.{shared}"
     )
 
 
 _JUDGED = {
     "judge-score": "a judge's score of the path down to this step",
-    "judge-rank": "its rank, by a judge, among the distinct steps of this state",
-    "rank": "1 / (1 + rank), its rank from 0 by a judge among all steps of this state; 0 for all if the judge failed",
+    "judge-rank": "a judge's ranking of the distinct steps of this state",
+    "rank": "1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all steps if the judge failed",
 }
 
 
@@ -163,7 +163,7 @@ def _reward_rule(each: Candidate, record: RolloutRecord | None) -> str:
 
 _UNKNOWN = {
     "rank": "its state was not ranked",
-    "value": "the search drew another step of this state to simulate, and came back to this one in no later simulation",
+    "value": "the search simulated another step of this state and never returned to this one",
     "spre_distinct": "no completed trajectory runs through this step, so the branch is pruned",
 }
 
@@ -174,14 +174,14 @@ def _unknown(each: Candidate, node: RolloutNode | None, rule: str, judged: str) 
     if each.pair.label == "imported":
         return "Reward unknown: the imported file does not give one."
     if judged and (node is None or node.rewards.get(judged) is None):
-        return "Reward unknown: its judgement is missing, as it could not be read or there was nothing to choose from."
-    return "Reward unknown: no continuation from this step that counts reached an answer."
+        return "Reward unknown: no judgement, because it could not be parsed or there was nothing to choose from."
+    return "Reward unknown: no counted continuation from this step reached an answer."
 
 
 def _answer(node: RolloutNode | None, record: RolloutRecord | None, reward: float | None) -> str:
     """What an answer scores, and how that becomes its reward."""
     if node is None or record is None or node.layer is None:
-        return "An answer; its tree, which has its score, is not at hand."
+        return "An answer. Its score is in its tree, which is not here."
     quality = node.f1 if node.outcome is None else node.outcome.value
     if quality is None:
         return "Its score is not known."
@@ -193,10 +193,10 @@ def _score(node: RolloutNode, outcome: str, quality: float) -> str:
     """What an answer scores."""
     if outcome == "evident_f1" and node.in_evidence is False and node.f1:
         return (
-            f"The answer scores 0, because no evidence reported before contains it, although its F1 against the gold "
+            f"The answer scores 0, because no evidence reported so far contains it, although its F1 against the gold "
             f"answers is {number(node.f1)}"
         )
-    held = " (evidence reported before contains it)" if outcome == "evident_f1" and node.in_evidence else ""
+    held = " (evidence reported so far contains it)" if outcome == "evident_f1" and node.in_evidence else ""
     meaning = OUTCOMES.get(outcome, f"by the outcome {outcome}")
     return f"The answer scores {number(quality)}, {meaning}{held}"
 
@@ -222,15 +222,15 @@ def _continued(
     """What came of the continuations through a step, and how that becomes its reward."""
     if node is None or record is None:
         if not step.rollouts:
-            return "From continuations that this folder does not hold."
+            return "From continuations that are not in this folder."
         return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
-        return "From what is known of a step that says the same."
+        return "From a step with the same content."
     found = f"{counted(len(node.rollouts), 'continuation')}: {results_in_words(_results(node.rollouts))}."
     lengths = sorted({end.steps for end in node.rollouts})
     if rule == "outcome":
         discount = _discounted(None, lengths, record.recipe.alpha, reward)
-        return f"{found} What follows the step is weighted by how often the search went there.{discount}"
+        return f"{found} The mean, weighted by visits of the search.{discount}"
     if rule == "spre_distinct":
         discount = _discounted(None, lengths, record.recipe.alpha, reward)
         return f"{found} The mean over distinct trajectories, each counted once.{discount}"
@@ -267,15 +267,17 @@ def _label(each: Candidate) -> str:
     saw = "saw the visited steps" if is_judged_by_visits(each.state) else "saw every step"
     if pair.label == "judge":
         values = "" if pair.margin is None else f" By the rewards alone the margin would be {number(pair.margin)}."
-        return f"A judge {saw} of this state and picked this one as better and the other as worse.{values}"
+        return (
+            f"A judge {saw} of this state and picked the chosen step as better and the rejected one as worse.{values}"
+        )
     if pair.label == "imported":
         return "The label comes from the imported file."
     if pair.label is None:
-        return f"A judge {saw} of this state and did not pick these two."
+        return f"A judge {saw} of this state and did not pick this pair."
     if pair.margin is None:
-        return "One of the two has no known reward, so neither can be called better."
+        return "One step has no known reward, so the two cannot be compared."
     if pair.margin == 0:
-        return "Both have the same reward, so neither is better; the earlier one is listed first."
+        return "Both have the same reward, so neither is better; the earlier step is listed first."
     better = "The chosen step has the higher reward. " if pair.margin > 0 else ""
     return f"{better}{_margin(each, pair.margin)}{_shorter(each)}"
 
@@ -291,7 +293,7 @@ def _margin(each: Candidate, margin: float) -> str:
         return f"Margin: {worked}." if worked else plain
     alpha = _discount_of(rewards[0] - rewards[1], margin, each.layer)
     if alpha is None:
-        return f"Margin: {number(margin)}, the difference of the rewards as the recipe scales it."
+        return f"Margin: {number(margin)}, the difference in reward as scaled by the recipe."
     scale, why = float(alpha) ** each.layer, ", divided by the discount at this depth so that deep pairs count as much"
     form = f"({{}} - {{}}) / {alpha}^{each.layer}"
     worked = _equation(form, (rewards[0], rewards[1]), margin, lambda a, b: (a - b) / scale)
@@ -311,8 +313,8 @@ def _shorter(each: Candidate) -> str:
     if "efficiency_only" not in each.tags:
         return ""
     return (
-        " Apart from the discount both lead to equally good answers: those after the chosen step come after fewer "
-        "steps, or were visited more often."
+        " Without the discount both steps are equal: the chosen one reaches its answers in fewer steps, or was visited "
+        "more often."
     )
 
 
@@ -321,17 +323,17 @@ def _confidence(each: Candidate) -> str:
     sure = f"P(chosen > rejected) = {number(each.pair.confidence)}"
     if each.types == ("answer", "answer"):
         said = (
-            f"{sure}. An answer's score is exact; each time it was sampled counts as one observation ({chosen} and "
-            f"{rejected}), so this says how often both were seen and doubts neither score."
+            f"{sure}. Scores of answers are exact, so this only reflects how often each was sampled ({chosen} and "
+            f"{rejected} times)."
         )
     else:
         said = (
             f"{sure}, from Beta posteriors with a Jeffreys prior. Effective sample sizes: {chosen} and {rejected} "
-            "(continuations that share a beginning count less)."
+            "(continuations that share their first steps count less)."
         )
     even = 0.5
     if each.pair.confidence is not None and each.pair.confidence < even:
-        said += " Below one half: so little is known that the rejected step may as well be better."
+        said += " Below 0.5: the data do not favour the chosen step."
     return said
 
 
@@ -342,9 +344,9 @@ def _checks(each: Candidate) -> list[str]:
         found.append(f"The chosen step {held} supported by the passages read so far (string match).")
     if each.gold != "unknown":
         more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[each.gold]
-        found.append(f"Gold passages, which decide nothing: the chosen step has {more} the rejected one.")
+        found.append(f"Gold passages (not used for the label): the chosen step has {more} the rejected one.")
     if "style_only" in each.tags:
-        found.append("Either both answers contain a gold answer, or neither does.")
+        found.append("Style only: both answers contain a gold answer, or neither does.")
     return found
 
 
@@ -353,69 +355,68 @@ def _checks(each: Candidate) -> list[str]:
 
 def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, flipped: bool, caps_known: bool) -> str:
     if each.dropped is not None:
-        return f"Dropped: {_dropped(each, rules)}."
+        return f"Dropped ({each.dropped.replace('_', ' ')}): {_dropped(each, each.dropped, rules)}."
     where = {"train": " for training", "validation": " for validation"}.get(part or "", "")
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
     capped = (
-        " Pairs with its tags are capped over the whole data set; that cap was not checked here."
+        " Pairs with these tags are capped over the whole data set; that cap was not checked here."
         if each.tags and not caps_known
         else ""
     )
     if each.pair.label == "imported":
         return f"Kept{where}, as in the imported file.{turned}"
     if rules.as_published:
-        return f"Kept{where}, as the system whose recipe made the tree keeps it (--as-published).{turned}"
+        return f"Kept{where}, by the rules of the published system (--as-published).{turned}"
     said = f"Kept{where}: it passes every filter"
     if each.pair.label == "value":
         said += f" (margin at least {number(rules.min_margin)}"
         if each.pair.confidence is not None:
             said += f", confidence at least {number(rules.min_confidence)}"
-        widest = ", widest margin of this state for these two action types"
+        widest = ", widest margin in this state for these two action types"
         said += f"{widest if rules.max_per_combination == 1 else ''})"
     return f"{said}.{turned}{capped}"
 
 
-def _dropped(each: Candidate, rules: PairingRules) -> str:
+def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
     pair = each.pair
     words: dict[DropReason, str] = {
         "contaminated": "the question is in an evaluation split",
-        "malformed": "one side could not be parsed as a step",
-        "unvalued": "the reward of one side is not known",
-        "not_reached": "the published builder does not come here: a step above, or the root, has no reward or no "
+        "malformed": "one reply could not be parsed as a step",
+        "unvalued": "one side has no known reward",
+        "not_reached": "the published builder stops above this state: a step there, or the root, has no reward or no "
         "sibling",
-        "wrong_trajectory": f"the answer of this trajectory has an F1 of {number(each.state.trajectory_f1)} and not "
-        f"more than {number(GOOD_TRAJECTORY)}",
-        "not_ranked_apart": "the judge did not rank the one first and the other one third or later",
-        "same_content": "both say the same",
-        "few_visits": "the search came here too rarely for the judge to be asked",
+        "wrong_trajectory": f"the trajectory's answer has an F1 of {number(each.state.trajectory_f1)}, which is not "
+        f"above {number(GOOD_TRAJECTORY)}",
+        "not_ranked_apart": "the judge did not rank one first and the other third or later",
+        "same_content": "both steps have the same content",
+        "few_visits": "too few visits for the judge to be asked",
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
-        "repeated_query": "the chosen query repeats an earlier one of its path",
+        "repeated_query": "the chosen query repeats an earlier one on its path",
         "small_margin": "the margin {} is below {}".format(*apart(each.margin, rules.min_margin))
         if each.margin < rules.min_margin
-        else "both have the same reward, a margin of 0",
+        else "both steps have the same reward",
         "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
-        "near_identical": "both say nearly the same: {} of their words, above {}".format(
+        "near_identical": "both steps say nearly the same: word similarity {}, above {}".format(
             *apart(pair.similarity, rules.max_similarity)
         ),
         "other_type": "the steps have different action types",
         "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; the limit is {rules.max_tokens or 0:,}",
-        "duplicate": "another pair of this state says the same, with a margin at least as wide",
-        "contradicted": "another pair says the opposite, with a margin at least as wide",
-        "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} whose margin is "
-        f"{number(pair.margin)} or wider",
-        "state_full": f"this state already has {_pairs(rules.max_per_state)} with higher confidence, the limit",
-        "question_full": f"this question already has {_pairs(rules.max_per_question)} with higher confidence, the "
-        "limit",
-        "efficiency_only_cap": f"only path lengths differ; at most {rules.max_efficiency_only:.0%} of the data set may "
-        "be such pairs, and pairs with higher confidence fill that",
-        "style_only_cap": "both answers contain a gold answer, or neither does; at most "
-        f"{rules.max_style_only:.0%} of the data set may be such pairs, and pairs with higher confidence fill that",
-        "unbalanced": "each action type gets as many pairs as the rarest (--balance), and pairs of this type with "
+        "duplicate": "another pair of this state has the same content and a margin at least as wide",
+        "contradicted": "another pair prefers the opposite, with a margin at least as wide",
+        "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} with a margin "
+        f"of {number(pair.margin)} or wider",
+        "state_full": f"this state already has its maximum, {_pairs(rules.max_per_state)} with higher confidence",
+        "question_full": f"this question already has its maximum, {_pairs(rules.max_per_question)} with higher "
+        "confidence",
+        "efficiency_only_cap": f"only path lengths differ: capped at {percent(rules.max_efficiency_only)} of the data "
+        "set, which pairs with higher confidence fill",
+        "style_only_cap": "both answers contain a gold answer, or neither does: capped at "
+        f"{percent(rules.max_style_only)} of the data set, which pairs with higher confidence fill",
+        "unbalanced": "each action type keeps as many pairs as the rarest (--balance), and pairs of this type with "
         "higher confidence fill that",
     }
-    reason = each.dropped
-    return "" if reason is None else f"{words[reason]} ({reason})"
+    return words[reason]
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------

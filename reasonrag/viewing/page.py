@@ -99,8 +99,8 @@ def _sampled(collection: Collection, held: Sequence[int] | None, questions: int,
     if held is None:
         return []
     return [
-        f"It holds the trees of {len(held):,} of the {questions:,} questions, sampled with seed {seed}.",
-        f"The list and all numbers cover every question; reasonrag view {collection.path} --serve shows every tree.",
+        f"It embeds the trees of {len(held):,} of {questions:,} questions, sampled with seed {seed}.",
+        f"The list and all numbers cover all questions. Show every tree with: reasonrag view {collection.path} --serve",
     ]
 
 

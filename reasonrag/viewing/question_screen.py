@@ -228,7 +228,7 @@ def _headline(step: StepView, marks: tuple[int, int], *, content: bool = True) -
     if step.visits:
         line.append(f" n{step.visits}", _QUIET)
     if step.reward is None and step.value is not None and step.visits:
-        line.append(f" (in search {number(step.value)})", _QUIET)
+        line.append(f" (value {number(step.value)})", _QUIET)
     for sign, times, style in (("+", marks[0], _CHOSEN), ("-", marks[1], _REJECTED)):
         if times:
             line.append(f" {sign}{times}", f"bold {style}")

@@ -79,7 +79,7 @@ function onlyInTheList(row) {
   return [
     h("a", { class: "back", href: "#/" }, "← all questions"),
     h("h2", { tabindex: -1 }, said(row.question)),
-    h("p", { class: "note" }, "The tree of this question is not in this page, which holds those of a sample. See all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
+    h("p", { class: "note" }, "This page embeds a sample of the trees, and not this one. Show all of them with ", h("code", {}, "reasonrag view --serve"), ", or this one with ", h("code", {}, visible(`reasonrag show ${state.overview.path} ${row.id}`)), "."),
   ];
 }
 

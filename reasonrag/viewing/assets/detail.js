@@ -16,8 +16,8 @@ function stepDetail(view, treeNumber, step) {
     h("dl", { class: "facts-of" }, stepFacts(step)),
     step.parse_error ? parseError(step) : null,
     kept.length
-      ? [h("h4", {}, "In these pairs"), h("ul", {}, kept.map((pair) => pairItem(view, pair, step)))]
-      : h("p", { class: "note" }, pairs.length ? `None of its ${plural(pairs.length, "candidate pair")} is kept; the reasons are listed below the tree.` : "It has no sibling to compare with."),
+      ? [h("h4", {}, "Pairs with this step"), h("ul", {}, kept.map((pair) => pairItem(view, pair, step)))]
+      : h("p", { class: "note" }, pairs.length ? `Not in a pair: ${plural(pairs.length, "candidate")} dropped; the reasons are listed below the tree.` : "Not in a pair: it has no sibling to compare with."),
     step.ends.length ? endsTable(step) : null,
     h("h4", {}, "Reply"),
     block(step.response),
@@ -40,15 +40,15 @@ function stepFacts(step) {
   const facts = [
     ["reward", number(step.reward)],
     ["expected outcome (undiscounted)", step.expected_outcome === null ? null : number(step.expected_outcome)],
-    ["continuations through it", step.ends.length ? count(d3.sum(step.ends, (end) => end.times)) : null],
+    ["continuations", step.ends.length ? count(d3.sum(step.ends, (end) => end.times)) : null],
     ["effective sample size", step.observations === null ? null : number(step.observations)],
     ["visits", count(step.visits)],
     ["value (guided the search)", step.visits ? number(step.value) : null],
     ["status", STATUSES[step.fate]],
     ["F1 / EM of the answer", step.type === "answer" && step.f1 !== null ? `${number(step.f1)} / ${number(step.em)}` : null],
     ["outcome", step.outcome && step.type === "answer" ? said(`${step.outcome.name} ${number(step.outcome.value)}`) : null],
-    ["contained in reported evidence (decides its outcome)", yes(step.in_evidence)],
-    ["supported by passages read so far (filter ungrounded)", yes(step.grounded)],
+    ["contained in reported evidence (decides the outcome)", yes(step.in_evidence)],
+    ["supported by passages read so far", yes(step.grounded)],
     ["gold passages", step.gold === null ? null : step.type === "query" ? `finds ${step.gold} new` : `reports ${step.gold}`],
     ["sampled", step.draws > 1 ? `${step.draws} times, word for word` : null],
     ["sampled by", step.sampled_by === null ? null : said(step.sampled_by)],
@@ -71,10 +71,10 @@ function parseError(step) {
 /** The outcomes of the continuations. */
 function endsTable(step) {
   const words = (end) => ({ failed: "failed: unreadable reply", "partly right": `partly right (${number(end.quality)})` })[end.came_to] ?? end.came_to;
-  const golden = (end) => (end.quality === 0 && end.f1 === 1 ? ", although it is a gold answer" : "");
+  const golden = (end) => (end.quality === 0 && end.f1 === 1 ? ", although equal to a gold answer" : "");
   const rows = step.ends.map((end) => [words(end) + golden(end), end.steps, end.times]);
   return [
-    h("h4", {}, step.type === "answer" ? "Outcome" : "Outcomes of the continuations through it"),
+    h("h4", {}, step.type === "answer" ? "Outcome" : "Outcomes of its continuations"),
     h("table", { class: "numbers" },
       h("thead", {}, h("tr", {}, ["outcome", "steps", "continuations"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, rows.map(([ended, steps, many]) => h("tr", {}, h("th", { scope: "row" }, ended), h("td", {}, steps), h("td", {}, many))))),
@@ -93,7 +93,7 @@ function answersBelow(steps, id) {
 }
 
 const MOST_ANSWERS = 6;
-const UNSEEN = "gold, but in no evidence";
+const UNSEEN = "gold answer, but not in evidence";
 
 function answersLine(view, state, step) {
   if (state.tree === null || step.type === "answer") return null;
@@ -111,7 +111,7 @@ function block(text) {
 function passagesOf(view, step) {
   const user = step.user === null ? "" : view.texts[step.user];
   return [
-    h("h4", {}, `Passages it was shown (${step.passages.length})`),
+    h("h4", {}, `Passages shown to the agent (${step.passages.length})`),
     h("ol", { class: "passages" }, step.passages.map((each) => {
       const text = each.start === null ? null : user.slice(each.start, each.end).trim();
       return h(
@@ -156,21 +156,21 @@ function pairDetail(view, pair) {
   return [
     h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, depth ${state.layer}`)),
     pair.dropped
-      ? h("p", { class: "verdict warning" }, "Dropped: ", DROPPED[pair.dropped] ?? "", " (", h("code", {}, pair.dropped), ")")
+      ? h("p", { class: "verdict warning" }, "Dropped: ", DROPPED[pair.dropped] ?? words(pair.dropped))
       : h("p", { class: "verdict passed" }, `Kept${pair.part ? `, ${pair.part === "train" ? "training" : pair.part} part` : ""}${pair.flipped ? ", sides exchanged on purpose" : ""}`),
     pair.cautions.map((text) => h("p", { class: "verdict error" }, "Needs review: ", visible(text), ".")),
-    h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "gold answers: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
+    h("p", {}, h("span", { class: "faint" }, "Question: "), said(line(view.question, 200)), h("br"), h("span", { class: "faint" }, "Gold answers: "), said(line(view.golden_answers.join(", ") || "none known", 200))),
     sides(view, state, chosen, rejected, tied),
-    h("h4", {}, pair.dropped ? "Why it was dropped" : "Why it was labelled so"),
+    h("h4", {}, pair.dropped ? "Why it was dropped" : "Why this label"),
     h("dl", { class: "why" }, d3.groups(pair.why, (each) => each.topic).map(([topic, found]) => [h("dt", { class: topic }, TOPICS[topic]), found.map((each) => h("dd", {}, visible(each.text)))])),
     h("dl", { class: "facts-of" },
       fact("margin", number(pair.margin)),
       fact("confidence", number(pair.confidence)),
       fact("similarity of both sides", number(pair.similarity)),
-      pair.tags.length ? fact("tags", pair.tags.join(", ")) : null,
+      pair.tags.length ? fact("tags", pair.tags.map(words).join(", ")) : null,
       fact("labelled by", { value: "the rewards of both", judge: "a judge", imported: "the imported file" }[pair.label] ?? "not labelled")),
     h("details", {}, h("summary", {}, "Glossary"), glossary()),
-    h("h4", {}, "Prompt of both"),
+    h("h4", {}, "Shared prompt"),
     promptOf(view, chosen),
   ];
 }

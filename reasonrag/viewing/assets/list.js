@@ -50,7 +50,7 @@ function rowElement(row, place, current) {
   if (row.cause) facts.push(h("span", {}, line(row.cause, 40)));
   if (row.f1 !== null) facts.push(h("span", {}, `F1 ${number(row.f1)}`));
   if (row.ends !== "failed") facts.push(h("span", {}, plural(row.kept.length, "pair")));
-  if (!isHeld(row.number)) facts.push(h("span", {}, "tree not in this page"));
+  if (!isHeld(row.number)) facts.push(h("span", {}, "tree not embedded"));
   const doubtful = row.kept.filter((pair) => pair.doubtful).length;
   if (doubtful) facts.push(h("span", { class: "warning", title: "pairs that need review" }, `⚠ ${doubtful}`));
   if (row.unreadable) facts.push(h("span", { class: "warning" }, `${row.unreadable} unreadable`));
@@ -82,7 +82,7 @@ function fillFilters(rows, overview) {
   const choices = {
     ends: [["", "any outcome"], ...Object.entries(overview.ends).map(([name, many]) => [name, `${ENDS[name] ?? name} (${count(many)})`])],
     type: [["", "any pair"], ...Object.keys(TYPES).filter((name) => typesOf(rows).has(name)).map((name) => [name, `has pair: ${name}`])],
-    dropped: [["", "any drop reason"], ...reasons.map(([name, many]) => [name, `dropped: ${name} (${count(many)})`])],
+    dropped: [["", "any drop reason"], ...reasons.map(([name, many]) => [name, `dropped: ${words(name)} (${count(many)})`])],
     order: Object.entries(ORDERS).map(([name, [text]]) => [name, text]),
   };
   for (const [name, found] of Object.entries(choices)) {

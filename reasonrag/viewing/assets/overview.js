@@ -47,13 +47,13 @@ function numbersTable(columns, rows) {
 }
 
 function bars(title, summary, entries, { color = "var(--one)", label = "", columns }) {
-  const data = entries.map(([name, many]) => ({ name: line(name, 24), many }));
+  const data = entries.map(([name, many]) => ({ name: line(words(name), 24), many }));
   const longest = d3.max(data, (each) => each.name.length) ?? 0;
   return figure(
     title,
     summary,
     [Plot.barX(data, { y: "name", x: "many", fill: color }), Plot.text(data, { y: "name", x: "many", text: (each) => count(each.many), textAnchor: "start", dx: 4 }), Plot.ruleX([0])],
-    [columns, entries.map(([name, many]) => [name, count(many)])],
+    [columns, entries.map(([name, many]) => [words(name), count(many)])],
     { marginLeft: 14 + 7 * longest, marginRight: 56, marginBottom: 42, height: 62 + 24 * data.length, x: { label, grid: true, nice: true }, y: { label: null, domain: data.map((each) => each.name) } },
   );
 }
@@ -108,7 +108,7 @@ function chartsOf(o) {
     found.push(bars("Failed questions", "By cause. Run the same command again to retry them.", Object.entries(o.failures_by_cause), { columns: ["cause", "questions"], label: "questions", color: "var(--four)" }));
   }
   if (o.candidates) {
-    found.push(bars("Candidates", `Every two steps of a state are a candidate; ${count(o.pairs)} of ${count(o.candidates)} are kept, the others are dropped for one reason each.`,
+    found.push(bars("Candidates", `Any two steps of a state are a candidate. ${count(o.pairs)} of ${count(o.candidates)} are kept; each of the others is dropped for one reason.`,
       [["kept", o.pairs], ...Object.entries(o.dropped).sort((a, b) => b[1] - a[1])], { columns: ["status", "candidates"], label: "candidates", color: "var(--two)" }));
   }
   if (o.pairs) {
@@ -116,30 +116,30 @@ function chartsOf(o) {
   }
   const rewards = { query: o.histograms.reward_query, evidence: o.histograms.reward_evidence, answer: o.histograms.reward_answer };
   if (Object.values(rewards).some(Boolean)) {
-    found.push(histogramFigure("Rewards of steps", "What labels are made of. If all are 0, or all the same, there is nothing to learn.", rewards, SERIES, { x: "reward", y: "steps" }));
+    found.push(histogramFigure("Rewards of steps", "Labels compare these. If all are 0, or all equal, there is nothing to learn.", rewards, SERIES, { x: "reward", y: "steps" }));
   }
   if (o.histograms.margin) {
-    found.push(histogramFigure("Margin of pairs", `Difference of the rewards, scaled by depth if the recipe says so; ${number(o.mean_margin)} on average.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs" }));
+    found.push(histogramFigure("Margin of pairs", `Reward of the chosen step minus that of the rejected one, scaled by depth if the recipe says so. Mean ${number(o.mean_margin)}.`, { pairs: o.histograms.margin }, { pairs: "var(--one)" }, { x: "margin", y: "pairs" }));
   }
   if (o.histograms.confidence) {
-    found.push(histogramFigure("Confidence of pairs", `Probability that a label is right, given its continuations; ${number(o.mean_confidence)} on average.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs" }));
+    found.push(histogramFigure("Confidence of pairs", `Probability that the chosen step is truly better, given its continuations. Mean ${number(o.mean_confidence)}.`, { pairs: o.histograms.confidence }, { pairs: "var(--three)" }, { x: "confidence", y: "pairs" }));
   }
   if (o.histograms.chosen) {
-    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is always longer, a model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
+    found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
   }
   if (trees && Object.keys(trees.ends_by_steps).length) {
-    found.push(stacked("Continuations", `By length and result; mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
+    found.push(stacked("Continuations", `By number of steps and result. Mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
   }
   if (trees && Object.keys(trees.diversity_by_layer).length) {
     const entries = Object.entries(trees.diversity_by_layer).map(([depth, share]) => ({ depth, share }));
-    found.push(figure("Distinct siblings", "Share of the replies sampled in one state that say something new. Near 0 there is nothing to compare.",
+    found.push(figure("Distinct siblings", "Share of the replies sampled in one state that are distinct. Near 0 there is nothing to compare.",
       [Plot.barY(entries, { x: "depth", y: "share", fill: "var(--four)" }), Plot.ruleY([0])], [["depth", "share"], entries.map(({ depth, share }) => [depth, number(share)])], { x: { label: "depth", type: "band" }, y: { label: "share", domain: [0, 1], grid: true } }));
   }
   if (trees && Object.keys(trees.parse_failures_by_cause).length) {
-    found.push(bars("Unreadable replies", `By cause; ${plural(trees.repair_turns, "repair turn")} on top.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
+    found.push(bars("Unreadable replies", `By cause. In addition, ${plural(trees.repair_turns, "repair turn")}.`, Object.entries(trees.parse_failures_by_cause), { columns: ["cause", "replies"], label: "replies", color: "var(--four)" }));
   }
   if (o.histograms.calls) {
-    found.push(histogramFigure("Completions", `Completions per question; ${count(o.usage?.calls)} in all.`, { questions: o.histograms.calls }, { questions: "var(--one)" }, { x: "completions", y: "questions" }));
+    found.push(histogramFigure("Completions", `Sampled replies per question; ${count(o.usage?.calls)} in all.`, { questions: o.histograms.calls }, { questions: "var(--one)" }, { x: "completions", y: "questions" }));
   }
   if (o.histograms.cost) {
     found.push(histogramFigure("Cost", `Dollars per question; ${dollars(o.usage?.cost_usd)} in all.`, { questions: o.histograms.cost }, { questions: "var(--one)" }, { x: "dollars", y: "questions" }));
@@ -172,7 +172,7 @@ function ways(o, filter) {
   const found = Object.entries(o.ends).map(([name, many]) => link(`${plural(many, "question")}: ${ENDS[name] ?? name}`, { ends: name }));
   const reasons = Object.entries(o.dropped).sort((a, b) => b[1] - a[1]);
   if (o.doubtful) found.unshift(link(`⚠ ${plural(o.doubtful, "pair")} ${o.doubtful === 1 ? "needs" : "need"} review`, { doubtful: true }));
-  return h("div", {}, h("h3", {}, "Show questions"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${name}`, { dropped: name })),
+  return h("div", {}, h("h3", {}, "Show questions"), h("ul", { class: "ways" }, found, reasons.map(([name]) => link(`dropped: ${words(name)}`, { dropped: name })),
     o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? link("with unreadable replies", { unreadable: true }) : null));
 }
 
@@ -183,13 +183,13 @@ function overviewSection(o, about, filter) {
     h("h2", { tabindex: -1 }, `Overview of ${o.kind === "run" ? "a run" : "a data set"}`),
     h("dl", { class: "facts-of" }, names.map(([name, values]) => fact(name, said(values.join(", ")))), fact("path", said(o.path))),
     tiles(o),
-    o.kind === "run" ? h("p", { class: "note" }, "Pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters. Decontamination, which drops questions of evaluation splits, was not run here.") : null,
+    o.kind === "run" ? h("p", { class: "note" }, "The pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters, before decontamination, which drops questions of evaluation splits.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
     o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold answers or passages. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
     ways(o, filter),
     h("div", { class: "charts" }, chartsOf(o)),
-    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [name, count(many)]))] : null,
-    h("details", {}, h("summary", {}, "Filters that made the pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [name, String(value ?? "no limit")]))),
+    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
+    h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),
     h("details", { open: !about.length ? null : true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
   ];
 }

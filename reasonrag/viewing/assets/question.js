@@ -52,8 +52,8 @@ function legend() {
     h(
       "p",
       {},
-      "The question is at the left. Every step to the right of it is one reply of the agent; steps that fork from one point are siblings. ",
-      "Depth 0 holds the first steps. Thicker lines were visited more often by the search.",
+      "The question is on the left. Each step to its right is one reply of the agent; steps that fork from the same point are siblings. ",
+      "Depth 0 holds the first steps. The search visited thicker lines more often.",
     ),
     h("p", { class: "samples" }, LEGEND.map(([name, text]) => sample([symbol(name), ` ${text}`]))),
     h(
@@ -69,15 +69,15 @@ function legend() {
 }
 
 const WORDS = [
-  ["reward", "what labels compare: the mean outcome of the continuations through a step, discounted for every step from the question. 0: never right."],
-  ["visit", "how often the search came through this step."],
-  ["v", "value: the mean that guided the search; labels use the reward instead."],
-  ["F1", "word overlap of an answer with the best gold answer: 1 is equal."],
-  ["converged", "every continuation below has the same outcome, so the search stopped there."],
-  ["open", "outcomes below are mixed, or only one continuation is known."],
-  ["continuation", "a path that the agent really took from a step to an answer, reply by reply."],
+  ["reward", "what labels compare: the mean outcome of the continuations through a step, discounted for each step from the question. 0: never right."],
+  ["continuation", "a path from a step to an answer that the agent really took, reply by reply."],
   ["margin", "the reward of the chosen step minus that of the rejected one, divided by the discount at their depth if the recipe says so."],
   ["confidence", "the probability that the chosen step is truly better, given how many continuations there are."],
+  ["value (v)", "the mean that guided the search; labels use the reward instead."],
+  ["visits", "how often the search passed through this step."],
+  ["F1", "word overlap of an answer with the best gold answer; 1 means the same words."],
+  ["converged", "every continuation below has the same outcome, so the search stopped there."],
+  ["open", "outcomes below are mixed, or only one continuation is known."],
 ];
 
 function glossary() {
@@ -85,8 +85,8 @@ function glossary() {
 }
 
 const HOW =
-  "Pick a step to read its prompt and reply, or a pair below to see why it was labelled so. Keys: t enters the tree, arrows move, Enter opens, " +
-  "Esc closes, j and k go to the next and the previous question, n and p to the next and the previous pair, / searches.";
+  "Select a step to read its prompt and reply, or a pair below to see why it was labelled that way. Keys: t enters the tree, arrows move, Enter " +
+  "opens, Esc closes; j / k: next / previous question; n / p: next / previous pair; o: overview; / searches.";
 
 /** The part of the page that shows one question; `place` says which step or pair is open. */
 function questionSection(view, row, chosenTree) {
@@ -103,7 +103,7 @@ function questionSection(view, row, chosenTree) {
     const frame = h("div", { class: "frame", tabindex: 0, role: "region", "aria-label": "The tree; arrow keys move through it" });
     parts.push(legend(), h("div", { class: "how-much" }), frame, h("p", { class: "note" }, HOW), outsideTheTree(view.trees[chosenTree]));
   } else if (!view.trees.length && !view.error) {
-    parts.push(h("p", { class: "note" }, "Its tree is missing; only the steps of its pairs are here. A data set shows trees if its runs can be found (--trees)."));
+    parts.push(h("p", { class: "note" }, "The tree is missing, so only the steps of its pairs are shown. Give the run directory with --trees to see it."));
   }
   parts.push(pairsSection(view));
   return parts;
@@ -163,9 +163,9 @@ function pairsSection(view) {
     kept.length ? pairTable(view, kept, "Pairs") : h("p", {}, noPair(view)),
     dropped.length ? h("h3", {}, `Dropped candidates (${view.pairs.length - kept.length})`) : null,
     dropped.map(([reason, pairs]) => {
-      const details = h("details", { class: "reason" }, h("summary", {}, h("code", {}, reason), ` ${DROPPED[reason] ?? ""} (${pairs.length})`));
+      const details = h("details", { class: "reason" }, h("summary", {}, `${DROPPED[reason] ?? ""} (${count(pairs.length)}) `, h("span", { class: "faint" }, words(reason))));
       const fill = () => {
-        if (details.open && details.children.length === 1) details.append(pairTable(view, pairs, `Dropped: ${reason}`));
+        if (details.open && details.children.length === 1) details.append(pairTable(view, pairs, `Dropped: ${words(reason)}`));
       };
       details.addEventListener("toggle", fill);
       details.open = filters.dropped === reason; // the reader came for it
@@ -176,9 +176,9 @@ function pairsSection(view) {
 }
 
 function noPair(view) {
-  if (view.error) return "A question without a tree gives no pair.";
+  if (view.error) return "A question without a tree gives no pairs.";
   if (!view.pairs.length) return "No state has two steps to compare.";
-  return "None passes the filters; see the reasons below.";
+  return "No candidate passes the filters; the reasons are below.";
 }
 
 function pairTable(view, pairs, label) {

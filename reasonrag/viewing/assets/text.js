@@ -97,7 +97,7 @@ const ENDS = {
 const STATUSES = {
   answer: "answer: the path ends here",
   failed: "failed: the reply is unreadable, and the path ends here",
-  repeated: "repeated: says the same as an earlier sibling and shares its estimate",
+  repeated: "repeated: same content as an earlier sibling, whose estimate it shares",
   unexplored: "unexplored: never continued",
   settled: "converged: every continuation has the same outcome",
   mixed: "open: mixed outcomes, or a single continuation",
@@ -105,27 +105,32 @@ const STATUSES = {
 
 const DROPPED = {
   contaminated: "the question is in an evaluation split",
-  malformed: "one side could not be parsed as a step",
-  unvalued: "the reward of one side is not known",
-  not_reached: "the published builder does not come here",
+  malformed: "one reply could not be parsed as a step",
+  unvalued: "one side has no known reward",
+  not_reached: "the published builder stops above this state",
   wrong_trajectory: "the trajectory ended in a wrong answer",
-  not_ranked_apart: "not ranked first, against third or later",
-  same_content: "both say the same",
+  not_ranked_apart: "the judge did not rank one first and the other third or later",
+  same_content: "both steps have the same content",
   few_visits: "visited too rarely to be judged",
-  not_picked: "the judge picked two others, or none",
+  not_picked: "the judge picked two other steps, or none",
   ungrounded: "no passage supports the chosen step",
   repeated_query: "the chosen query repeats an earlier one",
-  small_margin: "rewards are nearly the same",
-  uncertain: "too few continuations to be sure",
-  near_identical: "nearly the same words",
-  other_type: "different action types",
+  small_margin: "the rewards are nearly equal",
+  uncertain: "the confidence is too low",
+  near_identical: "both steps use nearly the same words",
+  other_type: "the steps have different action types",
   too_long: "too many tokens",
-  duplicate: "another pair of the state says the same",
-  contradicted: "another pair says the opposite",
+  duplicate: "the state has another pair with the same content",
+  contradicted: "another pair prefers the opposite",
   not_extreme: "the state has a pair of these types with a margin at least as wide",
-  state_full: "the state has enough pairs",
-  question_full: "the question has enough pairs",
-  efficiency_only_cap: "enough pairs that differ in path length only",
-  style_only_cap: "enough pairs of two answers that both contain a gold answer, or neither",
-  unbalanced: "another action type has fewer pairs",
+  state_full: "the state already has its maximum of pairs",
+  question_full: "the question already has its maximum of pairs",
+  efficiency_only_cap: "over the cap on pairs that differ in path length only",
+  style_only_cap: "over the cap on answer pairs where both sides contain a gold answer, or neither does",
+  unbalanced: "the rarest action type has fewer pairs (--balance)",
 };
+
+/** A key of the files as people read it: `small_margin` as `small margin`. */
+function words(key) {
+  return String(key).replaceAll("_", " ");
+}

@@ -395,16 +395,16 @@ BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_o
         (recipe("spre"), "Discounted by 0.9 per step from the question (2 steps): 1.00 x 0.9^2 = 0.81."),
         (recipe("spre", alpha=1.0), "2 right. Mean 1.00.\n"),
         (recipe("spre_even"), "2 right. Mean 1.00. Discounted"),
-        (recipe("outcome"), "What follows the step is weighted by how often the search went there."),
+        (recipe("outcome"), "The mean, weighted by visits of the search."),
         (recipe("judge-score"), "Reward 0.81: a judge's score of the path down to this step."),
-        (recipe("judge-rank"), "its rank, by a judge"),
+        (recipe("judge-rank"), "a judge's ranking of the distinct steps"),
         (
             recipe("spre+judge-score", judge_weight=0.3),
-            "in two parts, weighted 0.7 and 0.3. By what it led to, unknown",
+            "in two parts, weighted 0.7 and 0.3. Continuations, unknown",
         ),
         (
             recipe("spre+judge-rank", judge_weight=0.5),
-            "By its rank, by a judge, among the distinct steps of this state, unknown.",
+            "Judge, unknown: a judge's ranking of the distinct steps of this state.",
         ),
     ],
 )
@@ -436,9 +436,9 @@ def test_a_label_names_its_margin_and_how_it_was_divided() -> None:
 @pytest.mark.parametrize(
     ("pick", "says"),
     [
-        ((1, 2), "A judge saw every step of this state and picked this one as better"),
+        ((1, 2), "A judge saw every step of this state and picked the chosen step as better"),
         ((2, 1), "By the rewards alone the margin would be -0.81"),
-        (None, "did not pick these two"),
+        (None, "did not pick this pair"),
     ],
 )
 def test_a_judges_label_is_told_as_a_judges(pick: tuple[int, int] | None, says: str) -> None:
@@ -458,27 +458,27 @@ def test_luck_is_told_in_numbers() -> None:
 DROPPED: dict[DropReason, str] = {
     "contaminated": "evaluation split",
     "malformed": "could not be parsed",
-    "unvalued": "the reward of one side is not known",
-    "not_reached": "the published builder does not come here",
-    "wrong_trajectory": "has an F1 of 0.00 and not more than 0.75",
-    "not_ranked_apart": "did not rank the one first",
-    "same_content": "both say the same",
-    "few_visits": "came here too rarely",
+    "unvalued": "one side has no known reward",
+    "not_reached": "the published builder stops above this state",
+    "wrong_trajectory": "has an F1 of 0.00, which is not above 0.75",
+    "not_ranked_apart": "did not rank one first",
+    "same_content": "both steps have the same content",
+    "few_visits": "too few visits for the judge",
     "not_picked": "the judge picked two other steps",
     "ungrounded": "no passage read so far supports",
-    "repeated_query": "repeats an earlier one of its path",
+    "repeated_query": "repeats an earlier one on its path",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
-    "near_identical": "0.95 of their words, above 0.90",
+    "near_identical": "word similarity 0.95, above 0.90",
     "other_type": "different action types",
     "too_long": "1,234 tokens; the limit is 1,000",
-    "duplicate": "says the same, with a margin at least as wide",
-    "contradicted": "says the opposite",
-    "not_extreme": "this state has 1 pair whose margin is 0.05 or wider",
-    "state_full": "this state already has 2 pairs with higher confidence",
-    "question_full": "this question already has 3 pairs with higher confidence",
-    "efficiency_only_cap": "at most 10% of the data set",
-    "style_only_cap": "at most 20% of the data set",
+    "duplicate": "has the same content and a margin at least as wide",
+    "contradicted": "prefers the opposite",
+    "not_extreme": "this state has 1 pair with a margin of 0.05 or wider",
+    "state_full": "this state already has its maximum, 2 pairs with higher confidence",
+    "question_full": "this question already has its maximum, 3 pairs with higher confidence",
+    "efficiency_only_cap": "capped at 10 % of the data set",
+    "style_only_cap": "capped at 20 % of the data set",
     "unbalanced": "as many pairs as the rarest",
 }
 
@@ -493,8 +493,9 @@ def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: D
     [each] = candidates_of(state)
     pair = each.pair.model_copy(update={"margin": 0.0499, "confidence": 0.6, "similarity": 0.95})
     text = told(replace(each, pair=pair, dropped=reason), rules=rules)
-    assert f"verdict: Dropped: {DROPPED[reason]}" in text or DROPPED[reason] in text
-    assert text.endswith(f"({reason}).")
+    verdict = text.rpartition("verdict: ")[2]
+    assert verdict.startswith(f"Dropped ({reason.replace('_', ' ')}): ")
+    assert DROPPED[reason] in verdict
 
 
 def test_two_steps_with_one_reward_are_said_to_have_it() -> None:
@@ -502,7 +503,7 @@ def test_two_steps_with_one_reward_are_said_to_have_it() -> None:
     rules = PairingRules(min_margin=0.0)
     each = first_pair(siblings(query("one", 0.5), query("other", 0.5)), rules)
     assert each.dropped == "small_margin"
-    assert "both have the same reward, a margin of 0 (small_margin)" in told(each, rules=rules)
+    assert "Dropped (small margin): both steps have the same reward" in told(each, rules=rules)
 
 
 def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
@@ -523,7 +524,7 @@ def test_steps_without_a_reward_say_why() -> None:
     assert "Reward unknown" in told(first_pair(siblings(GOOD, query("other", None))))
     repeated = siblings(BAD, GOOD, query("also good", 0.81, same_as=2))
     texts = [told(each, repeated) for each in select(labelled_states(repeated), RULES)]
-    assert any("repeats step 2" in text for text in texts)
+    assert any("Same content as step 2" in text for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -573,7 +574,8 @@ def test_every_candidate_has_its_verdict(made: Made) -> None:
                 assert topics[-1] == "verdict"
                 assert Counter(topics)["label"] == Counter(topics)["verdict"] == 1
                 verdict = pair.why[-1].text
-                assert f"({pair.dropped})." in verdict if pair.dropped else verdict.startswith("Kept")
+                expected = f"Dropped ({pair.dropped.replace('_', ' ')}): " if pair.dropped else "Kept"
+                assert verdict.startswith(expected)
 
 
 # -- details ---------------------------------------------------------------------------------------------------
@@ -812,7 +814,7 @@ def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Pat
     first, again, other = (listing_of(page) for page in pages)
     assert first.held is not None
     assert 0 < len(first.held) < len(first.rows) == 8
-    assert f"It holds the trees of {len(first.held)} of the 8 questions, sampled with seed 0." in first.about
+    assert f"It embeds the trees of {len(first.held)} of 8 questions, sampled with seed 0." in first.about
     assert any("--serve" in text for text in first.about)
     assert pages[0].read_bytes() == pages[1].read_bytes()
     assert again.held == first.held != other.held

@@ -123,7 +123,7 @@ def test_a_reward_that_is_told_is_the_steps(made: Made) -> None:
     ("recipe", "valued", "unknown"),
     [
         ("reasonrag", r"distinct trajectories, each counted once|The answer scores", "so the branch is pruned"),
-        ("prorag", r"the mean value that \d+ simulations? through this step", "the search drew another step"),
+        ("prorag", r"the mean value backed up by \d+ simulations? through", "the search simulated another step"),
         ("ragym", r"1 / \(1 \+ rank\)", None),
     ],
 )
@@ -185,10 +185,8 @@ def test_two_parts_of_a_reward_are_told_apart() -> None:
     steps = [query("who", 0.7, rollouts=[*rollouts_of(1.0, 2), *rollouts_of(0.0, 2)], **known), query("what", 0.0)]
     recipe = {"name": "paper", "reward": "spre+judge-score", "judge_weight": 0.5, "alpha": 0.9, "margin_by_layer": True}
     [each] = said_by(siblings(*steps, recipe=recipe))
-    assert (
-        "Reward 0.70, in two parts: 0.5 x 0.45 + 0.5 x 0.95 = 0.70. By what it led to, 0.45: 2" in each.texts["chosen"]
-    )
-    assert "By a judge's score of the path down to this step, 0.95." in each.texts["chosen"]
+    assert "Reward 0.70, in two parts: 0.5 x 0.45 + 0.5 x 0.95 = 0.70. Continuations, 0.45: 2" in each.texts["chosen"]
+    assert "Judge, 0.95: a judge's score of the path down to this step." in each.texts["chosen"]
 
 
 # -- labels that need review -----------------------------------------------------------------------------------
@@ -205,9 +203,9 @@ RIGHT, PARTLY, WRONG = "Ada Lovelace", "Ada Byron", "Charles Babbage"
         (
             answer(WRONG, 0.9),
             answer(RIGHT, 0.1),
-            ["the rejected answer is better (F1 1.00, the chosen one 0.00"],
+            ["the rejected answer is better (F1 1.00; chosen: 0.00"],
         ),
-        (answer(PARTLY, 0.9), answer(RIGHT, 0.1), ["(F1 1.00, the chosen one 0.50)"]),
+        (answer(PARTLY, 0.9), answer(RIGHT, 0.1), ["(F1 1.00; chosen: 0.50)"]),
         (query("a", 0.9), answer(RIGHT, 0.1), []),
         (query("a", 0.9), query("b", 0.1), []),
         (query("a", 0.9, gold=2), query("b", 0.1, gold=1), []),

@@ -643,7 +643,7 @@ def test_a_page_that_has_no_room_for_all_trees_says_so(visit: Visit, large: Path
     assert page.locator(".pair-table tbody tr").count() == 1
     page.locator("#questions a").first.focus()
     page.keyboard.press("End")
-    expect(page.locator("#questions a:focus")).to_contain_text("tree not in this page")
+    expect(page.locator("#questions a:focus")).to_contain_text("tree not embedded")
     page.keyboard.press("Enter")
-    page.get_by_text("The tree of this question is not in this page").wait_for()
+    page.get_by_text("This page embeds a sample of the trees").wait_for()
     page.get_by_text("reasonrag view --serve").wait_for()
