@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import generate
 from reasonrag.llm.commands import simulate_endpoint
-from reasonrag.options import BAD_INPUT, FAILED
+from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
@@ -31,15 +32,26 @@ from reasonrag.terminal import print_shown
 from reasonrag.training.commands import doctor, train
 from reasonrag.viewing.commands import show, stats, view
 
-app = typer.Typer(
-    name="reasonrag",
-    help="From questions and a corpus to step-level preference data for agentic RAG.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-corpus_app = typer.Typer(help="Corpora from your own documents.", no_args_is_help=True)
-index_app = typer.Typer(help="Indexes over a corpus.", no_args_is_help=True)
+_PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
+corpus_app = typer.Typer(cls=HelpOfGroup, help="Build a corpus from your own documents.", **_PLAIN)
+index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index of a corpus.", **_PLAIN)
+GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
+    "Explore": {"corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
+    "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
+    "Train": {"doctor": doctor, "train": train},
+    "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
+    "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
+    "Look": {"view": view, "show": show, "stats": stats},
+}
+"""Commands by what they are for, in the order of use."""
+
+
+class _InOrderOfUse(HelpOfGroup):
+    def list_commands(self, _: Any) -> list[str]:
+        return [name for commands in GROUPS.values() for name in commands]
+
+
+app = typer.Typer(name="reasonrag", cls=_InOrderOfUse, pretty_exceptions_enable=False, **_PLAIN)
 
 
 def _version(asked: bool) -> None:  # noqa: FBT001 - typer calls it
@@ -52,30 +64,34 @@ def _version(asked: bool) -> None:  # noqa: FBT001 - typer calls it
 def _root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit")
     ] = False,
 ) -> None:
-    """From questions and a corpus to step-level preference data for agentic RAG."""
+    """Turn questions and a corpus into step-level preference data for agentic RAG, train on it, and evaluate.
+
+    Start with `reasonrag init`, or try it without a key: reasonrag generate --dataset atlas
+    """
 
 
-for command in (generate, pairs, review):
-    app.command()(command)
-app.command("import")(import_published)
-for command in (audit, calibrate, tune, publish, simulate_endpoint, train, evaluate, compare, ask, show, stats, doctor):
-    app.command()(command)
-app.command()(view)
-app.add_typer(corpus_app, name="corpus")
-corpus_app.command()(corpus.build)
-app.add_typer(index_app, name="index")
-for command in (index.build, index.info, index.check, index.serve):
-    index_app.command()(command)
+def _mount(group: typer.Typer, commands: Mapping[str, Command | typer.Typer], panel: str | None = None) -> None:
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            group.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            group.command(name, cls=HelpOfCommand, rich_help_panel=panel)(command)
+
+
+_mount(corpus_app, {"build": corpus.build})
+_mount(index_app, {"build": index.build, "info": index.info, "check": index.check, "serve": index.serve})
+for panel, mounted in GROUPS.items():
+    _mount(app, mounted, panel)
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
     arguments_of_this.set(arguments)
     try:
-        status = app(arguments, standalone_mode=False)
+        status = app(arguments, prog_name="reasonrag", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except SystemExit as end:  # standard output was closed
         return end.code if isinstance(end.code, int) else 0

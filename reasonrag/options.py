@@ -1,7 +1,8 @@
-"""Shared by the commands: flags generated from settings, output, and exit statuses.
+"""Shared by the commands: flags generated from settings, their help, output, and exit statuses.
 
-Knows no command. A flag's name, help, default and panel come from a field of the command's settings, so that they are
-written once.
+Decides how help looks: `--help` shows the common flags, `--help-all` every flag by panel, both as plain text that fits
+80 columns. Knows no command. A flag's name, help, default and panel come from a field of the command's settings, so
+that they are written once.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from inspect import Parameter, Signature, signature
+from functools import wraps
+from inspect import Parameter, Signature, cleandoc, signature
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand, TyperGroup
 
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
-from reasonrag.settings import Opposite, Panel, Settings
+from reasonrag.settings import COMMON, Opposite, Panel, Settings
 from reasonrag.terminal import print_shown
 
 FAILED, BAD_INPUT = 1, 2
@@ -36,24 +40,34 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object o
 # -- flags -----------------------------------------------------------------------------------------------------
 
 
-def options(*models: type[Settings], without: Collection[str] = ()) -> Callable[[Command], Command]:
+def options(*models: type[Settings], without: Collection[str] = (), example: str = "") -> Callable[[Command], Command]:
     """Give a command that takes `**flags` a flag for each setting of the models that is not in `without`.
 
     A flag that is not given is None or an empty list, and leaves the setting to `settings.resolve`, which also checks
-    every value. Where two models have a setting of one name, the first model's counts.
+    every value. Where two models have a setting of one name, the first model's counts. example: a command line, for
+    the end of the help.
     """
 
     def with_options(command: Command) -> Command:
         own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
         made: dict[str, Parameter] = {}
+        common = {each.name for each in own if COMMON in get_args(each.annotation)}
         for model in models:
             for name, field in model.model_fields.items():
-                if name not in without:
-                    made.setdefault(name, _parameter(name, field))
+                if name not in without and name not in made:
+                    made[name] = _parameter(name, field)
+                    common |= {name} if _marked(field, COMMON) or COMMON in field.metadata else set()
         every = [each.replace(kind=each.KEYWORD_ONLY) for each in sorted([*made.values(), *own], key=_panel_number)]
-        vars(command)["__signature__"] = Signature(every)
-        command.__annotations__ = {each.name: each.annotation for each in every}
-        return command
+        every.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll))
+
+        @wraps(command)
+        def with_flags(**given: Any) -> None:
+            given.pop("help_all", None)
+            command(**given)
+
+        vars(with_flags).update(__signature__=Signature(every), common=frozenset(common), example=example)
+        with_flags.__annotations__ = {each.name: each.annotation for each in every}
+        return with_flags
 
     return with_options
 
@@ -62,16 +76,29 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
     """A parameter as typer reads it: its range is checked with the other settings, not by typer."""
     kind, flag = _kind(field.annotation), f"--{name.replace('_', '-')}"
     of_type = next((each for each in field.metadata if isinstance(each, Panel)), None)
-    panel = str(field.json_schema_extra["panel"]) if isinstance(field.json_schema_extra, dict) else of_type
     shown = field.description or ""
     if kind is bool:
         opposite = next((each.flag for each in field.metadata if isinstance(each, Opposite)), f"--no-{flag[2:]}")
         flag = f"{flag}/{opposite}" if opposite else flag
-    elif field.default not in (None, []) and not field.is_required():
-        shown += f" [default: {field.default}]"
-    shown = shown.replace("[", r"\[")  # a bracket would be markup
-    option = typer.Option(flag, help=shown, rich_help_panel=panel, show_default=False)
+    elif field.is_required():
+        shown += " [required]"
+    elif field.default not in (None, []):
+        default = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        shown += f" [default: {default}]"
+    option = typer.Option(
+        flag,
+        help=shown,
+        rich_help_panel=_marked(field, "panel") or of_type,
+        show_default=False,
+        metavar=None if kind is bool else _metavar(kind, field.annotation),
+        autocompletion=(lambda: words) if (words := _words(field.annotation)) else None,
+    )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+def _marked(field: FieldInfo, key: str) -> Any:
+    """What `settings.setting` noted of a field, if anything."""
+    return field.json_schema_extra.get(key) if isinstance(field.json_schema_extra, dict) else None
 
 
 def _kind(annotation: Any) -> Any:
@@ -85,9 +112,119 @@ def _kind(annotation: Any) -> Any:
     return str if origin in (Literal, dict) else annotation
 
 
+def _words(annotation: Any) -> list[str]:
+    """The words of a Literal, wherever it stands in a type; empty where other values are possible."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [word for part in get_args(annotation) for word in _words(part)]
+
+
+def _metavar(kind: Any, annotation: Any) -> str:
+    """What the help writes for a value: `N` for a whole number, the choices where they are short."""
+    words = "|".join(_words(annotation))
+    if get_origin(kind) is not list and words and len(words) <= _LONGEST_CHOICES:
+        return words
+    [single] = get_args(kind) or [kind]
+    return {int: "N", float: "NUMBER", Path: "PATH"}.get(single, "NAME" if words else "TEXT")
+
+
+_LONGEST_CHOICES = 24
+"""Characters; longer lists of choices stand in the help text only."""
+
+
 def _panel_number(parameter: Parameter) -> int:
+    """Arguments first, then the panels in their order, then flags without a panel."""
     option = get_args(parameter.annotation)[1]
-    return [None, *Panel].index(getattr(option, "rich_help_panel", None) or None)
+    place = [*Panel, None].index(getattr(option, "rich_help_panel", None) or None)
+    return -1 if isinstance(option, type(typer.Argument())) else place
+
+
+# -- help ------------------------------------------------------------------------------------------------------
+
+
+def _show_all(context: typer.Context, asked: bool) -> None:  # noqa: FBT001 - typer calls it
+    if asked and not context.resilient_parsing:
+        context.meta[_EVERY_FLAG] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_EVERY_FLAG = "reasonrag.help_all"
+_HelpAll: TypeAlias = Annotated[
+    bool,
+    typer.Option("--help-all", help="Show every flag, by topic", callback=_show_all, is_eager=True, expose_value=False),
+]
+_FLAG_COLUMN = 26
+"""Widest column of flags; longer ones have a line of their own."""
+
+
+class _PlainHelp:
+    """Help that breaks no word, not even at a hyphen, so that a flag can be searched and copied."""
+
+    help: str | None
+
+    def get_help(self, ctx: Any) -> str:
+        return str(super().get_help(ctx)).replace(_HYPHEN, "-")  # type: ignore[misc]
+
+    def format_help_text(self, _: Any, formatter: Any) -> None:
+        if self.help:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(_unbroken(cleandoc(self.help)))
+
+
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+
+def _unbroken(text: str) -> str:
+    return text.replace("-", _HYPHEN)
+
+
+def _write_panels(formatter: Any, panels: dict[str, list[tuple[str, str]]]) -> None:
+    for panel, rows in panels.items():
+        with formatter.section(typer.style(panel, bold=True)):
+            formatter.write_dl([(name, _unbroken(text)) for name, text in rows], col_max=_FLAG_COLUMN)
+
+
+class HelpOfCommand(_PlainHelp, TyperCommand):
+    """Shows the flags by panel: the common ones, or with --help-all every one. A command that marks none shows all."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [each.replace("{", "").replace("}", "") for each in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        common: frozenset[str] = getattr(self.callback, "common", frozenset())
+        parameters: list[Any] = self.get_params(ctx)
+        if not common:  # --help shows all
+            parameters = [each for each in parameters if each.name != "help_all"]
+        elif _EVERY_FLAG not in ctx.meta:
+            first = {*common, "help", "help_all"}
+            parameters = [each for each in parameters if each.param_type_name == "argument" or each.name in first]
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for each in parameters:
+            panel, record = each.rich_help_panel or "Options", each.get_help_record(ctx)
+            if each.param_type_name == "argument":
+                required = " [required]" if each.required else ""
+                panel, record = "Arguments", (each.display_name_raw, f"{each.help}{required}")
+            panels.setdefault(panel, []).append(record)
+        _write_panels(formatter, panels)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - its signature is click's
+        formatter.write_paragraph()
+        formatter.write(f"{typer.style('Example', bold=True)}:\n  {getattr(self.callback, 'example', '')}\n")
+
+
+class HelpOfGroup(_PlainHelp, TyperGroup):
+    """Shows the commands by panel, each with its first sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, commands))  # one for all panels
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in commands.items():
+            first, *_ = cleandoc(command.help or "").split("\n\n")
+            panels.setdefault(command.rich_help_panel or "Commands", []).append((name.ljust(width), first))
+        _write_panels(formatter, panels)
 
 
 # -- how a command ends ----------------------------------------------------------------------------------------

@@ -70,11 +70,17 @@ class Panel(StrEnum):
     FAULTS = "Faults"
 
 
-def setting(description: str, panel: Panel | None = None, *, default: object = None, **rules: Any) -> Any:
+COMMON = "common"
+"""Marks a flag that `--help` shows; `--help-all` shows all. Of a setting: `setting(.., common=True)`."""
+
+
+def setting(
+    description: str, panel: Panel | None = None, *, default: object = None, common: bool = False, **rules: Any
+) -> Any:
     """A field of settings. description: the help of its flag. panel: where the help shows it, if its type does not say.
-    rules: ranges and the like, as `pydantic.Field` takes them."""
-    shown = {"panel": panel.value} if panel else None
-    return Field(default, description=description, json_schema_extra=shown, **rules)  # type: ignore[arg-type]
+    common: shown by `--help`, not only by `--help-all`. rules: ranges and the like, as `pydantic.Field` takes them."""
+    shown = ({"panel": panel.value} if panel else {}) | ({COMMON: True} if common else {})
+    return Field(default, description=description, json_schema_extra=shown or None, **rules)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

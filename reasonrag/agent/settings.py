@@ -64,9 +64,12 @@ class AgentSettings(ReadingSettings):
         "--data-dir; repeat it to mix several (generate, tune)",
         Panel.DATA,
         default=[],
+        common=True,
     )
     split: str = setting("Split of the data set", Panel.DATA, default="train")
-    limit: int | None = setting("Use only the first N questions; may grow between sessions of a run", Panel.DATA, ge=1)
+    limit: int | None = setting(
+        "Use only the first N questions; may grow between sessions of a run", Panel.DATA, ge=1, common=True
+    )
     sample: int | None = setting(
         "Draw N questions of each data set at random, by --seed, stratified by type; may grow between sessions of a "
         "run",
@@ -77,17 +80,21 @@ class AgentSettings(ReadingSettings):
         "Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on the Hub]",
         Panel.DATA,
     )
-    questions: Path | None = setting("Your own questions (JSONL) instead of --dataset", Panel.DATA)
+    questions: Path | None = setting("Your own questions (JSONL) instead of --dataset", Panel.DATA, common=True)
     corpus: Path | None = setting(
         "Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the passages "
         "that came with its questions]",
         Panel.DATA,
+        common=True,
     )
-    model: str | None = setting("A model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL)
+    model: str | None = setting(
+        "A model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL, common=True
+    )
     base_url: Words = setting(
         "OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else OpenAI's]",
         Panel.MODEL,
         default=[],
+        common=True,
     )
     prompts: Path | None = setting(
         "Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt "
@@ -103,7 +110,7 @@ class AgentSettings(ReadingSettings):
     max_steps: int | None = setting(
         "Maximum steps to an answer; the last one must conclude [default: 7]", Panel.MODEL, ge=1
     )
-    concurrency: Concurrency = setting("HTTP requests in flight, per model", default=32)
+    concurrency: Concurrency = setting("HTTP requests in flight, per model", default=32, common=True)
     seed: Seed = setting("Seed of the run", Panel.EXECUTION, default=0)
     temperature: float | None = setting("Sampling temperature [default: 1]", Panel.MODEL, ge=0, le=2)
     top_p: float | None = setting("Nucleus sampling [default: 1]", Panel.MODEL, gt=0, le=1)
@@ -115,7 +122,7 @@ class AgentSettings(ReadingSettings):
         '\'{"chat_template_kwargs": {"enable_thinking": false}}\'',
         Panel.MODEL,
     )
-    max_cost: MaxCost = setting("Stop before the run costs more than this, in dollars")
+    max_cost: MaxCost = setting("Stop before the run costs more than this, in dollars", common=True)
     max_calls: MaxCalls = setting("Stop before the run uses more completions than this")
     max_tokens: int | None = setting("Stop before the run uses more tokens than this", Panel.BUDGET, ge=0)
     yes: Yes = False

@@ -12,19 +12,24 @@ import typer
 from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSettings, ReviewSettings
 from reasonrag.errors import Interrupted
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
-from reasonrag.settings import Panel, resolve
+from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import print_shown
 
 
-@options(PairsSettings)
+@options(PairsSettings, example="reasonrag pairs runs/hotpotqa-train-economy --format sft")
 def pairs(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories of generate, or data sets made earlier")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories of generate, or data sets to filter anew")
+    ],
     *,
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Estimate the judge's requests and cost, and send none", rich_help_panel=Panel.LABELS
+            "--dry-run",
+            help="Estimate what the judge of --label judge would cost; send no request",
+            rich_help_panel=Panel.LABELS,
         ),
+        COMMON,
     ] = False,
     as_json: Json = False,
     **flags: Any,
@@ -51,7 +56,7 @@ def pairs(
         raise typer.Exit(FAILED)
 
 
-@options(ReviewSettings)
+@options(ReviewSettings, example="reasonrag review data/hotpotqa-train-economy --pairs 50")
 def review(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a data set, with RAG_ProGuide.json")],
     *,
@@ -76,13 +81,14 @@ def review(
     print_result(found, show_review, as_json=as_json)
 
 
-@options(ImportSettings)
+@options(ImportSettings, example="reasonrag import RAG_ProGuide.json --out data/published")
 def import_published(
     sources: Annotated[
         list[str],
         typer.Argument(
+            metavar="SOURCE...",
             help="Published trees (a file, or a folder with chunk_*/) or a published RAG_ProGuide: JSON, JSON lines or "
-            "Parquet, compressed or not, or hf://datasets/ORG/NAME/FILE"
+            "Parquet, compressed or not, or hf://datasets/ORG/NAME/FILE",
         ),
     ],
     *,
@@ -105,12 +111,13 @@ def import_published(
     print_result(report, show_import, as_json=as_json)
 
 
-@options(AuditSettings)
+@options(AuditSettings, example="reasonrag audit data/hotpotqa-train-economy")
 def audit(
     directory: Annotated[
         Path,
         typer.Argument(
-            help="Directory of a data set, a run whose data set is in data/, or one file with rows of RAG_ProGuide"
+            metavar="DIR",
+            help="Directory of a data set, a run whose data set is in data/, or one file with rows of RAG_ProGuide",
         ),
     ],
     *,

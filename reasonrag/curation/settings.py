@@ -48,7 +48,10 @@ class PairingSettings(Settings):
         "Minimum difference of rewards", Panel.PAIRING, default=_RULES.min_margin, ge=0, allow_inf_nan=False
     )
     min_confidence: Share = setting(
-        "Minimum probability that the chosen step is truly better", Panel.PAIRING, default=_RULES.min_confidence
+        "Minimum probability that the chosen step is truly better",
+        Panel.PAIRING,
+        default=_RULES.min_confidence,
+        common=True,
     )
     max_similarity: Share = setting(
         "Maximum share of words that the two steps have in common; 1: any", Panel.PAIRING, default=_RULES.max_similarity
@@ -118,12 +121,14 @@ class PairsSettings(PairingSettings):
         "Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .. "
         "[default: data/<name of the run>]",
         Panel.OUTPUT,
+        common=True,
     )
     replace: bool = setting("Replace a data set made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
         "Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, parquet",
         Panel.OUTPUT,
         default=[],
+        common=True,
     )
     validation: float = setting(
         "Share of the questions with a pair that are held out for validation; 0: none",
@@ -131,6 +136,7 @@ class PairsSettings(PairingSettings):
         default=VALIDATION_SHARE,
         ge=0,
         lt=1,
+        common=True,
     )
     balance: bool = setting(
         "Keep as many pairs of each action type as there are of the rarest", Panel.PAIRING, default=_RULES.balance
@@ -153,6 +159,7 @@ class PairsSettings(PairingSettings):
         "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]",
         Panel.DECONTAMINATION,
         default=[],
+        common=True,
     )
     allow_eval: Words = setting(
         "Keep questions found in this evaluation split, as dataset/split, or all; repeatable",
@@ -183,13 +190,15 @@ class PairsSettings(PairingSettings):
         "and picks a better one and a worse one, or none)",
         Panel.LABELS,
         default="value",
+        common=True,
     )
-    model: str | None = setting("The judge: a model name of the endpoint, or offline", Panel.LABELS)
+    model: str | None = setting("The judge: a model name of the endpoint, or offline", Panel.LABELS, common=True)
     base_url: Words = setting(
         "OpenAI-compatible endpoint of the judge; repeat to share the load among several "
         "[default: OPENAI_BASE_URL, else OpenAI's]",
         Panel.LABELS,
         default=[],
+        common=True,
     )
     max_reply_tokens: int = setting(
         "Maximum length of the judge's reply, in tokens, reasoning included",
@@ -201,7 +210,7 @@ class PairsSettings(PairingSettings):
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
     prompts: Path | None = setting("Directory of your own prompts; the judge's is pick.txt", Panel.LABELS)
     concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)
-    max_cost: MaxCost = setting("Stop before the judge costs more than this, in dollars")
+    max_cost: MaxCost = setting("Stop before the judge costs more than this, in dollars", common=True)
     max_calls: MaxCalls = setting("Stop before the judge uses more completions than this")
     yes: Yes = False
     price_in: PromptPrice = None

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 _SHOWN_FILES = 20
 
 
-@options(CorpusSettings, without=["folder"])
+@options(CorpusSettings, without=["folder"], example="reasonrag corpus build handbook --out corpora/handbook.jsonl")
 def build(
-    folder: Annotated[Path, typer.Argument(help="Folder of Markdown, HTML, plain text and PDF files")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of Markdown, HTML, plain text and PDF files")
+    ],
     *,
     as_json: Json = False,
     **flags: Any,

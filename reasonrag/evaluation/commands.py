@@ -12,7 +12,7 @@ from reasonrag.evaluation.settings import AskSettings, CompareSettings, Evaluate
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 
 
-@options(EvaluateSettings)
+@options(EvaluateSettings, example="reasonrag evaluate --dataset hotpotqa --model saves/student --run runs/dev")
 def evaluate(*, as_json: Json = False, **flags: Any) -> None:
     """Answer a split with a model and measure it: EM, F1, cover-EM, gold passages, searches, tokens, with intervals.
 
@@ -30,9 +30,16 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
         raise typer.Exit(FAILED)
 
 
-@options(AskSettings, without=("split", "sample", "limit", "questions", "concurrency", "rpm", "tpm", "yes"))
+@options(
+    AskSettings,
+    without=("split", "sample", "limit", "questions", "concurrency", "rpm", "tpm", "yes"),
+    example='reasonrag ask "Who designed the Eiffel Tower?" --corpus wiki-18 --model gpt-4o',
+)
 def ask(
-    question: Annotated[str, typer.Argument(help="The question, in quotes")], *, as_json: Json = False, **flags: Any
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question, in quotes")],
+    *,
+    as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Answer one question with the agent: its steps as they are taken, evidence, sources, answer. Writes no file.
 
@@ -53,10 +60,10 @@ def ask(
         raise typer.Exit(FAILED)
 
 
-@options(CompareSettings)
+@options(CompareSettings, example="reasonrag compare runs/base-dev runs/student-dev")
 def compare(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Directories of evaluate; the first is the reference")
+        list[Path] | None, typer.Argument(metavar="RUN...", help="Directories of evaluate; the first is the reference")
     ] = None,
     *,
     as_json: Json = False,

@@ -11,7 +11,7 @@ from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import AgentSettings
 from reasonrag.errors import choices
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
-from reasonrag.settings import ExtraBody, Panel, Price, Seed, Settings, Words, names_of_settings, setting
+from reasonrag.settings import COMMON, ExtraBody, Panel, Price, Seed, Settings, Words, names_of_settings, setting
 
 BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
 RESAMPLES = 2000
@@ -52,6 +52,7 @@ class ModelSettings(AgentSettings):
         "A model name of the endpoint, the folder of a trained model (which is then served), or "
         "offline [default for atlas: offline]",
         Panel.MODEL,
+        common=True,
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
     preset: PresetName | None = setting(
@@ -96,12 +97,15 @@ class AskSettings(ModelSettings):
 class EvaluateSettings(ModelSettings):
     """Settings of `evaluate`."""
 
-    run: Annotated[Path, Panel.EXECUTION] = Field(description="Run directory; continues an interrupted run found there")
-    split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev")
+    run: Annotated[Path, Panel.EXECUTION, COMMON] = Field(
+        description="Directory of the evaluation; an interrupted one found there is continued"
+    )
+    split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev", common=True)
     method: MethodName = setting(
         "How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen, search-r1",
         Panel.MODEL,
         default="agent",
+        common=True,
     )
     iterations: int = setting(
         "Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7", Panel.MODEL, default=3, ge=1, le=100
@@ -114,7 +118,7 @@ class EvaluateSettings(ModelSettings):
         le=100,
     )
     judge: str | None = setting(
-        "Model that scores every answer against the gold answers: a model name, or offline", Panel.JUDGE
+        "Model that scores every answer against the gold answers: a model name, or offline", Panel.JUDGE, common=True
     )
     judge_base_url: Words = setting(
         "Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]", Panel.JUDGE, default=[]

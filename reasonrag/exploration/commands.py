@@ -11,31 +11,38 @@ from reasonrag.errors import CapReached, InputError
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
 from reasonrag.redaction import redact
-from reasonrag.settings import Panel
+from reasonrag.settings import COMMON, Panel
 from reasonrag.terminal import print_shown
 
 if TYPE_CHECKING:
     from reasonrag.exploration.summary import StopReason
 
 
-@options(GenerateSettings)
+@options(GenerateSettings, example="reasonrag generate --dataset hotpotqa --limit 500 --model gpt-4o --max-cost 20")
 def generate(
     *,
     replay: Annotated[
         bool,
         typer.Option(
-            "--replay", help="Send no request: take all answers from the run's journal", rich_help_panel=Panel.EXECUTION
+            "--replay",
+            help="Send no request; take every completion from the run's journal",
+            rich_help_panel=Panel.EXECUTION,
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost and send no request", rich_help_panel=Panel.BUDGET)
+        bool,
+        typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
+        COMMON,
     ] = False,
     pilot: Annotated[
         int,
         typer.Option(
             min=0,
-            help="With --dry-run: first explore this many questions for real, in the run directory, and measure them",
+            metavar="N",
+            help="With --dry-run: explore N questions first, and estimate from what they cost. They are paid for and "
+            "kept in the run directory",
             rich_help_panel=Panel.BUDGET,
+            show_default=False,
         ),
     ] = 0,
     as_json: Json = False,

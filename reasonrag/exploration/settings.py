@@ -21,11 +21,13 @@ class GenerateSettings(AgentSettings):
     run: Path | None = setting(
         "Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]",
         Panel.EXECUTION,
+        common=True,
     )
     model: str | None = setting(
         "Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for atlas: "
         "offline]",
         Panel.MODEL,
+        common=True,
     )
     max_steps: int | None = setting(
         "Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and released: 8; "
@@ -63,6 +65,7 @@ class GenerateSettings(AgentSettings):
         "builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. The last two need no gold "
         "answers: the teacher scores the answer, in addition to --max-calls-per-question [default: the recipe's]",
         Panel.SEARCH,
+        common=True,
     )
     rubric: Path | None = setting(
         "Text file of criteria for an answer, one per line, for questions without metadata.rubric; "

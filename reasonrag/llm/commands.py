@@ -20,18 +20,19 @@ from reasonrag.web import LOOPBACK
 class SimulatorSettings(EndpointBehaviour):
     """Settings of `simulate-endpoint`: a behaviour, with its faults in words, and an address."""
 
-    host: str = setting("Address to listen on", default=LOOPBACK)
-    port: Port = setting("Port; 0 takes a free one", default=8765)
+    host: str = setting("Address to listen on", default=LOOPBACK, common=True)
+    port: Port = setting("Port; 0 takes a free one", default=8765, common=True)
     allow_host: Words = setting(ALLOW_HOST, default=[])
     fault: Words = setting(
         "KIND=SHARE: inject this fault into a share of the requests; repeatable. By the request's number: "
         f"{', '.join(PASSING_FAULTS)}. By its content, every time: {', '.join(LASTING_FAULTS)}",
         Panel.FAULTS,
         default=[],
+        common=True,
     )
 
 
-@options(SimulatorSettings, without={"faults"})
+@options(SimulatorSettings, without={"faults"}, example="reasonrag simulate-endpoint --profile openai --fault 500=0.05")
 def simulate_endpoint(**flags: Any) -> None:
     """Serve the offline teacher as an OpenAI-compatible endpoint, with the habits and faults you choose, for free.
 

@@ -15,9 +15,9 @@ from reasonrag.redaction import redact
 from reasonrag.terminal import print_shown
 
 
-@options(PublishSettings)
+@options(PublishSettings, example="reasonrag publish data/hotpotqa-train-economy --repo my-org/my-data --dry-run")
 def publish(
-    directory: Annotated[Path | None, typer.Argument(help="Data set made by reasonrag pairs")] = None,
+    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="Data set made by reasonrag pairs")] = None,
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write all files and the card to DIR/publish, and upload nothing")

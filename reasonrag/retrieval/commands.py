@@ -13,7 +13,7 @@ from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSetti
 from reasonrag.terminal import print_shown
 
 
-@options(IndexSettings)
+@options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
 def build(*, as_json: Json = False, **flags: Any) -> None:
     """Build an index of a corpus: BM25, or dense with an encoder. Small ones are built by generate itself.
 
@@ -29,7 +29,10 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
         print_shown(f"wrote {directory} ({manifest.passages:,} passages)")
 
 
-def info(directory: Annotated[Path, typer.Argument(help="Directory of an index")], *, as_json: Json = False) -> None:
+@options(example="reasonrag index info indexes/wiki-bm25")
+def info(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")], *, as_json: Json = False
+) -> None:
     """Show the corpus and the software an index was built with, and its types."""
     from reasonrag.retrieval.display import show_index
     from reasonrag.retrieval.index import index_info
@@ -37,13 +40,18 @@ def info(directory: Annotated[Path, typer.Argument(help="Directory of an index")
     print_result(index_info(directory), lambda manifest: show_index(directory, manifest), as_json=as_json)
 
 
+@options(example="reasonrag index check indexes/wiki-bm25 --questions dev.jsonl")
 def check(
-    directory: Annotated[Path, typer.Argument(help="Directory of an index")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")],
     *,
-    queries: Annotated[int, typer.Option(min=1, help="Queries to measure recall with")] = CHECKED_QUERIES,
-    at: Annotated[int, typer.Option(min=1, help="Passages compared per query")] = CHECKED_AT,
+    queries: Annotated[int, typer.Option(min=1, metavar="N", help="Queries to measure recall with")] = CHECKED_QUERIES,
+    at: Annotated[int, typer.Option(min=1, metavar="N", help="Passages to compare per query")] = CHECKED_AT,
     questions: Annotated[
-        Path | None, typer.Option(help="Also search for these questions (JSONL): are their gold passages found?")
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Also search for these questions (JSONL), and measure how many of their gold passages are found",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +66,7 @@ def check(
         raise typer.Exit(FAILED)
 
 
-@options(ServeSettings)
+@options(ServeSettings, example="reasonrag index serve --index indexes/wiki-bm25 --host 0.0.0.0")
 def serve(**flags: Any) -> None:
     """Serve an index over HTTP, for many workers and machines, in Search-R1's protocol.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reasonrag.settings import ALLOW_HOST, Panel, Places, Port, Settings, Words, setting
+from reasonrag.settings import ALLOW_HOST, COMMON, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -39,6 +39,7 @@ class SearchSettings(Settings):
         "bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from "
         "REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]",
         Panel.RETRIEVAL,
+        common=True,
     )
     index: Places = setting(
         "A built index, or where to put a new one; give it twice for hybrid", Panel.RETRIEVAL, default=[]
@@ -79,19 +80,24 @@ IndexKind = Literal["bm25", "dense"]
 class IndexSettings(Settings):
     """Settings of `index build`."""
 
-    corpus: Path = Field(
+    corpus: Annotated[Path, COMMON] = Field(
         description='Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or '
         "hf://datasets/ORG/NAME[@REVISION][/FILE]"
     )
-    kind: IndexKind | None = setting("bm25 or dense [default: dense if a setting of an encoder is given, else bm25]")
-    out: Path | None = setting("Directory of the index [default: in --index-home, where generate finds it]")
+    kind: IndexKind | None = setting(
+        "bm25 or dense [default: dense if a setting of an encoder is given, else bm25]", common=True
+    )
+    out: Path | None = setting(
+        "Directory of the index [default: in --index-home, where generate finds it]", common=True
+    )
     index_home: Path = setting("Directory of the indexes that have no --out", default=INDEX_HOME)
     encoder: str | None = setting(
-        "A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]", Panel.ENCODER
+        "A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]", Panel.ENCODER, common=True
     )
     type: IndexType | None = setting(
         "flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again [default: flat]",
         Panel.ENCODER,
+        common=True,
     )
     from_faiss: Path | None = setting(
         "Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding", Panel.ENCODER
@@ -112,6 +118,7 @@ class IndexSettings(Settings):
         "Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]",
         Panel.ENCODER,
         default=[],
+        common=True,
     )
     gpu: bool = setting("Train faiss on GPUs; needs the index-gpu extra", Panel.ENCODER, default=False)
 
@@ -125,9 +132,9 @@ class IndexSettings(Settings):
 class ServeSettings(SearchSettings):
     """Settings of `index serve`."""
 
-    corpus: Path | None = setting("Corpus to index if its index is missing", Panel.RETRIEVAL)
-    host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK)
-    port: Port = setting("Port; 0 takes a free one", default=RETRIEVER_PORT)
+    corpus: Path | None = setting("Corpus to index if its index is missing", Panel.RETRIEVAL, common=True)
+    host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK, common=True)
+    port: Port = setting("Port; 0 takes a free one", default=RETRIEVER_PORT, common=True)
     allow_host: Words = setting(ALLOW_HOST, default=[])
     max_waiting: int = setting(
         "Queries that may wait; further ones get status 503 with Retry-After", default=MAX_WAITING, ge=1

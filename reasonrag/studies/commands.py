@@ -15,9 +15,12 @@ from reasonrag.studies.settings import CalibrateSettings, TuneSettings
 _OF_A_VALUE_MODEL = [name for name in GenerateSettings.model_fields if name.startswith("value_")]
 
 
-@options(CalibrateSettings)
+@options(CalibrateSettings, example="reasonrag calibrate runs/hotpotqa-train-economy --revalue 50 --max-cost 5")
 def calibrate(
-    run: Annotated[Path, typer.Argument(help="Run directory of generate")], *, as_json: Json = False, **flags: Any
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of generate")],
+    *,
+    as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
     from reasonrag.studies.calibrate import calibrate as calibrate_run
@@ -31,7 +34,12 @@ def calibrate(
         raise typer.Exit(FAILED)
 
 
-@options(TuneSettings, GenerateSettings, without=("limit", *_OF_A_VALUE_MODEL))
+@options(
+    TuneSettings,
+    GenerateSettings,
+    without=("limit", *_OF_A_VALUE_MODEL),
+    example="reasonrag tune --dataset hotpotqa --model gpt-4o --max-cost 9 --run runs/tune",
+)
 def tune(*, as_json: Json = False, **flags: Any) -> None:
     """Try configurations on some questions, and find the one that gives the most pairs for its cost."""
     from reasonrag.studies.display import show_tuning

@@ -11,6 +11,7 @@ from mcts.search import STRIDE
 from preference import PairingRules
 from reasonrag.curation.settings import PairingSettings
 from reasonrag.settings import (
+    COMMON,
     Concurrency,
     MaxCalls,
     MaxCost,
@@ -30,21 +31,26 @@ from reasonrag.settings import (
 class TuneSettings(PairingSettings):
     """Settings of `tune`; what it varies are settings of `generate`, which it reads as well."""
 
-    run: Annotated[Path, Panel.TRIALS] = Field(description="Directory of the trials; continues interrupted ones")
-    pilot: int = setting("Questions to try every configuration on, the first N", Panel.TRIALS, default=30, ge=2)
+    run: Annotated[Path, Panel.TRIALS, COMMON] = Field(
+        description="Directory of the trials; interrupted ones found there are continued"
+    )
+    pilot: int = setting(
+        "Questions to try every configuration on, the first N", Panel.TRIALS, default=30, ge=2, common=True
+    )
     vary: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
         "Vary this setting; repeatable: alpha, max-calls-per-question, siblings, continuations, "
         "exploration, temperature, max-steps [default: all that the recipe uses]",
         Panel.TRIALS,
         default=[],
+        common=True,
     )
 
 
 class CalibrateSettings(Settings):
     """Settings of `calibrate`."""
 
-    revalue: int = setting("Pairs to revalue by fresh continuations; 0: none", default=0, ge=0)
-    k: int = setting("Fresh continuations of each of their steps", default=16, ge=1, lt=STRIDE)
+    revalue: int = setting("Pairs to revalue by fresh continuations; 0: none", default=0, ge=0, common=True)
+    k: int = setting("Fresh continuations of each of their steps", default=16, ge=1, lt=STRIDE, common=True)
     seed: Seed = setting("Seed of the choice of pairs", default=0)
     min_confidence: Share = setting(
         "Minimum confidence of the pairs to choose from", default=PairingRules().min_confidence
@@ -53,16 +59,20 @@ class CalibrateSettings(Settings):
         "Model that continues. Its key is OPENAI_API_KEY, or REASONRAG_VALUE_API_KEY for the run's value "
         "model at its own address [default: the run's value model, else its teacher]",
         Panel.MODEL,
+        common=True,
     )
     base_url: Words = setting(
-        "OpenAI-compatible endpoint of that model; repeatable [default: the run's]", Panel.MODEL, default=[]
+        "OpenAI-compatible endpoint of that model; repeatable [default: the run's]",
+        Panel.MODEL,
+        default=[],
+        common=True,
     )
     corpus: Path | None = setting("The run's corpus, if it has moved", Panel.MODEL)
     index: Places = setting("The run's index, if it has moved; repeatable", Panel.MODEL, default=[])
     prompts: Path | None = setting("Directory of the run's own prompts, if it has moved", Panel.MODEL)
     concurrency: Concurrency = 32
     max_cost: MaxCost = setting(
-        "Stop before all calibrations of the run with this model cost more than this, in dollars"
+        "Stop before all calibrations of the run with this model cost more than this, in dollars", common=True
     )
     max_calls: MaxCalls = setting("Stop before they use more completions than this")
     yes: Yes = False

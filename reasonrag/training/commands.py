@@ -8,21 +8,27 @@ import typer
 
 from reasonrag.errors import InputError
 from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
+from reasonrag.settings import COMMON
 from reasonrag.terminal import print_shown
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 
 
-@options(TrainSettings)
+@options(TrainSettings, example="reasonrag train qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
 def train(
     config: Annotated[
-        str | None, typer.Argument(help="A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
+        str | None,
+        typer.Argument(metavar="CONFIG", help="A YAML file of LLaMA-Factory's arguments, or the name of a shipped one"),
     ] = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the configuration for LLaMA-Factory and all findings; do not train")
+        bool,
+        typer.Option("--dry-run", help="Print the configuration for LLaMA-Factory and all findings; do not train"),
+        COMMON,
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print", help="Print the YAML of CONFIG, to be edited; without CONFIG list the names")
+        bool,
+        typer.Option("--print", help="Print the YAML of CONFIG, to be edited; without CONFIG list the names"),
+        COMMON,
     ] = False,
     as_json: Json = False,
     **flags: Any,
@@ -78,11 +84,14 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     print_result(merged, show_merged, as_json=as_json)
 
 
-@options(DoctorSettings)
+@options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
 def doctor(
     config: Annotated[
         str | None,
-        typer.Argument(help="A shipped configuration by its name, or a YAML file \\[default: check the machine only]"),
+        typer.Argument(
+            metavar="CONFIG",
+            help="A shipped configuration by its name, or a YAML file [default: check the machine only]",
+        ),
     ] = None,
     *,
     as_json: Json = False,

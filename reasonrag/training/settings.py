@@ -14,12 +14,15 @@ PORT: Final = 29500
 class TrainSettings(Settings):
     """Settings of `train`."""
 
-    data: Path | None = setting("Data set to train on: a directory of reasonrag pairs", Panel.TRAINING)
+    data: Path | None = setting("Data set to train on: a directory of reasonrag pairs", Panel.TRAINING, common=True)
     out: Path | None = setting(
-        "Directory of the trained model, output_dir [default: saves/<data>-<config>]", Panel.TRAINING
+        "Directory of the trained model, output_dir [default: saves/<data>-<config>]", Panel.TRAINING, common=True
     )
     set: Words = setting(
-        "key=value: set a key of the configuration, as YAML; null removes it. Repeatable", Panel.TRAINING, default=[]
+        "key=value: set a key of the configuration, as YAML; null removes it. Repeatable",
+        Panel.TRAINING,
+        default=[],
+        common=True,
     )
     prompts: Path | None = setting(
         "Directory of your own prompts, if the data were made with them [default: those of imported data, else ours]",
@@ -29,7 +32,9 @@ class TrainSettings(Settings):
     allow_eval: Words = setting(
         "Train on questions of this evaluation split, as dataset/split, or all; repeatable", Panel.CHECKS, default=[]
     )
-    nodes: int = setting("Number of machines; run the same command on each", Panel.MACHINES, default=1, ge=1)
+    nodes: int = setting(
+        "Number of machines; run the same command on each", Panel.MACHINES, default=1, ge=1, common=True
+    )
     node_rank: int | None = setting(
         "Rank of this machine, from 0 [default: 0 if there is one machine]", Panel.MACHINES, ge=0
     )
@@ -37,12 +42,14 @@ class TrainSettings(Settings):
     gpus_per_node: int | None = setting(
         "Processes per machine, one per GPU [default: all its GPUs]", Panel.MACHINES, ge=1
     )
-    slurm: Path | None = setting("Write a batch script for Slurm to this file, without training", Panel.MACHINES)
+    slurm: Path | None = setting(
+        "Write a batch script for Slurm to this file, without training", Panel.MACHINES, common=True
+    )
     ray: bool = setting(
         "Train on a Ray cluster: one worker per GPU, --nodes x --gpus-per-node", Panel.MACHINES, default=False
     )
     merge: Path | None = setting(
-        "Merge this adapter into its base model instead of training; with --out", Panel.TRAINING
+        "Merge this adapter into its base model instead of training; with --out", Panel.TRAINING, common=True
     )
 
 

@@ -20,7 +20,7 @@ Source: TypeAlias = Annotated[
 ]
 
 
-@options(ViewSettings)
+@options(ViewSettings, example="reasonrag view runs/hotpotqa-train-economy")
 def view(
     path: Source,
     *,
@@ -61,10 +61,12 @@ def view(
         raise typer.Exit from None  # the way it is meant to end
 
 
-@options(ShowSettings)
+@options(ShowSettings, example="reasonrag show data/hotpotqa-train-economy")
 def show(
     run: Source,
-    question_id: Annotated[str | None, typer.Argument(help="As in the question file", show_default=False)] = None,
+    question_id: Annotated[
+        str | None, typer.Argument(metavar="QUESTION_ID", help="As in the question file", show_default=False)
+    ] = None,
     *,
     step: Annotated[
         int | None,
@@ -93,6 +95,7 @@ def show(
         show_question(found, run)
 
 
+@options(example="reasonrag stats runs/hotpotqa-train-economy")
 def stats(path: Source, *, as_json: Json = False) -> None:
     """Show statistics of a run or a data set: outcomes, pairs, drop reasons, diversity, cost, distributions."""
     from reasonrag.viewing.stats_tables import show_stats

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from reasonrag.cli import app
+from reasonrag.cli import GROUPS, app
 from tests.helpers.command_line import Reasonrag
 
 ATTACK = "\x1b]0;x\x07\x1b[2J"
@@ -57,6 +59,63 @@ def attacks() -> Iterator[tuple[str, ...]]:
             for each in {each.name: each for each in (*needed, *([attacked] if attacked in flags else []))}.values():
                 line += [each.opts[0], ATTACK if each is attacked else "nowhere"]
             yield tuple(line)
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_help_of_a_command_fits_80_columns_and_ends_with_a_command_line_that_parses(
+    words: tuple[str, ...], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flag that was renamed is renamed in the example too."""
+    monkeypatch.setenv("COLUMNS", "80")
+    first, every = (reasonrag(*words, flag).out for flag in ("--help", "--help-all"))
+    for shown in (first, every):
+        assert max(len(line) for line in shown.splitlines()) <= 80
+        assert "-\n" not in shown, "a flag is broken at a hyphen"
+    example = first.splitlines()[-1].strip()
+    assert shlex.split(example)[: len(words) + 1] == ["reasonrag", *words]
+    COMMANDS[words].make_context("it", shlex.split(example)[len(words) + 1 :])
+    assert len(re.findall(r"^  -", first, re.M)) <= 17, "mark the common flags with common=True"
+    flags = {each.opts[0] for each in COMMANDS[words].params if each.param_type_name == "option"}
+    assert flags - {"--help-all"} <= set(re.findall(r"^  (--[a-z-]+)", every, re.M))
+
+
+def test_generate_shows_the_twelve_flags_that_a_newcomer_needs(reasonrag: Reasonrag) -> None:
+    """Beside those for help."""
+    shown = re.findall(r"^  (--[a-z-]+)", reasonrag("generate", "--help").out, re.M)
+    twelve = "dataset limit questions corpus retriever model base-url outcome concurrency run max-cost dry-run".split()
+    assert shown == [f"--{name}" for name in (*twelve, "help-all", "help")]
+
+
+def test_the_commands_are_shown_in_groups_in_the_order_of_use(reasonrag: Reasonrag) -> None:
+    """Every command is in one."""
+    shown = reasonrag("--help").out
+    assert re.findall(r"^(\w+):$", shown, re.M) == ["Options", *GROUPS]
+    assert re.findall(r"^  ([a-z][a-z-]+)  +[A-Z]", shown, re.M) == [
+        name for group in GROUPS.values() for name in group
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("gen", "generate"),
+        ("generate --recipe p", "prorag"),
+        ("generate --max-co", "--max-cost"),
+        ("pairs --format s", "sharegpt sft"),
+        ("generate --recipe x", ""),
+    ],
+)
+def test_a_shell_completes_commands_flags_and_their_words(
+    line: str, completed: str, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flags that only --help-all shows, too."""
+    monkeypatch.setenv("_REASONRAG_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"reasonrag {line}")
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ") + 1))
+    assert reasonrag().out.split() == completed.split()
 
 
 def test_no_argument_reaches_the_terminal_raw(reasonrag: Reasonrag) -> None:

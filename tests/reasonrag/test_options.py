@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,13 +12,13 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from reasonrag.cli import app
-from reasonrag.options import Json, options, this_command
+from reasonrag.options import HelpOfCommand, Json, options, this_command
 from reasonrag.options import arguments as arguments_of_this
-from reasonrag.settings import Opposite, Panel, Places, Settings, Words
+from reasonrag.settings import COMMON, Opposite, Panel, Places, Settings, Words, setting
 
 
 class Sample(Settings):
-    out_dir: Annotated[Path, Panel.OUTPUT] = Field(description="Where to write")
+    out_dir: Annotated[Path, Panel.OUTPUT, COMMON] = Field(description="Where to write")
     top_k: Annotated[int, Panel.RETRIEVAL] = Field(default=3, ge=1, description="Passages per search")
     share: float | None = Field(default=None, description="A share [default: the recipe's]")
     kind: Literal["flat", "hnsw"] | None = Field(default=None, description="flat or hnsw")
@@ -31,17 +32,23 @@ class Sample(Settings):
 
 class Other(Settings):
     top_k: int = Field(default=9, description="The other's")
-    only_here: str | None = Field(default=None, description="Only in the other")
+    only_here: str | None = setting("Only in the other; see --a-flag-with-a-long-name and --loud too", common=True)
 
 
 def sample_app(given: dict[str, Any]) -> typer.Typer:
     """A command of both models that records what it is called with."""
-    made = typer.Typer()
+    made = typer.Typer(rich_markup_mode=None)
 
-    @made.command()
-    @options(Sample, Other, without=("share",))
-    def sample(word: Annotated[str, typer.Argument()] = "none", *, as_json: Json = False, **flags: Any) -> None:
-        given.update(flags, word=word, as_json=as_json)
+    @made.command(cls=HelpOfCommand)
+    @options(Sample, Other, without=("share",), example="sample --top-k 3")
+    def sample(
+        word: Annotated[str, typer.Argument(metavar="WORD", help="A word")] = "none",
+        *,
+        loud: Annotated[bool, typer.Option("--loud", help="Say it aloud"), COMMON] = False,
+        as_json: Json = False,
+        **flags: Any,
+    ) -> None:
+        given.update(flags, word=word, as_json=as_json, loud=loud)
 
     return made
 
@@ -77,7 +84,7 @@ def given_with(*arguments: str) -> dict[str, Any]:
 )
 def test_a_field_gives_the_flag_of_its_type(arguments: list[str], given: dict[str, Any]) -> None:
     """A flag that is not given is None: environment, file and default are asked for it."""
-    assert given_with(*arguments) == {"word": "none", "as_json": False} | given
+    assert given_with(*arguments) == {"word": "none", "as_json": False, "loud": False} | given
 
 
 @pytest.mark.parametrize("flag", ["--no-same-type", "--no-allow", "--share", "--top_k", "--no-json"])
@@ -86,16 +93,40 @@ def test_no_other_flag_is_made(flag: str) -> None:
     assert CliRunner().invoke(sample_app({}), [flag]).exit_code == 2
 
 
-def test_the_help_has_descriptions_defaults_and_panels_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def help_of(*arguments: str) -> str:
+    return CliRunner().invoke(sample_app({}), list(arguments)).output
+
+
+def test_the_help_has_descriptions_defaults_and_panels_in_their_order() -> None:
     """A default is shown where the field has one that is no truth value; of two models the first one's field counts."""
-    monkeypatch.setenv("COLUMNS", "120")
-    shown = CliRunner().invoke(sample_app({}), ["--help"]).output
-    lines = [" ".join(line.strip("│ ").split()) for line in shown.splitlines()]
-    assert "--top-k <int> Passages per search [default: 3]" in lines
-    assert "--out-dir <path> Where to write" in lines
+    shown = help_of("--help-all")
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "--top-k N Passages per search [default: 3]" in lines
+    assert "--out-dir PATH Where to write [required]" in lines
+    assert "--kind flat|hnsw flat or hnsw" in lines
     assert "The other's" not in shown
-    panels = [line.strip("╭╮─ ") for line in shown.splitlines() if line.startswith("╭")]
-    assert panels == ["Arguments", "Options", Panel.RETRIEVAL, Panel.OUTPUT]
+    panels = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert panels == ["Arguments", Panel.RETRIEVAL, Panel.OUTPUT, "Options", "Example"]
+    assert shown.endswith("\nExample:\n  sample --top-k 3\n")
+
+
+def test_help_shows_the_common_flags_and_help_all_every_one() -> None:
+    """Arguments are always shown."""
+    shown = set(re.findall(r"^  (--[a-z-]+|WORD)", help_of("--help"), re.M))
+    assert shown == {"WORD", "--out-dir", "--only-here", "--loud", "--help", "--help-all"}
+    assert shown < set(re.findall(r"^  (--[a-z-]+|WORD)", help_of("--help-all"), re.M))
+
+
+def test_help_breaks_no_flag_at_the_end_of_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even at its hyphens: it could not be searched or copied."""
+    for columns in range(60, 82):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        typer.main.get_command(sample_app({}))(["--help"], standalone_mode=False)
+        shown = capsys.readouterr().out
+        assert "--a-flag-with-a-long-name" in shown
+        assert max(map(len, shown.splitlines())) <= columns
 
 
 def test_every_flag_of_every_command_has_a_help_text() -> None:

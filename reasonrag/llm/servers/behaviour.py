@@ -48,14 +48,16 @@ class EndpointBehaviour(Settings):
         faults are over distinct requests, not attempts.
     """
 
-    profile: str | None = setting(f"Imitate what an endpoint of today accepts and refuses: {', '.join(PROFILES)}")
-    latency: float = setting("Seconds that every response takes", default=0.0, ge=0)
+    profile: str | None = setting(
+        f"Imitate what an endpoint of today accepts and refuses: {', '.join(PROFILES)}", common=True
+    )
+    latency: float = setting("Seconds that every response takes", default=0.0, ge=0, common=True)
     ignore_n: Switch = setting("Return one choice, whatever n is", default=False)
     ignore_stop: Switch = setting("Continue past the stop string", default=False)
     fail_every: int = setting("Answer every Nth request with status 503; 0: none", default=0, ge=0)
-    api_key: str | None = setting("Accept only this key [default: any]")
+    api_key: str | None = setting("Accept only this key [default: any]", common=True)
     max_choices: int | None = setting("Maximum choices per request", ge=1)
-    rpm: int | None = setting("Requests per minute; further ones get status 429", Panel.LIMITS, ge=1)
+    rpm: int | None = setting("Requests per minute; further ones get status 429", Panel.LIMITS, ge=1, common=True)
     tpm: int | None = setting("Tokens per minute; further ones get status 429", Panel.LIMITS, ge=1)
     retry_after: bool = setting("Send Retry-After with status 429", Panel.LIMITS, default=True)
     faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = Field(
