@@ -20,7 +20,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages to those of `docs/`."""
     commands = commands_of(typer.main.get_command(app))
     pages = {f"commands/{page_of(name)}": command_page(name, command) for name, _, command in commands}
-    pages |= {f"python/{name}.md": f"::: reasonrag.{name}\n" for name in PUBLIC}
+    pages |= {f"python/{name}.md": f"---\ntitle: {name}\n---\n::: reasonrag.{name}\n" for name in PUBLIC}
     pages |= {"commands/index.md": command_index(commands), "python/index.md": python_index()}
     for place, content in pages.items():
         files.append(File.generated(config, f"reference/{place}", content=content))
@@ -48,7 +48,7 @@ def command_index(commands: list[tuple[str, str, Any]]) -> str:
     """The commands by group, each with the first sentence of its help."""
     lines = ["# Commands", "", "`reasonrag COMMAND --help` shows the flags that matter, `--help-all` every one."]
     for panel in dict.fromkeys(panel for _, panel, _ in commands):
-        lines += ["", f"## {panel}", "", "| | |", "|---|---|"]
+        lines += ["", f"## {panel}", "", "| command | what it does |", "|---|---|"]
         lines += [
             f"| [{name}]({page_of(name)}) | {cell(first(command.help))} |"
             for name, of, command in commands
@@ -85,7 +85,7 @@ def command_page(name: str, command: Any) -> str:
             kind = "Arguments" if each.param_type_name == "argument" else "Options"
             panels.setdefault(each.rich_help_panel or kind, []).append(each)
     for panel, parameters in panels.items():
-        lines += [f"## {panel}", "", "| | |", "|---|---|"]
+        lines += [f"## {panel}", "", f"| {'argument' if panel == 'Arguments' else 'flag'} | meaning |", "|---|---|"]
         lines += [f"| `{spelling(each, context)}` | {cell(each.help)} |" for each in parameters] + [""]
     return "\n".join(lines)
 
