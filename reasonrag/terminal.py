@@ -189,8 +189,9 @@ def dollars_or_unknown(amount: float | None) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """`a 3, b 1`, without zeros; a dash if nothing is left."""
-    return ", ".join(f"{on_one_line(name)} {count:,}" for name, count in counts.items() if count) or "-"
+    """`all wrong 3, mixed 1` of keys as in files, without zeros; a dash if nothing is left."""
+    named = ((on_one_line(name).replace("_", " "), count) for name, count in counts.items())
+    return ", ".join(f"{name} {count:,}" for name, count in named if count) or "-"
 
 
 def shares_text(shares: dict[str, float], what: str) -> str:

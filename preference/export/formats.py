@@ -33,6 +33,13 @@ ACTION_TYPE_NAMES: dict[ActionType | None, str] = {
 """RAG_ProGuide's spelling of action types; `Other` for a reply that did not parse."""
 
 
+def plain_types(text: str) -> str:
+    """RAG_ProGuide's spelling replaced by the plain one, for people: `Query Generation > Other` as `query > other`."""
+    for plain, name in ACTION_TYPE_NAMES.items():
+        text = text.replace(name, plain or "other")
+    return text
+
+
 def proguide_row(each: Candidate, *, flipped: bool = False) -> Row:
     """RAG_ProGuide's ten fields in its order, then ours. flipped: whether the sides were exchanged on purpose."""
     chosen, rejected, state, pair = each.chosen, each.rejected, each.state, each.pair

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from preference import GoldAgreement, PairSummary
+from preference.export.formats import plain_types
 from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize
 from reasonrag.curation.import_published import ImportReport, RepairCount
 from reasonrag.curation.judge_labels import Judging
@@ -33,7 +34,7 @@ def show_import(report: ImportReport) -> None:
     if report.repairs:
         _show_counts("repaired", report.repairs)
     if report.refusals:
-        _show_counts("given up", report.refusals)
+        _show_counts("rejected", report.refusals)
     for warning in report.warnings:
         print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
     print_shown(f"wrote {report.out}")
@@ -46,22 +47,21 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
     rows = [
         ("read", ", ".join(f"{each.name} ({each.items:,})" for each in report.sources)),
         (what, f"{report.kept:,} of {report.items:,}"),
-        ("questions", f"{report.questions:,}, {report.without_golden_answers:,} of them without gold answers"),
+        ("questions", f"{report.questions:,} ({report.without_golden_answers:,} without gold answers)"),
     ]
     if report.passed_over:
-        rows.append(("skipped", f"{', '.join(report.passed_over)}: the same trees"))
+        rows.append(("skipped", f"{', '.join(report.passed_over)} (the same trees)"))
     if report.kind == "trees":
         rows.append(("steps", f"{report.steps:,}"))
         rows.append(("recipe", f"{report.recipe}, rewards {report.reward}, alpha {report.alpha:g}"))
     else:
-        dropped = ", ".join(f"{name} {count:,}" for name, count in report.not_exported.items()) or "-"
         rows.append(("states", f"{report.states:,}"))
         if report.prompts and report.prompts.folders:
             fitting = f"{report.prompts.fitting_states:,} of {report.prompts.states:,} states"
             rows.append(
                 ("prompts", f"{', '.join(report.prompts.folders)} (renderer {report.prompts.renderer}; {fitting})")
             )
-        rows.append(("written", f"{report.exported:,} pairs; dropped candidates: {dropped}"))
+        rows.append(("written", f"{counted(report.exported, 'pair')}; dropped: {counts_text(report.not_exported)}"))
     return [*rows, ("teacher", report.teacher or "unknown")]
 
 
@@ -71,7 +71,8 @@ def _show_counts(title: str, counts: dict[str, RepairCount]) -> None:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for name, each in counts.items():
-        table.add_row(name, f"{each.count:,}", escape(f"{each.meaning}. First: {on_one_line(each.examples[0])}"))
+        meaning = f"{each.meaning}. First: {on_one_line(each.examples[0])}"
+        table.add_row(name.replace("_", " "), f"{each.count:,}", escape(meaning))
     Console(highlight=False).print(table)
 
 
@@ -88,7 +89,7 @@ def show_pairs(summary: PairSummary) -> None:
         *_judging_rows(summary.judging),
         ("effective sample size", _effective(effective)),
         ("mean confidence", share_text(summary.mean_confidence)),
-        ("by chosen action", counts_text(summary.pairs_by_action_type)),
+        ("by chosen action", plain_types(counts_text(summary.pairs_by_action_type))),
         ("by depth", counts_text(summary.pairs_by_layer)),
         ("same type on both sides", f"{summary.same_type_pairs:,}"),
         ("tagged", counts_text(summary.pairs_by_tag)),
@@ -100,8 +101,8 @@ def show_pairs(summary: PairSummary) -> None:
     warn(summary.warnings)
     out = Path(summary.out)
     for name, count in summary.files.items():
-        print_shown(f"wrote {out / name} ({count:,} rows)")
-    print_shown(f"all candidates: {out / CANDIDATES}; reasons for dropping: {out / DROPPED}")
+        print_shown(f"wrote {out / name} ({counted(count, 'row')})")
+    print_shown(f"all candidates: {out / CANDIDATES}; drop reasons: {out / DROPPED}")
 
 
 def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
@@ -109,14 +110,14 @@ def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
     if not judging:
         return []
     found = Judging.model_validate(judging)
-    said = f"{found.picked:,} picks, {found.none:,} without preference, {found.unreadable:,} unreadable"
-    lost = f", {found.given_up:,} given up (the same command asks again)" if found.given_up else ""
+    said = f"{found.picked:,} with a preference, {found.none:,} without, {found.unreadable:,} unreadable"
+    lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
     return [
         (f"judged by {found.model}", f"{found.states:,} states: {said}{lost}"),
-        ("agreement with values", share_with_interval(found.agrees_with_values)),
+        ("agreement with rewards", share_with_interval(found.agrees_with_values)),
         (
             "cost of judging",
-            f"{dollars_or_unknown(found.cost_usd)}, {found.calls:,} completions, {found.session_calls:,} of them new",
+            f"{dollars_or_unknown(found.cost_usd)}, {counted(found.calls, 'completion')}, {found.session_calls:,} new",
         ),
     ]
 
@@ -129,7 +130,7 @@ def _decontamination(contamination: dict[str, Any]) -> str:
     asked, found = sum(each["questions"] for each in checked), contamination["questions"]
     splits = "1 evaluation split" if len(checked) == 1 else f"{len(checked):,} evaluation splits"
     dropped = contamination["dropped"]
-    return f"checked against {splits} ({counted(asked, 'question')}): {found:,} found, {dropped:,} left out"
+    return f"checked against {splits} ({counted(asked, 'question')}): {found:,} found, {dropped:,} removed"
 
 
 def _effective(effective: EffectiveSize) -> str:
@@ -141,7 +142,7 @@ def _effective(effective: EffectiveSize) -> str:
 
 def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
     """How often gold passages favour the chosen side, without ties; no row if no gold passages are known."""
-    shown = [f"{name} {_agreement(each)}" for name, each in agreement.items()]
+    shown = [f"{plain_types(name)} {_agreement(each)}" for name, each in agreement.items()]
     return [("gold passage agreement", ", ".join(shown))] if shown else []
 
 

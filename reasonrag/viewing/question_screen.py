@@ -23,7 +23,7 @@ from preference.filters import DROP_REASONS
 from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
-from reasonrag.terminal import dollars, on_one_line, print_shown, shown
+from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, shown
 from reasonrag.viewing.explanations import apart, number, results_in_words
 from reasonrag.viewing.question_view import (
     EndView,
@@ -42,7 +42,7 @@ _PairRoles: TypeAlias = Mapping[int, tuple[int, int]]
 """By step: in how many kept pairs it is the chosen side, and in how many the rejected one."""
 _LEGEND = (
     "#step type, reward, visits (n); +2 -1: chosen in two kept pairs, rejected in one; converged: every continuation "
-    "has the same outcome; repeats: says the same as that step and shares its reward; unexplored: never continued"
+    "has the same outcome; repeats: same content as that step, whose reward it shares; unexplored: never continued"
 )
 STATUS_WORDS: dict[StepStatus, str] = {
     "answer": "answer",
@@ -96,9 +96,9 @@ def show_question(view: QuestionView, run: Path) -> None:
         console.print(each)
     again = f"reasonrag show {quote(str(run))} {quote(on_one_line(view.id))}"
     if view.trees or view.pairs:
-        print_shown(f"one step in full, with its pairs: {again} --step N")
+        print_shown(f"one step with its pairs: {again} --step N")
     if view.pairs:
-        print_shown(f"one pair, and why it was labelled so: {again} --pair PAIR_ID")
+        print_shown(f"one pair and the reasons for its label: {again} --pair PAIR_ID")
 
 
 def show_step(view: QuestionView, step: int) -> None:
@@ -108,7 +108,7 @@ def show_step(view: QuestionView, step: int) -> None:
     found = [(group, group.steps[step]) for group in groups if step in group.steps]
     if not found:
         known = sorted({each for group in groups for each in group.steps})
-        there = f"its steps are {known[0]} to {known[-1]}" if known else "it has no step"
+        there = f"its steps are {known[0]} to {known[-1]}" if known else "it has no steps"
         raise InputError(f"question {view.id} has no step {step}; {there}")
     for group, each in found:
         console.print(Text(group.name, style=_QUIET))
@@ -136,7 +136,7 @@ def show_pair(view: QuestionView, pair_id: str) -> None:
             Text.assemble((f"pair {on_one_line(pair.id)}", "bold"), f"  depth {state.layer}  ", _numbers(pair))
         )
         if state.user is not None:
-            console.print(_heading("prompt of both"))
+            console.print(_heading("shared prompt"))
             console.print(_indented(_user_turn(view, state.user, chosen.passages)))
         texts = mark_differences(chosen.response or "", rejected.response or "")
         for name, style, each, text in zip(
@@ -181,8 +181,8 @@ def _no_trees(view: QuestionView) -> str:
     if not view.states:
         return "none of its steps is in the data set"
     return (
-        "some of its trees are missing; only the states of their pairs are shown. If their run was moved, say where it "
-        "is: --trees RUN"
+        "trees are missing, so only the states of their pairs are shown. If the run was moved, give its directory: "
+        "--trees RUN"
     )
 
 
@@ -279,15 +279,14 @@ def _pairs(view: QuestionView) -> Iterator[RenderableType]:
             yield _indented(line, by=4)
         yield _indented(Text(_in_short(pair, chosen, rejected), style=_QUIET), by=4)
     dropped = Counter(each.dropped for each in view.pairs)
-    reasons = [f"{reason} {dropped[reason]:,}" for reason in DROP_REASONS if dropped[reason]]
-    if reasons:
-        yield Text(f"dropped: {', '.join(reasons)}")
+    if reasons := {str(reason): dropped[reason] for reason in DROP_REASONS if dropped[reason]}:
+        yield Text(f"dropped: {counts_text(reasons)}")
 
 
 def _in_short(pair: PairView, chosen: StepView, rejected: StepView) -> str:
     """Why it was labelled so, on one line: `because 0.36 (4 of 11 right) beats 0.20 (F1 0.50)`."""
     if pair.label == "judge":
-        return "because a judge, who saw every step of this state, picked it"
+        return "because a judge who saw every step of this state picked it"
     if pair.label == "imported":
         return "because the imported file says so"
     rewards = "?", "?"
@@ -324,7 +323,7 @@ def _numbers(pair: PairView) -> str:
     parts = [
         f"margin {number(pair.margin)}",
         *([] if pair.confidence is None else [f"confidence {number(pair.confidence)}"]),
-        *pair.tags,
+        *(each.replace("_", " ") for each in pair.tags),
         *([] if pair.part is None else [pair.part]),
         *(["sides exchanged"] if pair.flipped else []),
     ]
@@ -338,12 +337,12 @@ def _pairs_of(view: QuestionView, step: int, group: _StepGroup) -> Iterator[Rend
         for each in view.pairs
         if step in (each.chosen, each.rejected) and _sides(view, each)[step == each.rejected] is group.steps[step]
     ]
-    yield _heading(f"pairs with it: {len(found):,}" if found else "in no pair: it has no sibling")
+    yield _heading(f"pairs with this step: {len(found):,}" if found else "not in a pair: it has no sibling")
     for pair in found:
         side, other = ("chosen", f"over #{pair.rejected}")
         if step == pair.rejected:
             side, other = "rejected", f"below #{pair.chosen}"
-        status = f"dropped: {pair.dropped}" if pair.dropped else "kept"
+        status = f"dropped: {pair.dropped.replace('_', ' ')}" if pair.dropped else "kept"
         yield _indented(Text(f"{on_one_line(pair.id)}  {side} {other}  {_numbers(pair)}  {status}"))
 
 
@@ -366,12 +365,12 @@ def _pair_roles(view: QuestionView, *, tree: int | None = None, state: int | Non
 
 def _no_pair(view: QuestionView, pair_id: str, matching: list[PairView]) -> str:
     if matching:
-        return f"{len(matching):,} pairs of question {view.id} begin with {pair_id!r}; give more of the id"
+        return f"{len(matching):,} pairs of question {view.id} begin with {pair_id!r}; give more characters of the id"
     kept = [each.id for each in view.pairs if each.dropped is None]
     if not kept:
-        return f"question {view.id} has no pair {pair_id!r}, and no kept pair; --step N lists all pairs of a step"
+        return f"question {view.id} has no pair {pair_id!r} and no kept pairs; --step N lists all pairs of a step"
     return (
-        f"question {view.id} has no pair {pair_id!r}; of the kept ones {choices(pair_id, kept)}; --step N lists all "
+        f"question {view.id} has no pair {pair_id!r}; {choices(pair_id, kept)} (kept pairs); --step N lists all "
         "pairs of a step"
     )
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
-from reasonrag.rendering import of_which_reasoning
+from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, print_table, share_text
 from reasonrag.viewing.overview import Overview, TreeFacts
 from reasonrag.viewing.question_screen import end_words
@@ -42,14 +42,14 @@ def show_stats(found: Overview) -> None:
     for warning in found.warnings:
         print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
     place = shlex.quote(on_one_line(found.path))
-    print_shown(f"one question: reasonrag show {place} QUESTION_ID")
+    print_shown(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
 
 
 def _about(found: Overview) -> list[tuple[str, str]]:
     return [
         ("data", ", ".join(found.splits) or "-"),
         ("recipe; reward", f"{', '.join(found.recipes) or '-'}; {', '.join(found.rewards) or '-'}"),
-        ("teacher", ", ".join(found.teachers) or "not known"),
+        ("teacher", ", ".join(found.teachers) or "unknown"),
         ("questions", f"{found.questions:,}: {counts_text(_in_words(found.ends))}"),
         ("failure causes", counts_text(found.failures_by_cause)),
         (
@@ -60,7 +60,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("labels", counts_text(found.pairs_by_label)),
         ("tags", counts_text(found.pairs_by_tag)),
         ("mean margin, confidence", f"{_share(found.mean_margin)}, {_share(found.mean_confidence)}"),
-        ("needs review", f"{found.doubtful:,}; gold answers or passages contradict the label"),
+        ("needs review", f"{counted(found.doubtful, 'pair')} in conflict with gold answers or passages"),
         ("dropped", counts_text(found.dropped)),
     ]
 
@@ -79,7 +79,7 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
 def _costs(found: Overview) -> list[tuple[str, str]]:
     usage = found.usage
     if usage is None or not usage.calls:  # trees that were imported do not say
-        return [("completions, cost", "not known")]
+        return [("completions, cost", "unknown")]
     reasoning = of_which_reasoning(usage.reasoning_tokens)
     return [
         ("completions", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
@@ -90,7 +90,7 @@ def _costs(found: Overview) -> list[tuple[str, str]]:
 
 def _cost(usage: Usage, found: Overview) -> str:
     if usage.cost_usd is None:
-        return "not known"
+        return "unknown"
     each = [
         f"{dollars(usage.cost_usd / many)} per {what}"
         for many, what in ((found.questions, "question"), (found.pairs, "pair"))
@@ -222,4 +222,4 @@ def _in_words(ends: Mapping[str, int]) -> dict[str, int]:
 
 
 def _of(part: int, whole: int) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
+    return f" ({percent(part / whole, 0)})" if whole else ""

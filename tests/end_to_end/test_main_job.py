@@ -107,8 +107,9 @@ def test_hotpotqa_gives_pairs_in_all_action_types_and_at_three_layers(
 def agreement(shown: str) -> dict[str, tuple[int, int, int]]:
     """Right, decided and ties of each action type, from the table of `pairs`."""
     text = " ".join(shown.replace("│", " ").split())
-    found = re.findall(r"(Query Generation|Evidence Extraction) [\d.-]+ \(([\d,]+) of ([\d,]+), ([\d,]+) ties?\)", text)
-    return {name: (int(right), int(decided), int(ties)) for name, right, decided, ties in found}
+    names = {"query": "Query Generation", "evidence": "Evidence Extraction"}
+    found = re.findall(r"(query|evidence) [\d.-]+ \(([\d,]+) of ([\d,]+), ([\d,]+) ties?\)", text)
+    return {names[name]: (int(right), int(decided), int(ties)) for name, right, decided, ties in found}
 
 
 def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag) -> None:

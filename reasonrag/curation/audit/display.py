@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from preference.export.formats import plain_types
 from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.curation.audit.report import (
@@ -21,7 +22,7 @@ from reasonrag.curation.audit.report import (
     read_audit,
 )
 from reasonrag.rendering import counted, interval_text, percent
-from reasonrag.terminal import on_one_line, print_shown, print_table
+from reasonrag.terminal import counts_text, on_one_line, print_shown, print_table
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
 
@@ -80,7 +81,7 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
         first = report.chosen_first
         ends = interval_text(percent(first.low, 1), percent(first.high, 1), LABEL_LEVEL)
         rows.append(("chosen sampled first", f"in {percent(first.value, 1)} of the rows {ends}"))
-    rows.append(("by chosen action", _counts(report.action_types)))
+    rows.append(("by chosen action", plain_types(counts_text(report.action_types))))
     rows.append(("rows per question", _spread(report.rows_per_question)))
     return rows
 
@@ -129,7 +130,3 @@ def _spread(found: Quantiles) -> str:
 
 def _interval(found: IntervalEstimate) -> str:
     return f"{found.value:+,.1f} {interval_text(f'{found.low:,.1f}', f'{found.high:,.1f}', LABEL_LEVEL)}"
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "-"

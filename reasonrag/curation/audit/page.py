@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from preference.export.formats import plain_types
 from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import TYPE_NAMES
 from reasonrag.curation.audit.report import AuditReport, Histogram, by_severity
@@ -51,6 +52,7 @@ class AuditPlot:
 def render_audit_page(report: AuditReport) -> str:
     """The whole page."""
     environment = html_templates()
+    environment.filters["plain"] = plain_types
     environment.filters |= {"number": _number, "tokens": _tokens, "percent": _percent, "signed": _signed}
     template = environment.get_template("audit.html.j2")
     return template.render(report=report, level=percent(LABEL_LEVEL), checks=by_severity(report), plots=plots(report))
@@ -161,7 +163,7 @@ def _layers(report: AuditReport) -> AuditPlot:
                 hatch=_HATCHES[position],
                 edgecolor=_INK,
                 linewidth=0.5,
-                label=name,
+                label=plain_types(name),
             )
             below = [a + b for a, b in zip(below, counts, strict=True)]
         every = -(-len(layers) // 12)
@@ -171,9 +173,11 @@ def _layers(report: AuditReport) -> AuditPlot:
         axes.set_xlabel("depth of the state (root 0)")
         axes.set_ylabel("rows")
 
-    said = ", ".join(f"{name} {report.action_types[name]:,}" for name in present)
+    said = ", ".join(f"{plain_types(name)} {report.action_types[name]:,}" for name in present)
     numbers = [(layer, *(f"{report.layers[layer].get(name, 0):,}" for name in present)) for layer in layers]
-    return _plot("Depth and chosen action", f"Chosen sides: {said}.", draw, ("depth", *present), numbers)
+    return _plot(
+        "Depth and chosen action", f"Chosen sides: {said}.", draw, ("depth", *map(plain_types, present)), numbers
+    )
 
 
 def _questions(report: AuditReport) -> AuditPlot:

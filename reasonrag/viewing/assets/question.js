@@ -73,7 +73,7 @@ const WORDS = [
   ["continuation", "a path from a step to an answer that the agent really took, reply by reply."],
   ["margin", "the reward of the chosen step minus that of the rejected one, divided by the discount at their depth if the recipe says so."],
   ["confidence", "the probability that the chosen step is truly better, given how many continuations there are."],
-  ["value (v)", "the mean that guided the search; labels use the reward instead."],
+  ["value", "the mean that guided the search; labels use the reward instead."],
   ["visits", "how often the search passed through this step."],
   ["F1", "word overlap of an answer with the best gold answer; 1 means the same words."],
   ["converged", "every continuation below has the same outcome, so the search stopped there."],

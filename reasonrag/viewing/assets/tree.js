@@ -29,7 +29,7 @@ function rewardLine(step) {
   if (step.reward !== null) parts.push(`reward ${number(step.reward)}`);
   if (step.f1 !== null && step.type === "answer") parts.push(`F1 ${number(step.f1)}`);
   if (step.parse_error) parts.push(line(step.parse_error.cause, 16));
-  if (step.visits && !step.terminal) parts.push(`v ${number(step.value)}`);
+  if (step.reward === null && step.visits && !step.terminal) parts.push(`value ${number(step.value)}`);
   if (step.visits) parts.push(plural(step.visits, "visit"));
   if (step.type === "answer" && step.f1 === 1 && step.outcome?.value === 0) parts.push("not in evidence");
   if (step.fate === "settled") parts.push("converged");

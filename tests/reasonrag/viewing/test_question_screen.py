@@ -177,7 +177,7 @@ def test_show_of_a_pair_has_both_sides_and_every_reason(reasonrag: Reasonrag, ru
         ((), "say which question to show: "),
         (("q2", "--step", 9), "question q2 has no step 9; its steps are 1 to 2"),
         (("q2", "--step", 0), "its steps are 1 to 2"),
-        (("q2", "--pair", "ffff"), "question q2 has no pair 'ffff'; of the kept ones choose from "),
+        (("q2", "--pair", "ffff"), "question q2 has no pair 'ffff'; choose from "),
         (("q2", "--pair", ""), "question q2 has no pair ''"),
         (("q2", "--step", 1, "--json"), "--step, --pair and --json exclude each other"),
     ],
@@ -205,7 +205,7 @@ def test_show_without_trees_draws_the_states_that_pairs_are_of(reasonrag: Reason
     package.pairs(written(tmp_path / "run", ada()), out=tmp_path / "data")
     (tmp_path / "run").rename(tmp_path / "moved")
     out = reasonrag("show", tmp_path / "data", "q1").out
-    assert "some of its trees are missing" in out
+    assert "trees are missing" in out
     assert re.search(r"state \w{16}, depth 1\n├╴#5 evidence 0.73 \+1: Born in London\.", out)
     assert "#2 answer 0.90" in out
     told = reasonrag("show", tmp_path / "data", "q1", "--trees", tmp_path / "moved")
