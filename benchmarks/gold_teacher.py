@@ -31,7 +31,9 @@ from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.offline import ParsedPrompt, as_completions, parse_prompt, sentences
+from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt, parse_prompt
+from reasonrag.llm.extraction.words import sentences
+from reasonrag.llm.offline import as_completions
 from reasonrag.retrieval.dense.manifest import default_index_directory
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever

@@ -61,7 +61,7 @@ from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import TEACHERS as OFFLINE
 from reasonrag.llm.prices import find_price
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
@@ -291,7 +291,7 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
             tokens_out=settings.price_out,
         ),
         addresses=tuple(settings.base_url),
-        in_process=name == OFFLINE and not settings.base_url,
+        in_process=name in OFFLINE and not settings.base_url,
     )
     caps = Caps(settings.max_cost, settings.max_calls)
     return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps, settings.yes)

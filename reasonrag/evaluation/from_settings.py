@@ -21,7 +21,7 @@ from reasonrag.evaluation.settings import PRESETS, EvaluateSettings, ModelSettin
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import NAME as OFFLINE
+from reasonrag.llm.offline import TEACHERS as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.llm.servers.model_folder import open_model
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
@@ -43,9 +43,9 @@ def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None =
 
 def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedModel:
     if chat_model is not None:
-        return EvaluatedModel(chat_model.name, known=chat_model.name != OFFLINE)
+        return EvaluatedModel(chat_model.name, known=chat_model.name not in OFFLINE)
     name = model_name(settings)
-    if name == OFFLINE and not settings.base_url:
+    if name in OFFLINE and not settings.base_url:
         return EvaluatedModel(name, known=False)
     folder = Path(name).expanduser()
     if settings.base_url:  # there it is a name, whatever it looks like; servers often name a model by its folder
@@ -99,7 +99,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         ),
         flags="--judge-" if own else "--",
         recorded_as=f"{name} (judge)",
-        in_process=name == OFFLINE and not own,
+        in_process=name in OFFLINE and not own,
     )
 
 

@@ -31,7 +31,7 @@ from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import STUDENT
+from reasonrag.llm.offline import STUDENT, WEAK
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
@@ -122,7 +122,7 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
         price=SELF_HOSTED if free else price,
         flags="--value-",
         recorded_as=name,
-        in_process=name == STUDENT and not own,
+        in_process=name in (STUDENT, WEAK) and not own,
     )
 
 

@@ -148,6 +148,10 @@ SHOWN_BY = {
         reasonrag/evaluation/pages/report_page reasonrag/evaluation/predictions reasonrag/evaluation/report
         reasonrag/evaluation/session reasonrag/evaluation/settings
         """,
+    "reasonrag/llm/test_offline": """
+        reasonrag/llm/extraction/answer_spans reasonrag/llm/extraction/good_habits
+        reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
+        """,
     "reasonrag/llm/servers/test_checkpoint": """
         reasonrag/evaluation/evaluated_model/local_server reasonrag/llm/servers/decoder
         reasonrag/llm/servers/model_folder

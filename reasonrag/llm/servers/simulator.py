@@ -193,7 +193,9 @@ class _SimulatedEndpoint:
     def _generated(self, asked: _SimulatedRequest) -> list[str]:
         count = 1 if self.behaviour.ignore_n else min(asked.n, self.behaviour.max_choices or asked.n)
         return [
-            offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
+            offline.reply(
+                asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice, weak=asked.weak
+            )
             for choice in range(count)
         ]
 
@@ -220,7 +222,12 @@ class _SimulatedRequest(ChatCompletionRequest):
     def content_hash(self) -> str:
         """The same, not kept."""
         decisive = [[(each.role, each.content) for each in self.messages], self.temperature, self.seed or 0]
+        decisive += ["weak"] * self.weak
         return hashlib.sha256(orjson.dumps(decisive)).hexdigest()
+
+    @property
+    def weak(self) -> bool:
+        return self.model == offline.WEAK
 
     @cached_property
     def sent(self) -> dict[str, Any]:
@@ -244,7 +251,7 @@ def request_identity(body: bytes) -> str:
 
 async def _models(request: web.Request) -> web.Response:
     closed = _closed(request)
-    return closed or model_list([offline.NAME])
+    return closed or model_list(list(offline.TEACHERS))
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:

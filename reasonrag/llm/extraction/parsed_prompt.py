@@ -1,0 +1,92 @@
+"""What a prompt of ours, of standard RAG or of Search-R1 asks for: its turn, question, thoughts and passages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from preference import Message
+from reasonrag.llm.extraction.words import tagged
+
+MOST_READ = 50_000
+"""Characters that are considered of a question, thoughts, evidence or reasoning, more than any honest prompt has:
+comparing names takes quadratic time."""
+_QUESTION, _THOUGHTS = "Question: ", "\nPrevious Thoughts: "
+_REFERENCE, _END = ". Reference: <reference>", "</reference>"
+_TURNS_BY_TAG = (
+    ("<score>", "judge"),
+    ("<ranking>", "rank"),
+    ("<pick>", "pick"),
+    ("<evidence>", "read"),
+    ("<query>", "think"),
+)
+"""The first tag named in a system prompt decides the turn."""
+_RAG_TURN = re.compile(r"Question: (?P<question>[^\n]*)\nPassage 1: ")
+_PASSAGE_LINE = re.compile(r"^Passage [0-9]+: (.*?): (.*)$", re.MULTILINE)
+_DOC_LINE = re.compile(r"^(?:<information>)?Doc [0-9]+\(Title: (.*?)\) (.*?)(?:</information>)?$", re.MULTILINE)
+"""Passages in the formats of standard RAG and Search-R1: title and text."""
+
+
+@dataclass(frozen=True)
+class ParsedPrompt:
+    """A parsed prompt. passages: title and text of each. For a judge, `question` is everything shown: question, correct
+    answer and reasoning."""
+
+    turn: str
+    question: str
+    thoughts: str
+    passages: tuple[tuple[str, str], ...]
+
+    def said(self, tag: str) -> list[str]:
+        """Contents of this tag in the thoughts, in order."""
+        return [found.strip()[:MOST_READ] for found in tagged(tag, self.thoughts)]
+
+    @property
+    def evidence(self) -> list[str]:
+        return [each for each in self.said("evidence") if each.casefold() != "none"]
+
+
+def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
+    """Read turn, question, thoughts and passages from the first system and user turn."""
+    system = next((m.content for m in messages if m.role == "system"), "")
+    user = next((m.content for m in messages if m.role == "user"), "")
+    turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
+    if not system and "<search>" in user:
+        return _parse_loop_prompt(messages)
+    if turn == "conclude" and (asked := _RAG_TURN.match(user)):
+        passages = tuple(_PASSAGE_LINE.findall(user))
+        return ParsedPrompt("answer", asked["question"][:MOST_READ], thoughts="", passages=passages)
+    if not user.startswith(_QUESTION):
+        shown = user if turn in ("judge", "rank", "pick") else user[:MOST_READ]
+        return ParsedPrompt(turn, question=shown, thoughts="", passages=())
+    question, thoughts, reference = _parts(user)
+    titled = (passage.partition("\n") for passage in reference.split("Wikipedia Title: ")[1:])
+    return ParsedPrompt(
+        turn=turn,
+        question=question.strip()[:MOST_READ],
+        thoughts=thoughts[:MOST_READ],
+        passages=tuple((title.strip(), text.strip()) for title, _, text in titled),
+    )
+
+
+def _parts(user: str) -> tuple[str, str, str]:
+    """Question, thoughts and reference of a user turn; empty if absent."""
+    end, thoughts, reference = len(user), "", ""
+    asked = user.find(_THOUGHTS)
+    cited = user.find(_REFERENCE)
+    if cited >= 0 and user.endswith(_END) and cited + len(_REFERENCE) + len(_END) <= end:
+        reference, end = user[cited + len(_REFERENCE) : -len(_END)], cited
+    if 0 <= asked < end:
+        thoughts, end = user[asked + len(_THOUGHTS) : end], asked
+    return user[len(_QUESTION) : end], thoughts, reference
+
+
+def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:
+    """Parse Search-R1's chat: searches are queries, thoughts about results are evidence."""
+    thoughts = " ".join(m.content for m in messages if m.role == "assistant")
+    for theirs, ours in (("search", "query"), ("think", "evidence")):
+        thoughts = re.sub(rf"<(/?){theirs}>", rf"<\1{ours}>", thoughts)
+    question = messages[0].content.rpartition(" Question: ")[2].strip()
+    passages = tuple(_DOC_LINE.findall(messages[-1].content))
+    return ParsedPrompt("loop", question[:MOST_READ], thoughts[:MOST_READ], passages)
