@@ -1,4 +1,4 @@
-"""Terminal output: untrusted text made harmless, tables, progress, and number formats.
+"""Terminal output: untrusted text made harmless, prose, tables, progress, and number formats.
 
 Decides which characters are shown by name, so that nothing moves the cursor, reverses a line or hides; and how shares,
 counts and dollars are written. Knows no command.
@@ -12,16 +12,18 @@ import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column, Table
+from rich.text import Text
 
 from preference.statistics import LABEL_LEVEL, Share
 from reasonrag.progress import SessionTally
-from reasonrag.rendering import interval_text
+from reasonrag.rendering import counted, interval_text
 
 _KEPT = "\n\u200c\u200d"
 """Line breaks, and the two joiners needed by Persian, Hindi and emoji."""
@@ -65,13 +67,66 @@ def print_shown(text: object = "", *, end: str = "\n", file: TextIO | None = Non
     print(shown(str(text)), end=end, file=file, flush=flush)
 
 
+def print_prose(text: str, *, file: TextIO | None = None) -> None:
+    """A sentence for people: a terminal breaks it between words, a pipe or file gets one line."""
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console.print(shown(text), soft_wrap=not console.is_terminal)
+
+
+SMALL_AMOUNT = 0.1
+
+
 def dollars(amount: float) -> str:
-    """A dollar amount; small ones with four decimals."""
-    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+    """A dollar amount; below SMALL_AMOUNT with four decimals."""
+    return f"${amount:,.2f}" if amount >= SMALL_AMOUNT or amount == 0 else f"${amount:.4f}"
 
 
 PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written if stderr is not a terminal."""
+WHOLE_JOB_S = 7 * 24 * 3600.0
+"""The remaining time is estimated from this much of the job: all of it, since single questions differ widely."""
+
+
+class _Done(ProgressColumn):
+    """`1,234/7,405`, or the percentage of a task whose field `percent` is set."""
+
+    def render(self, task: Task) -> Text:
+        if task.fields.get("percent") or task.total is None:
+            return Text(f"{task.percentage:.0f} %")
+        return Text(f"{task.completed:,.0f}/{task.total:,.0f}")
+
+
+class _Left(TimeRemainingColumn):
+    """`0:12:05 left`."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task).append(" left")
+
+
+class ProgressBar(Progress):
+    """Description, bar, done of total, elapsed and remaining time on one line, which fits 60 columns, as only the bar
+    shrinks; `below` is wrapped under it."""
+
+    def __init__(self, console: Console, *, transient: bool = False) -> None:
+        self.below = ""
+        whole = Column(no_wrap=True)
+        super().__init__(
+            TextColumn("{task.description}", table_column=whole),
+            BarColumn(bar_width=None),
+            _Done(table_column=whole),
+            TimeElapsedColumn(table_column=whole),
+            _Left(table_column=whole),
+            console=console,
+            transient=transient,
+            expand=True,
+            speed_estimate_period=WHOLE_JOB_S,
+            disable=not console.is_terminal,
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below)
 
 
 class TerminalMessages:
@@ -81,20 +136,25 @@ class TerminalMessages:
         self._console = Console(stderr=True, highlight=False)
 
     def say(self, message: str) -> None:
-        self._console.print(escape(shown(message)), soft_wrap=True)
+        self._console.print(escape(shown(message)), soft_wrap=not self._console.is_terminal)
 
 
 class TerminalWatcher(TerminalMessages):
-    """Progress of a run on stderr: a live bar in a terminal, else a plain line every PLAIN_LINE_EVERY_S seconds."""
+    """Progress of a run on stderr: a live bar in a terminal, else a plain line every PLAIN_LINE_EVERY_S seconds.
+
+    warned: the warnings shown so far, which a summary need not repeat.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._bar: Progress | None = None
+        self.warned: list[str] = []
+        self._bar: ProgressBar | None = None
         self._total = 0
         self._done_before = 0
         self._last_line = time.monotonic()
 
     def warn(self, message: str) -> None:
+        self.warned.append(message)
         self.say(f"warning: {message}")
 
     def confirm(self, question: str) -> bool:
@@ -116,29 +176,24 @@ class TerminalWatcher(TerminalMessages):
     def started(self, *, total: int, done: int) -> None:
         self._total, self._done_before = total, done
         if done == total:
-            self.say(f"all {total:,} questions are done; nothing left to ask")
+            self.say(f"{_all_done(total)}; nothing left to ask")
         elif done:
-            self.say(f"{done:,} of {total:,} questions are done; continuing with the rest")
+            self.say(f"{done:,} of {counted(total, 'question')} are done; continuing with the rest")
         if self._console.is_terminal and done < total:
-            self._bar = Progress(
-                TextColumn("questions"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rates]}"),
-                TimeElapsedColumn(),
-                console=self._console,
-            )
-            self._bar.add_task("questions", total=total, completed=done, rates="")
+            self._bar = ProgressBar(self._console)
+            self._bar.add_task("questions", total=total, completed=done)
             self._bar.start()
 
     def advanced(self, tally: SessionTally) -> None:
         completed = self._done_before + tally.questions
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=completed, rates=standing(tally))
+            self._bar.below = session_state(tally)
+            self._bar.update(self._bar.task_ids[0], completed=completed)
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
-            owed = self._total - completed
-            self.say(f"{completed - tally.failed_questions:,} done, {owed:,} left, {standing(tally)}")
+            left = self._total - completed
+            remaining = f", {_clock(tally.seconds / tally.questions * left)} left" if tally.questions else ""
+            self.say(f"{completed:,} of {counted(self._total, 'question')}{remaining}, {session_state(tally)}")
 
     def ended(self) -> None:
         if self._bar is not None:
@@ -153,23 +208,41 @@ def share_with_interval(share: Share) -> str:
 
 
 def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:
-    table = Table(title=escape(shown(title).replace("\n", " ")), title_justify="left", show_header=False)
+    """Names and values under a title."""
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(name, escape(shown(value)))
-    Console(highlight=False).print(table)
+    print_titled(title, table)
+
+
+def print_titled(title: str, table: Table) -> None:
+    """A table under its title, which may be wider than the table."""
+    console = Console(highlight=False)
+    console.print(Text(shown(title), style="italic"), soft_wrap=not console.is_terminal)
+    console.print(table)
 
 
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
+        print_prose(f"warning: {on_one_line(warning)}", file=sys.stderr)
 
 
-def standing(tally: SessionTally) -> str:
+def _all_done(total: int) -> str:
+    return "the question is done" if total == 1 else f"all {total:,} questions are done"
+
+
+def _clock(seconds: float) -> str:
+    """`0:12:05`."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def session_state(tally: SessionTally) -> str:
     """The state of a session, in one line."""
     rate = tally.calls / tally.seconds if tally.seconds else 0.0
-    parts = [f"{tally.failed_questions:,} failed", f"{tally.in_flight:,} in flight", f"{rate:,.1f} calls/s"]
+    parts = [f"{tally.failed_questions:,} failed"] if tally.failed_questions else []
+    parts += [f"{tally.in_flight:,} in flight", f"{rate:,.1f} completions/s"]
     answered = tally.calls + tally.cached_calls
     if tally.cached_calls:
         parts.append(f"{100 * tally.cached_calls / answered:.0f} % cached")
@@ -178,7 +251,7 @@ def standing(tally: SessionTally) -> str:
         projected = f" (about {dollars_or_unknown(tally.projected_cost)} in all)" if tally.projected_cost else ""
         parts.append(f"{dollars_or_unknown(tally.cost)}{projected}")
     if tally.failed_calls:
-        parts.append(f"{tally.failed_calls:,} failed attempts")
+        parts.append(counted(tally.failed_calls, "failed attempt"))
     if tally.waiting_for:
         parts.append(tally.waiting_for)
     return ", ".join(parts)
@@ -194,10 +267,11 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in named if count) or "-"
 
 
-def shares_text(shares: dict[str, float], what: str) -> str:
-    """`depth 0 0.62, 1 0.80`; a dash if there are none."""
-    return f"{what} " + ", ".join(f"{name} {value:.2f}" for name, value in shares.items()) if shares else "-"
+def depths_text(by_depth: Mapping[str, int | float]) -> str:
+    """`depth 0: 12, 1: 3` of counts, `depth 0: 0.62` of shares; a dash if there are none."""
+    values = (f"{name}: {f'{each:,}' if isinstance(each, int) else f'{each:.2f}'}" for name, each in by_depth.items())
+    return f"depth {', '.join(values)}" if by_depth else "-"
 
 
-def share_text(value: float | None, *, digits: int = 3, unknown: str = "-") -> str:
+def share_text(value: float | None, *, digits: int = 2, unknown: str = "-") -> str:
     return unknown if value is None else f"{value:.{digits}f}"

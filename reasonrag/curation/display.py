@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,10 +16,12 @@ from reasonrag.curation.judge_labels import Judging
 from reasonrag.rendering import counted
 from reasonrag.terminal import (
     counts_text,
+    depths_text,
     dollars_or_unknown,
     on_one_line,
     print_shown,
     print_table,
+    print_titled,
     share_text,
     share_with_interval,
     warn,
@@ -35,8 +35,7 @@ def show_import(report: ImportReport) -> None:
         _show_counts("repaired", report.repairs)
     if report.refusals:
         _show_counts("rejected", report.refusals)
-    for warning in report.warnings:
-        print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
+    warn(report.warnings)
     print_shown(f"wrote {report.out}")
     for command in report.next_commands:
         print_shown(f"next: {command}")
@@ -66,14 +65,14 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
 
 
 def _show_counts(title: str, counts: dict[str, RepairCount]) -> None:
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for name, each in counts.items():
         meaning = f"{each.meaning}. First: {on_one_line(each.examples[0])}"
         table.add_row(name.replace("_", " "), f"{each.count:,}", escape(meaning))
-    Console(highlight=False).print(table)
+    print_titled(title, table)
 
 
 def show_pairs(summary: PairSummary) -> None:
@@ -90,7 +89,7 @@ def show_pairs(summary: PairSummary) -> None:
         ("effective sample size", _effective(effective)),
         ("mean confidence", share_text(summary.mean_confidence)),
         ("by chosen action", plain_types(counts_text(summary.pairs_by_action_type))),
-        ("by depth", counts_text(summary.pairs_by_layer)),
+        ("by depth", depths_text(summary.pairs_by_layer)),
         ("same type on both sides", f"{summary.same_type_pairs:,}"),
         ("tagged", counts_text(summary.pairs_by_tag)),
         *_gold_row(summary.gold_agreement),

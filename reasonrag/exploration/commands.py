@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,9 +61,10 @@ def generate(
     from reasonrag.exploration.generate import generate as generate_run
     from reasonrag.terminal import TerminalWatcher
 
+    watcher = TerminalWatcher()
     with interrupts():
-        summary = generate_run(watcher=TerminalWatcher(), replay=replay, **flags)
-    print_result(summary, show_run, as_json=as_json)
+        summary = generate_run(watcher=watcher, replay=replay, **flags)
+    print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
 
 

@@ -61,7 +61,12 @@ class Sign:
 
     def tell(self, shown: int, questions: int) -> str:
         """A message: how often, what it means, what helps and where to read more."""
-        return f"{self.name} in {shown:,} of {questions:,} questions: {self.means}. {self.advice}"
+        return f"{self.words} in {shown:,} of {questions:,} questions: {self.means}. {self.advice}"
+
+    @property
+    def words(self) -> str:
+        """The name as people read it."""
+        return self.name.replace("_", " ")
 
     @property
     def advice(self) -> str:
@@ -268,7 +273,7 @@ class SignCounts:
         """Messages that became due since the last call. Each sign is reported once."""
         told = {}
         if self._states_alike == self._states >= STATES_ALIKE:
-            told[ALIKE.name] = f"{ALIKE.name} in all {self._states:,} states so far: {ALIKE.means}. {ALIKE.advice}"
+            told[ALIKE.name] = f"{ALIKE.words} in all {self._states:,} states so far: {ALIKE.means}. {ALIKE.advice}"
         for sign in self._telling(from_questions=SAID_FROM):
             told.setdefault(sign.name, sign.tell(self.shown[sign.name], self.questions))
         fresh = [message for name, message in told.items() if name not in self._said]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
@@ -9,21 +11,22 @@ from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
 from reasonrag.llm.expected_usage import Range
-from reasonrag.rendering import counted, of_which_reasoning
+from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
+    depths_text,
     dollars_or_unknown,
+    print_prose,
     print_shown,
     print_table,
     share_text,
-    shares_text,
     warn,
 )
 
 
-def show_run(summary: RunSummary) -> None:
-    """Show the summary of `generate`, where the files are, and the next command."""
-    run, attempts = Path(summary.run), f"{summary.session_failed_calls:,}"
+def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
+    """Show the summary of `generate`, where the files are, and the next command. warned: shown during the run."""
+    run, attempts = Path(summary.run), counted(summary.session_failed_calls, "failed attempt")
     reasoning = of_which_reasoning(summary.reasoning_tokens)
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
@@ -33,29 +36,38 @@ def show_run(summary: RunSummary) -> None:
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
         ("mixed outcomes", counted(summary.questions_mixed, "question")),
-        ("distinct siblings", shares_text(summary.diversity_by_layer, "depth")),
+        ("distinct siblings", depths_text(summary.diversity_by_layer)),
         ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
-        ("completions", f"{summary.calls:,} in {summary.requests:,} requests{_from_journal(summary)}"),
+        ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         *((f"refused by {name}", ", ".join(refused)) for name, refused in summary.refused_parameters.items()),
         (
             "this session",
-            f"{summary.session_questions:,} questions in {summary.session_seconds:.1f} s, {attempts} failed attempts",
+            f"{counted(summary.session_questions, 'question')} in {summary.session_seconds:,.1f} s, {attempts}",
         ),
     ]
     values = f"  values of {summary.value_model}" if summary.value_model else ""
     title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}"
     print_table(title, rows)
-    warn(summary.warnings)
+    warn(_once(summary.warnings, warned))
     print_shown(f"wrote {run / ROLLOUTS}")
     if summary.failed:
-        print_shown(f"why questions failed: {run / FAILURES}; the same command tries them again")
+        print_prose(f"why questions failed: {run / FAILURES}; the same command tries them again")
     if summary.stopped:
-        print_shown(f"stopped: {summary.stopped.message}")
+        print_prose(f"stopped: {summary.stopped.message}")
     elif summary.done:
-        print_shown(f"next: reasonrag pairs {run} --out data/{run.name}")
+        print_shown(f"next: {shlex.join(['reasonrag', 'pairs', str(run), '--out', f'data/{run.name}'])}")
+
+
+def _once(warnings: Collection[str], warned: Collection[str]) -> list[str]:
+    """The warnings, without the advice of those that the run has shown with other counts."""
+    advised = {each.partition(": ")[2] for each in warned}
+    return [
+        f"{fact}; see the warning above" if advice and advice in advised else f"{fact}{colon}{advice}"
+        for fact, colon, advice in (each.partition(": ") for each in warnings)
+    ]
 
 
 def _outcome(summary: RunSummary) -> list[tuple[str, str]]:
@@ -82,28 +94,26 @@ def show_estimate(estimate: CostEstimate) -> None:
     ]
     print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
     if estimate.measured_by == "pilot":
-        print_shown(
+        print_prose(
             f"measured on {counted(estimate.measured_questions, 'question')} of this run, mean and two standard errors"
         )
-        print_shown(f"the pilot cost {dollars_or_unknown(estimate.spent_dollars)}; the run continues from there")
+        print_prose(f"the pilot cost {dollars_or_unknown(estimate.spent_dollars)}; the run continues from there")
         if estimate.failed:
-            print_shown(
+            print_prose(
                 f"{counted(estimate.failed, 'question')} failed and do not count here; the same command retries them"
             )
         if estimate.stopped:
-            print_shown(
-                f"the pilot stopped early, so this is measured on fewer than was asked: {estimate.stopped.message}"
-            )
+            print_prose(f"the pilot stopped early, so this is measured on fewer questions: {estimate.stopped.message}")
     else:
-        print_shown(
-            f"low: {counted(estimate.measured_questions, 'question')} rehearsed by the offline teacher, two standard "
-            "errors below the mean; high: the whole budget of the recipe, with long replies. Nothing was asked; "
-            "--pilot 10 measures it"
+        print_prose(
+            f"low: two standard errors below the mean of {counted(estimate.measured_questions, 'question')} rehearsed "
+            "by the offline teacher; high: the whole budget of the recipe, with long replies. No request was sent; "
+            "--pilot 10 explores ten questions and measures them"
         )
     if estimate.dollars and estimate.batch_discount:
-        print_shown(
+        print_prose(
             f"prices: {estimate.prices_as_of}. Not counted: cached prompts (${estimate.cached_price_in:g} per million "
-            f"tokens), and Batch APIs ({estimate.batch_discount:.0%} less), which reasonrag does not use"
+            f"tokens), and Batch APIs ({percent(estimate.batch_discount)} less), which reasonrag does not use"
         )
 
 
@@ -118,12 +128,12 @@ def _dollars(values: Range) -> str:
 def _costs_by_model(estimate: CostEstimate) -> list[tuple[str, str]]:
     """One row per model with a price, if there are several models."""
     by_model = estimate.dollars_by_model
-    return [(f"of {name}", _dollars(each)) for name, each in by_model.items() if each and len(by_model) > 1]
+    return [(f"cost of {name}", _dollars(each)) for name, each in by_model.items() if each and len(by_model) > 1]
 
 
 def _price_range(estimate: CostEstimate) -> str:
     if estimate.dollars is None:
         unknown = next(name for name, dollars in estimate.dollars_by_model.items() if dollars is None)
         flags = "--" if unknown == estimate.model else "--value-"
-        return f"no price of {unknown} is known; give {flags}price-in and {flags}price-out"
+        return f"unknown: no price of {unknown} is known; give {flags}price-in and {flags}price-out"
     return _dollars(estimate.dollars)

@@ -64,7 +64,7 @@ class DatasetCardFacts:
 def render_dataset_card(facts: DatasetCardFacts) -> str:
     """README.md: front matter and text."""
     templates = markdown_templates()
-    templates.filters |= {"count": _count, "share": partial(share_text, unknown=UNKNOWN)}
+    templates.filters |= {"count": _count, "share": partial(share_text, digits=3, unknown=UNKNOWN)}
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{mask_secrets(text, secrets())}"
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher, duration
+from reasonrag.retrieval.dense.build_progress import READING, PlainBuildWatcher, duration
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
 from reasonrag.retrieval.index import IndexCheck
 from reasonrag.retrieval.recall import RecallReport
-from reasonrag.terminal import TerminalMessages, print_table
+from reasonrag.terminal import ProgressBar, TerminalMessages, print_table
 
 
 class TerminalBuildWatcher(TerminalMessages):
@@ -18,7 +16,7 @@ class TerminalBuildWatcher(TerminalMessages):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bar: Progress | None = None
+        self._bar: ProgressBar | None = None
         self._plain = PlainBuildWatcher(self.say)
 
     def stage(self, name: str, *, total: int, done: int = 0) -> None:
@@ -26,17 +24,9 @@ class TerminalBuildWatcher(TerminalMessages):
             self._plain.stage(name, total=total, done=done)
             return
         if self._bar is None:
-            self._bar = Progress(
-                TextColumn("{task.description:>20}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
+            self._bar = ProgressBar(self._console)
             self._bar.start()
-        self._bar.add_task(name, total=total, completed=done)
+        self._bar.add_task(name, total=total, completed=done, percent=name == READING)
 
     def reached(self, done: int) -> None:
         if self._bar is None:

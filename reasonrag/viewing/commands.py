@@ -111,12 +111,9 @@ def _progress_of_reading(path: Path) -> Iterator[Callable[[float], None]]:
     """A function that takes the share of the work that is done; draws a bar in a terminal, nothing elsewhere."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, highlight=False)
-    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f} %")
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(f"reading {escape(on_one_line(str(path)))}", total=1.0)
+    from reasonrag.terminal import ProgressBar
+
+    with ProgressBar(Console(stderr=True, highlight=False), transient=True) as bar:
+        task = bar.add_task(f"reading {escape(on_one_line(path.name))}", total=1.0, percent=True)
         yield lambda share: bar.update(task, completed=share)

@@ -6,24 +6,28 @@ Decides the drawing only. Names from files are never markup here.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping
-from functools import partial
 from itertools import pairwise
 
 from rich.bar import Bar
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from preference import Usage
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.rendering import counted, of_which_reasoning, percent
-from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, print_table, share_text
+from reasonrag.terminal import (
+    counts_text,
+    dollars,
+    on_one_line,
+    print_shown,
+    print_table,
+    print_titled,
+    share_text,
+    warn,
+)
 from reasonrag.viewing.overview import Overview, TreeFacts
 from reasonrag.viewing.question_screen import end_words
 
-_share = partial(share_text, digits=2)
 _MOST_ROWS = 10
 """Rows of a histogram; finer bins are put together."""
 _BAR_WIDTH = 24
@@ -39,8 +43,7 @@ def show_stats(found: Overview) -> None:
     if facts and facts.ends_by_steps:
         _ends(facts.ends_by_steps)
     _histograms(found)
-    for warning in found.warnings:
-        print_shown(f"warning: {on_one_line(warning)}", file=sys.stderr)
+    warn(found.warnings)
     place = shlex.quote(on_one_line(found.path))
     print_shown(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
 
@@ -59,7 +62,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("pairs", f"{found.pairs:,} of {found.candidates:,} candidates{_of(found.pairs, found.candidates)}"),
         ("labels", counts_text(found.pairs_by_label)),
         ("tags", counts_text(found.pairs_by_tag)),
-        ("mean margin, confidence", f"{_share(found.mean_margin)}, {_share(found.mean_confidence)}"),
+        ("mean margin, confidence", f"{share_text(found.mean_margin)}, {share_text(found.mean_confidence)}"),
         ("needs review", f"{counted(found.doubtful, 'pair')} in conflict with gold answers or passages"),
         ("dropped", counts_text(found.dropped)),
     ]
@@ -69,7 +72,7 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
     return [
         ("steps in trees", f"{facts.steps:,}"),
         ("continuations", f"{facts.continuations:,}"),
-        ("mean F1, EM, outcome", ", ".join(map(_share, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
+        ("mean F1, EM, outcome", ", ".join(map(share_text, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
         ("degenerate", counts_text(facts.degenerate)),
         ("unreadable replies", counts_text(facts.parse_failures_by_cause)),
         ("repair turns", f"{facts.repair_turns:,}"),
@@ -82,7 +85,7 @@ def _costs(found: Overview) -> list[tuple[str, str]]:
         return [("completions, cost", "unknown")]
     reasoning = of_which_reasoning(usage.reasoning_tokens)
     return [
-        ("completions", f"{usage.calls:,} in {usage.requests:,} requests{_each(usage.calls, found)}"),
+        ("completions", f"{usage.calls:,} in {counted(usage.requests, 'request')}{_each(usage.calls, found)}"),
         ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"),
         ("cost", _cost(usage, found)),
     ]
@@ -118,33 +121,29 @@ def _layers(found: Overview) -> None:
     types = [each for each in _TYPES if any(each in counts for counts in found.pairs_by_layer.values())]
     if not layers:
         return
-    table = _table("pairs by depth and action type of the chosen step", "depth", *types, "pairs")
+    table = _table("depth", *types, "pairs")
     if diversity:
         table.add_column("distinct siblings", justify="right")
     for layer in layers:
         counts = found.pairs_by_layer.get(layer, {})
         row = [layer, *(f"{counts.get(each, 0):,}" for each in types), f"{sum(counts.values()):,}"]
-        table.add_row(*row, *([_share(diversity.get(layer))] if diversity else []))
-    _print(table)
+        table.add_row(*row, *([share_text(diversity.get(layer))] if diversity else []))
+    print_titled("pairs by depth and action type of the chosen step", table)
 
 
 def _ends(by_steps: Mapping[str, Mapping[str, int]]) -> None:
     names = [each for each in _ENDS if any(each in counts for counts in by_steps.values())]
-    table = _table("continuations by length and result", "steps", *names)
+    table = _table("steps", *names)
     for steps, counts in by_steps.items():
         table.add_row(steps, *(f"{counts.get(each, 0):,}" for each in names))
-    _print(table)
+    print_titled("continuations by length and result", table)
 
 
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=escape(title), title_justify="left")
+def _table(*headings: str) -> Table:
+    table = Table()
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
-
-
-def _print(table: Table) -> None:
-    Console(highlight=False).print(table)
 
 
 # -- histograms ------------------------------------------------------------------------------------------------
@@ -165,18 +164,18 @@ def _histograms(found: Overview) -> None:
     }
     for title, columns in several.items():
         if columns:
-            _print(_histogram(title, columns))
+            print_titled(title, _histogram(columns))
 
 
 def _alone(histograms: Mapping[str, Histogram], name: str) -> dict[str, Histogram]:
     return {"": histograms[name]} if name in histograms else {}
 
 
-def _histogram(title: str, columns: Mapping[str, Histogram]) -> Table:
+def _histogram(columns: Mapping[str, Histogram]) -> Table:
     """Counts and bars of one histogram, or of several over the same edges; each column has its own scale."""
     coarse = [_coarser(each) for each in _trimmed(list(columns.values()))]
     width = max(_BAR_WIDTH // len(coarse), 8)
-    table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("from", justify="right", no_wrap=True)
     table.add_column("to", justify="right", no_wrap=True)
     for name in columns:

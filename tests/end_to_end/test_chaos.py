@@ -141,7 +141,7 @@ def test_a_degenerate_run_stops_at_the_same_question_after_kills() -> None:
             assert stopped.returncode == 1, stopped.stderr
             found.append((json.loads(stopped.stdout)["stopped"], digest(run)))
     assert found[0] == found[1]
-    assert "identical_siblings in 20 of 20 questions" in found[0][0]["message"]
+    assert "identical siblings in 20 of 20 questions" in found[0][0]["message"]
 
 
 def test_a_journal_is_replayed_with_the_network_off(undisturbed: str) -> None:

@@ -1,14 +1,38 @@
-"""What a terminal is given of hostile text."""
+"""What a terminal shows: hostile text, sentences, tables and progress, at any width."""
 
 from __future__ import annotations
 
+import io
+import re
 import unicodedata
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.table import Table
 
-from reasonrag.terminal import on_one_line, shown
+from reasonrag.progress import SessionTally
+from reasonrag.terminal import (
+    ProgressBar,
+    TerminalMessages,
+    counts_text,
+    depths_text,
+    dollars,
+    on_one_line,
+    print_prose,
+    print_titled,
+    session_state,
+    shown,
+)
+
+WIDTHS = (60, 80, 120)
+MANY = SessionTally(
+    questions=1_234, failed_questions=12, failed_calls=345, calls=98_765, cached_calls=4_321, tokens=123_456_789,
+    in_flight=512, seconds=3_600, cost=1_234.5, projected_cost=7_890.12, waiting_for="waiting for the rate limit",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -43,3 +67,71 @@ def test_nothing_of_a_terminals_language_is_left(text: str) -> None:
 def test_a_title_is_one_line() -> None:
     """However many it had."""
     assert on_one_line(" a\n\n b\u2028c\td ") == "a b c d"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("done", "total", "number"), [(0, 9, "0/9"), (20_000_123, 21_015_324, "20,000,123/21,015,324")]
+)
+def test_a_progress_bar_fits_and_has_done_total_and_the_time_left(
+    width: int, done: int, total: int, number: str
+) -> None:
+    """Only the bar shrinks; what stands below is wrapped between words, and complete."""
+    drawn = io.StringIO()
+    terminal = Console(file=drawn, force_terminal=True, width=width, color_system=None)
+    bar = ProgressBar(terminal)
+    bar.below = session_state(MANY)
+    bar.add_task("encoding", total=total, completed=done)
+    for each in bar.get_renderables():
+        terminal.print(each)
+    first, *below = drawn.getvalue().splitlines()
+    assert re.fullmatch(rf"encoding [━╸ ]+ {number} \d:\d\d:\d\d -:--:-- left", first)
+    assert max(len(each.rstrip()) for each in (first, *below)) <= width
+    assert " ".join(map(str.strip, below)) == session_state(MANY)
+    assert "$1,234.50 (about $7,890.12 in all), 345 failed attempts, waiting for" in session_state(MANY)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sentences_are_broken_between_words_in_a_terminal_and_not_in_a_pipe(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log holds each sentence on one line."""
+    sentence = "all wrong in 11 of 20 questions: no continuation reaches a right answer; " * 4 + "the end"
+    print_prose(sentence)
+    TerminalMessages().say(sentence)
+    piped = capsys.readouterr()
+    assert piped.out == piped.err == f"{sentence}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_prose(sentence)
+    TerminalMessages().say(sentence)
+    seen = capsys.readouterr()
+    for lines in (seen.out.splitlines(), seen.err.splitlines()):
+        assert max(map(len, lines)) <= width
+        assert " ".join(map(str.rstrip, lines)) == sentence
+
+
+def test_a_title_is_not_squeezed_into_a_narrow_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be wider than the table."""
+    table = Table()
+    table.add_column("n")
+    print_titled("pairs by depth and action type of the chosen step", table)
+    assert capsys.readouterr().out.splitlines()[0] == "pairs by depth and action type of the chosen step"
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (partial(counts_text, {"small_margin": 1_024, "uncertain": 0}), "small margin 1,024"),
+        (partial(counts_text, {}), "-"),
+        (partial(depths_text, {"0": 1_200, "1": 3}), "depth 0: 1,200, 1: 3"),
+        (partial(depths_text, {"0": 0.625}), "depth 0: 0.62"),
+        (partial(dollars, 1_234.5), "$1,234.50"),
+        (partial(dollars, 0.5), "$0.50"),
+        (partial(dollars, 0.0123), "$0.0123"),
+        (partial(dollars, 0), "$0.00"),
+    ],
+)
+def test_numbers_have_one_format(written: Any, text: str) -> None:
+    """Thousands are separated, names are words, and a depth is not mistaken for a count."""
+    assert written() == text

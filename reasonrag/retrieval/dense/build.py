@@ -23,7 +23,7 @@ from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest, unwritable
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.check import vectors_digest
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, load_encoder, resolved, short_name
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
@@ -191,7 +191,7 @@ class _Build:
         if not manifest.files and vectors_digest(self.directory, manifest) != manifest.vectors_sha256:
             name = manifest.vectors or manifest.read_back_from or ""
             raise InputError(f"{self.directory / name} has changed. {manifest.remedy(self.directory, name)}")
-        self.watcher.stage("reading the corpus", total=self.stat.st_size)
+        self.watcher.stage(READING, total=self.stat.st_size)
         np.save(self.directory / OFFSETS, scan_corpus(self.corpus, advanced=self.watcher.reached).offsets)
         if not manifest.files:
             return _with_digests(manifest, self.directory)
@@ -220,7 +220,7 @@ class _Build:
     # -- a new index -------------------------------------------------------------------------------------------------
 
     def _from_scratch(self, encoder: Encoder) -> DenseManifest:
-        self.watcher.stage("reading the corpus", total=self.stat.st_size)
+        self.watcher.stage(READING, total=self.stat.st_size)
         scan = scan_corpus(self.corpus, advanced=self.watcher.reached)
         adopted = FaissVectors(self.options.from_faiss) if self.options.from_faiss else None
         wanted = self.options.index_type or (adopted.index_type if adopted else "flat")

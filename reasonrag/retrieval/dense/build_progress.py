@@ -11,6 +11,8 @@ from reasonrag.errors import Interrupted
 from reasonrag.progress import JobWatcher
 
 SAID_EVERY_S = 15.0
+READING = "reading the corpus"
+"""The stage that counts bytes, which are shown as a percentage; the others count passages or words."""
 
 
 class BuildWatcher(JobWatcher, Protocol):

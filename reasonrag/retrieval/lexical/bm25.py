@@ -18,7 +18,7 @@ from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, unwritable
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
+from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.manifest import (
     OFFSETS,
     BM25Manifest,
@@ -94,7 +94,7 @@ def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM
     unfinished = directory.with_name(f".{directory.name}.building")
     try:
         check_replaceable(directory, corpus, "bm25")
-        watcher.stage("reading the corpus", total=stat.st_size)
+        watcher.stage(READING, total=stat.st_size)
         scan = scan_corpus(corpus, advanced=watcher.reached)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()

@@ -218,7 +218,7 @@ def test_a_sign_is_said_from_ten_questions_on_if_half_of_them_show_it(questions:
     counts = counted(*[seen("none_loop")] * showing, *[seen()] * (questions - showing))
     news = counts.new_messages()
     assert len(news) == said
-    assert all(f"none_loop in {showing} of {questions} questions" in each for each in news)
+    assert all(f"none loop in {showing} of {questions} questions" in each for each in news)
     assert all("raise --top-k; see docs/troubleshooting.md#none_loop" in each for each in news)
 
 
@@ -238,7 +238,7 @@ def test_an_endpoint_that_repeats_itself_is_recognised_within_the_first_question
     assert counted(*[seen(states=5, alike=5)] * 3).new_messages() == []
     counts = counted(*[seen(states=5, alike=5)] * 4)
     [message] = counts.new_messages()
-    assert message.startswith("identical_siblings in all 20 states so far")
+    assert message.startswith("identical siblings in all 20 states so far")
     assert "--temperature" in message
     for _ in range(10):
         counts.add(seen("identical_siblings", states=5, alike=5))
@@ -281,7 +281,7 @@ def test_a_sign_ends_a_run_from_its_number_of_questions_on(sign: Any) -> None:
         stops = sign.stops_from is not None and questions >= sign.stops_from
         assert (decision.reason is not None) == stops
         if stops:
-            assert f"{sign.name} in {sign.stops_from} of {sign.stops_from} questions" in (decision.reason or "")
+            assert f"{sign.words} in {sign.stops_from} of {sign.stops_from} questions" in (decision.reason or "")
             assert decision.reach == sign.stops_from
 
 
@@ -488,15 +488,15 @@ def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
     small = {"outcome": "f1", "simulations": 4, "concurrency": 4}  # what is known by heart stands in no evidence
     summary = package.generate(dataset="atlas", limit=limit, run="runs/a", chat_model=model, watcher=watcher, **small)
     assert summary.degenerate[sign.name] >= 0.95 * summary.done
-    [said] = [each for each in watcher.warnings if each.startswith(f"{sign.name} in ")]
+    [said] = [each for each in watcher.warnings if each.startswith(f"{sign.words} in ")]
     assert sign.remedy in said
-    assert any(each.startswith(f"{sign.name} in ") for each in summary.warnings)
+    assert any(each.startswith(f"{sign.words} in ") for each in summary.warnings)
     if sign.stops_from is None:
         assert (summary.stopped, summary.done) == (None, limit)
         return
     assert summary.stopped is not None
     assert summary.stopped.cause == "degenerate"
-    assert f"{sign.name} in {sign.stops_from} of {sign.stops_from} questions" in summary.stopped.message
+    assert f"{sign.words} in {sign.stops_from} of {sign.stops_from} questions" in summary.stopped.message
     assert summary.done == sign.stops_from
     assert len(list(read_rollouts(Path("runs/a/rollouts.jsonl")))) == summary.done
     assert Path("runs/a/journal.jsonl").stat().st_size > 0
@@ -510,7 +510,7 @@ def test_a_greedy_endpoint_is_recognised_within_the_first_questions() -> None:
         dataset="atlas", limit=8, recipe="economy", run="runs/a", chat_model=model, watcher=watcher, concurrency=1
     )
     assert watcher.warnings
-    assert re.match(r"identical_siblings in all 2\d states so far", watcher.warnings[0])
+    assert re.match(r"identical siblings in all 2\d states so far", watcher.warnings[0])
     rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
     assert sum(observed_signs(each).states for each in rollouts[:5]) >= 20
 
@@ -520,10 +520,10 @@ def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonr
     flags = ["generate", "--dataset", "atlas", "--limit", 30, "--simulations", 3, "--run", "runs/a"]
     done = reasonrag(*flags, "--temperature", 0, "--concurrency", 4)
     assert done.status == 1
-    assert "warning: identical_siblings in all" in done.err
-    assert "stopped: identical_siblings in 20 of 20 questions" in done.out
+    assert "warning: identical siblings in all" in done.err
+    assert "stopped: identical siblings in 20 of 20 questions" in done.out
     assert f"{PAGE}#identical_siblings. To continue anyway: --abort-degenerate 0" in done.out
-    assert re.search(r"degenerate\s+│ identical_siblings 2\d", done.out)
+    assert re.search(r"degenerate\s+│ identical siblings 2\d", done.out)
     command = done.err.partition("continue with: ")[2]
     assert command.endswith("--abort-degenerate 0")
     assert reasonrag(*shlex.split(command)[1:]).status == 0
@@ -567,7 +567,7 @@ def test_a_run_stops_with_the_same_bytes_at_any_concurrency() -> None:
         assert summary.stopped is not None
         ends.add((summary.stopped.message, summary.done, Path(f"runs/{concurrency}/rollouts.jsonl").read_bytes()))
     [(message, done, _)] = ends
-    assert message.startswith(f"never_parses in 16 of {done} questions")
+    assert message.startswith(f"never parses in 16 of {done} questions")
 
 
 @pytest.mark.slow
@@ -603,7 +603,7 @@ def test_an_honest_run_over_hard_questions_is_not_stopped(shared_data: Path) -> 
     )
     assert (summary.stopped, summary.done) == (None, 40)
     assert summary.degenerate["none_loop"] >= 0.95 * 40
-    assert any(each.startswith("none_loop in ") for each in watcher.warnings)
+    assert any(each.startswith("none loop in ") for each in watcher.warnings)
 
 
 def test_a_rehearsal_is_neither_stopped_nor_blamed(reasonrag: Reasonrag) -> None:
@@ -619,7 +619,7 @@ def test_a_run_is_not_stopped_when_nothing_is_left_to_ask() -> None:
     model = ScriptedModel(TEACHERS["instant_answer"], name="broken")
     summary = package.generate(dataset="atlas", limit=20, simulations=3, run="runs/a", chat_model=model)
     assert (summary.stopped, summary.done) == (None, 20)
-    assert any(each.startswith("instant_answer in 20 of 20") for each in summary.warnings)
+    assert any(each.startswith("instant answer in 20 of 20") for each in summary.warnings)
 
 
 # -- the page --------------------------------------------------------------------------------------------------

@@ -298,8 +298,8 @@ async def test_a_request_that_is_cancelled_while_it_waits_was_promised_nothing()
             "max_tokens",
             "--max-tokens: 30,000 of 30,010 tokens are used; the next request could cross it",
         ),
-        (Caps(cost=0.12), "max_cost", "--max-cost: $0.1200 of $0.1200 are spent; the next request could cross it"),
-        (Caps(cost=0.0), "max_cost", "--max-cost: $0.1200 of $0.00 are spent; the next request could cross it"),
+        (Caps(cost=0.12), "max_cost", "--max-cost: $0.12 of $0.12 are spent; the next request could cross it"),
+        (Caps(cost=0.0), "max_cost", "--max-cost: $0.12 of $0.00 are spent; the next request could cross it"),
     ],
 )
 async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(caps: Caps, cap: str, message: str) -> None:

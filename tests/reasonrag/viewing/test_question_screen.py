@@ -253,10 +253,10 @@ def test_stats_says_the_numbers(reasonrag: Reasonrag, run: Path) -> None:
     said = words(done.out)
     assert f"questions {numbers.questions:,}: " in said
     assert f"{numbers.pairs:,} of {numbers.candidates:,} candidates" in said
-    assert ", ".join(f"{reason} {count:,}" for reason, count in numbers.dropped.items()) in said
+    assert ", ".join(f"{name} {count:,}" for name, count in numbers.dropped.items()).replace("_", " ") in said
     for title in ("pairs by depth", "continuations by length", "reward of steps", "margin of pairs", "█"):
         assert title in said
-    body = done.out.partition("one question: ")[0].partition("\n")[2]  # without the path, which may be long
+    body = done.out.partition("next: ")[0].partition("\n")[2]  # without the path, which may be long
     assert all(cell_len(line) <= WIDTH for line in body.splitlines())
 
 
@@ -269,7 +269,7 @@ def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> N
     """A question and a pair, in dollars and replies; nothing where it is not known."""
     paid = [asked(each, usage={"calls": 10, "requests": 4, "cost_usd": 0.5}) for each in range(4)]
     out = words(reasonrag("stats", written(tmp_path / "paid", *paid)).out)
-    assert "$2.00; $0.5000 per question; $0.5000 per pair" in out
+    assert "$2.00; $0.50 per question; $0.50 per pair" in out
     assert "40 in 16 requests; 10.0 per question, 10.0 per pair" in out
     assert "dollars per question" in out
     assert "unknown" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
