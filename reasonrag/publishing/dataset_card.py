@@ -18,6 +18,7 @@ from typing import Any
 
 from preference import ExportOptions, PairingRules
 from preference.candidates import Origin
+from preference.export.formats import plain_types
 from preference.export.summary import SUMMARY, PairSummary
 from reasonrag.curation.blockers import Blocker, readable_checks
 from reasonrag.curation.dataset_directory import DatasetInventory, RunContribution
@@ -32,7 +33,7 @@ from reasonrag.publishing.staging import (
     without_addresses,
 )
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import Verbatim, code, markdown_templates, of_which_reasoning
+from reasonrag.rendering import Verbatim, code, counted, markdown_templates, of_which_reasoning, percent
 from reasonrag.terminal import share_text
 
 _TEMPLATE = "dataset_card.md.j2"
@@ -64,7 +65,8 @@ class DatasetCardFacts:
 def render_dataset_card(facts: DatasetCardFacts) -> str:
     """README.md: front matter and text."""
     templates = markdown_templates()
-    templates.filters |= {"count": _count, "share": partial(share_text, digits=3, unknown=UNKNOWN)}
+    shown = partial(share_text, digits=3, unknown=UNKNOWN)
+    templates.filters |= {"count": _count, "share": shown, "words": _words}
     text = templates.get_template(_TEMPLATE).render(_values(facts))
     return f"---\n{front_matter(facts)}\n---\n\n{mask_secrets(text, secrets())}"
 
@@ -150,14 +152,14 @@ def _verbatim_counts(counts: dict[str, int]) -> Verbatim:
 def _cost(summary: PairSummary) -> str:
     usage = summary.usage
     if usage is None:
-        return "unknown: not every question tells what it cost"
+        return "unknown, because not every question records its cost"
     reasoning = of_which_reasoning(usage.reasoning_tokens)
     tokens = (
         f"{usage.calls:,} completions, {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out{reasoning}"
     )
     if usage.cost_usd is None:
-        return f"{tokens}; dollars unknown, because a model had no price"
-    return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices that the runs were billed at"
+        return f"{tokens}; dollars unknown, because a model has no price"
+    return f"{tokens}, {usage.cost_usd:,.2f} US dollars at the prices of the runs"
 
 
 def _date(inventory: DatasetInventory) -> str:
@@ -224,28 +226,28 @@ def _limits(summary: PairSummary) -> list[str]:
     if summary.mean_confidence is not None:
         wrong = 1 - summary.mean_confidence
         limits.append(
-            f"Labels are estimates from few continuations: by their own confidence about {wrong:.0%} of the pairs "
-            "prefer the worse step. The field confidence lets you choose."
+            f"Labels are estimates from few continuations: by their own confidence, about {percent(wrong, 0)} of the "
+            "pairs prefer the worse step. Filter by the field confidence."
         )
     effective = summary.effective
     if effective.by_question is not None:
         limits.append(
-            f"Pairs of a question resemble each other: the effective sample size of "
-            f"{summary.pairs:,} pairs is {effective.by_question:,.0f} (clustered by question)."
+            f"Pairs of one question are similar: the effective sample size of {counted(summary.pairs, 'pair')} is "
+            f"{effective.by_question:,.0f} (clustered by question)."
         )
     if summary.flipped:
         limits.append(f"The sides of {summary.flipped:,} training pairs were exchanged on purpose; see flipped.")
     if summary.failed_questions:
-        limits.append(f"{summary.failed_questions:,} questions have no tree, because their exploration failed.")
+        limits.append(f"{counted(summary.failed_questions, 'question')} failed and have no tree.")
     if summary.token_counter:
         limits.append(f"Token lengths in the rows are counted by: {summary.token_counter}.")
     if summary.dropped.get("contaminated"):
         limits.append(
-            "Questions that stand in an evaluation set gave no pair, but their candidates are in candidates.jsonl.gz."
+            "Questions found in an evaluation set gave no pair, but their candidates are in candidates.jsonl.gz."
         )
     limits += [
-        "Replies were written by a language model: they can be wrong, and the terms of its provider apply to them.",
-        "Passages stand in the prompts as the corpus had them, errors included.",
+        "A language model wrote the replies: they can be wrong, and the terms of its provider apply to them.",
+        "Passages in the prompts are quoted from the corpus, errors included.",
     ]
     return limits + [each[:1].upper() + each[1:] + "." for each in public_warnings(summary)]
 
@@ -305,6 +307,11 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def _words(name: str) -> str:
+    """A key of summary.json as words: `all_wrong` as `all wrong`, `Query Generation` as `query`."""
+    return plain_types(name.replace("_", " "))
 
 
 def _count(value: int | None) -> str:

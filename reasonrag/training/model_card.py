@@ -50,12 +50,12 @@ _SHOWN = (
 )
 _NUMBERS = {
     "loss": "loss",
-    "eval_loss": "loss, held out",
+    "eval_loss": "loss, validation",
     "rewards/accuracies": "pairs ranked as labelled",
-    "eval_rewards/accuracies": "pairs ranked as labelled, held out",
-    "eval_accuracy": "pairs ranked as labelled, held out",
-    "rewards/margins": "margin of rewards",
-    "eval_rewards/margins": "margin of rewards, held out",
+    "eval_rewards/accuracies": "pairs ranked as labelled, validation",
+    "eval_accuracy": "pairs ranked as labelled, validation",
+    "rewards/margins": "DPO reward margin",
+    "eval_rewards/margins": "DPO reward margin, validation",
     "logps/chosen": "log-probability of chosen replies",
     "logps/rejected": "log-probability of rejected replies",
 }
@@ -126,7 +126,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
     return {
         "name": facts.folder.resolve().name,
         "folder": facts.folder.name,
-        "what": _WHAT.get(stage, f"A training of stage {stage}"),
+        "what": _WHAT.get(stage, f"A model trained in stage {stage}"),
         "base": _named(base),
         "licence": licence_of_base(base),
         "stage": stage,
@@ -148,7 +148,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         ],
         "hyperparameters": {key: _shown(config[key]) for key in _SHOWN if key in config},
         "longest": f"{lengths['longest_row']:,}" if lengths.get("longest_row") else "an unknown number of",
-        "cut": f"{lengths['rows_cut']:,}" if "rows_cut" in lengths else "an unknown number",
+        "cut": f"{lengths['rows_cut']:,}" if "rows_cut" in lengths else "an unknown number of",
         "versions": record.versions,
         "gpus": record.gpus,
         "results": [

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 import reasonrag as package
 from preference import RolloutRecord
+from reasonrag.terminal import counts_text
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_view import QuestionView
 from tests.helpers.command_line import Reasonrag
@@ -107,7 +108,7 @@ def test_show_marks_the_steps_of_kept_pairs_and_says_why(
         assert f"{pair.id}  depth {richest.states[pair.state].layer}  margin {pair.margin:.2f}" in below
     assert below.count("because ") == len(kept)
     for reason, count in Counter(pair.dropped for pair in richest.pairs if pair.dropped).items():
-        assert f"{reason} {count:,}" in " ".join(below.split())
+        assert f"{reason.replace('_', ' ')} {count:,}" in " ".join(below.split())
 
 
 def test_show_names_the_status_of_branches_and_what_could_not_be_read(reasonrag: Reasonrag, tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_stats_says_the_numbers(reasonrag: Reasonrag, run: Path) -> None:
     said = words(done.out)
     assert f"questions {numbers.questions:,}: " in said
     assert f"{numbers.pairs:,} of {numbers.candidates:,} candidates" in said
-    assert ", ".join(f"{name} {count:,}" for name, count in numbers.dropped.items()).replace("_", " ") in said
+    assert counts_text(numbers.dropped) in said
     for title in ("pairs by depth", "continuations by length", "reward of steps", "margin of pairs", "█"):
         assert title in said
     body = done.out.partition("next: ")[0].partition("\n")[2]  # without the path, which may be long
