@@ -20,7 +20,7 @@ from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate
-from reasonrag.exploration.commands import generate
+from reasonrag.exploration.commands import generate, init
 from reasonrag.llm.commands import simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
 from reasonrag.options import arguments as arguments_of_this
@@ -36,7 +36,7 @@ _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
 corpus_app = typer.Typer(cls=HelpOfGroup, help="Build a corpus from your own documents.", **_PLAIN)
 index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index of a corpus.", **_PLAIN)
 GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
-    "Explore": {"corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
+    "Explore": {"init": init, "corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},

@@ -1,8 +1,8 @@
-"""Uploads a staged folder to a data set or model repository on the Hub; nothing is public before everything is up.
+"""Uploads a staged folder to a data set or model repository on the Hub, private unless it is asked to be public.
 
 A new repository is created private. Large files are uploaded one by one; files that the Hub already has, by SHA-256,
 are skipped. One commit then makes all of them visible, the card included, so readers never see a partial upload, in a
-public repository either. The commit is compared with the folder file by file, and only then does a private repository
+public repository either. The commit is compared with the folder file by file, and only then can a private repository
 become public. The Hub's client handles tokens; its messages are redacted.
 """
 
@@ -100,9 +100,9 @@ def upload(
     say: Callable[[str], None],
     kind: RepositoryKind = DATA_SET,
 ) -> UploadResult:
-    """Make `repo` hold these files of `folder`, the card last; then make it public, unless `private`.
+    """Make `repo` hold these files of `folder`, the card last; then make it public if `private` is False.
 
-    private: None keeps a private repository private if it already has a card, because it was published that way.
+    private: None leaves a repository as visible as it is; a new one is private.
 
     Raises UploadStopped if the upload fails, with what is there and who can see it; ReasonragError if the repository
     is unsuitable.
@@ -115,9 +115,7 @@ def upload(
         done.private, parent, created = _open_repository(api, repo, kind, private=bool(private), say=say)
         done.url = f"{api.endpoint}/{kind.path}{repo}"
         there = _listing(api, repo, kind, parent)
-    if private is None:
-        private = bool(done.private) and paths[-1] in there
-    if done.private and not private and not created:
+    if done.private and private is False and not created:
         _check_fit(repo, kind, there, paths)
     wanted = [path for path in paths if not _is_there(folder / path, there.get(path))]
     done.unchanged = [path for path in paths if path not in wanted]
@@ -146,7 +144,7 @@ def upload(
     missing = [path for path in paths if not _is_there(folder / path, there.get(path))]
     if missing:
         raise UploadStopped(f"{repo}: {missing[0]} on the Hub differs from the local file; {_visibility(done, kind)}")
-    if done.private and not private:
+    if done.private and private is False:
         with _explained_errors(repo, done, kind, "making it public"):
             api.update_repo_settings(repo, private=False, repo_type=kind.name)
             done.private = bool(api.repo_info(repo, repo_type=kind.name).private)
@@ -186,7 +184,7 @@ def _check_fit(repo: str, kind: RepositoryKind, there: dict[str, Any], paths: Se
     if others:
         raise ReasonragError(
             f"{repo} is private and holds files that do not belong to this {kind.shown} ({', '.join(others[:3])}), "
-            "which would become public. Choose another name, remove them, or publish with --private"
+            "which would become public. Choose another name, remove them, or leave out --public"
         )
 
 

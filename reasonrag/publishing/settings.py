@@ -15,8 +15,8 @@ class PublishSettings(Settings):
 
     repo: str = Field(description="Name on the Hub: organisation/name")
     private: Annotated[bool | None, Opposite("--public")] = setting(
-        "Keep the repository private after the upload, or make it public [default: public, unless it was "
-        "published privately before]"
+        "Make the repository public after the upload, or refuse one that is public already [default: a new "
+        "repository is private; an existing one stays as it is]"
     )
     with_trees: Places = setting(
         "Also upload the trees of this run directory, without paths and addresses; repeatable", default=[]

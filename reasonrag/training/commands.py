@@ -8,12 +8,14 @@ import typer
 
 from reasonrag.errors import InputError
 from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
-from reasonrag.settings import COMMON
+from reasonrag.settings import COMMON, resolve
 from reasonrag.terminal import print_shown
 from reasonrag.training.settings import DoctorSettings, TrainSettings
 
 
-@options(TrainSettings, example="reasonrag train qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
+@options(
+    TrainSettings, without=("config",), example="reasonrag train qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy"
+)
 def train(
     config: Annotated[
         str | None,
@@ -44,6 +46,7 @@ def train(
     if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
         return
+    config = config or resolve(TrainSettings, "train", flags).config
     if config is None:
         from reasonrag.training.llamafactory.config_files import shipped_names
 
@@ -71,7 +74,6 @@ def _print(config: str | None) -> None:
 
 
 def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
-    from reasonrag.settings import resolve
     from reasonrag.training.display import TerminalTraining, show_merged
     from reasonrag.training.llamafactory.merge import merge_adapter
 

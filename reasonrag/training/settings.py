@@ -14,6 +14,7 @@ PORT: Final = 29500
 class TrainSettings(Settings):
     """Settings of `train`."""
 
+    config: str | None = setting("A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
     data: Path | None = setting("Data set to train on: a directory of reasonrag pairs", Panel.TRAINING, common=True)
     out: Path | None = setting(
         "Directory of the trained model, output_dir [default: saves/<data>-<config>]", Panel.TRAINING, common=True

@@ -111,7 +111,7 @@ def without_attributes(files: dict[str, bytes]) -> dict[str, bytes]:
 
 def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: Path, tmp_path: Path) -> None:
     """Created private, one commit with all files, compared, then public: strangers saw nothing until the last step."""
-    done = published(hub, data, "--json")
+    done = published(hub, data, "--public", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     repository = hub.repositories[REPO]
@@ -131,18 +131,18 @@ def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: P
     assert not [path for path, content in files_of(tmp_path).items() if TOKEN.encode() in content]
 
 
-def test_private_stays_private(hub: HubServer, data: Path) -> None:
+def test_a_new_repository_is_private(hub: HubServer, data: Path) -> None:
     """Its visibility is never touched."""
-    done = published(hub, data, "--private")
+    done = published(hub, data)
     assert done.returncode == 0, done.stderr
     assert hub.repositories[REPO].private
     assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
     assert f"private: {hub.endpoint}/datasets/{REPO}" in done.stdout
 
 
-def test_what_was_published_privately_becomes_public_only_by_name(hub: HubServer, data: Path) -> None:
-    """A flag that was forgotten shows nobody's data to the world."""
-    assert published(hub, data, "--private").returncode == 0
+def test_a_private_repository_becomes_public_only_with_public(hub: HubServer, data: Path) -> None:
+    """A flag that was forgotten makes no data public."""
+    assert published(hub, data).returncode == 0
     forgotten = published(hub, data)
     assert forgotten.returncode == 0, forgotten.stderr
     assert hub.repositories[REPO].private
@@ -163,7 +163,7 @@ def test_a_refused_upload_says_what_is_up_and_how_to_go_on(hub: HubServer, data:
     assert len(hub.sent()) == 3
     assert hub.repositories[REPO].private
 
-    again = published(hub, data)
+    again = published(hub, data, "--public")
     assert again.returncode == 0, again.stderr
     refused = hub.sent()[2]
     assert sorted(hub.sent()) == sorted([*hub.stored, refused])  # each once, the refused one twice
@@ -180,7 +180,7 @@ def test_a_killed_upload_goes_on(hub: HubServer, data: Path) -> None:
         running.wait()
     assert hub.repositories[REPO].private
     before = hub.sent()
-    again = published(hub, data)
+    again = published(hub, data, "--public")
     assert again.returncode == 0, again.stderr
     assert set(hub.sent()[3:]).isdisjoint(before[:2])
     assert not hub.repositories[REPO].private
@@ -227,16 +227,16 @@ def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubSe
 
 
 def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer, data: Path) -> None:
-    """Somebody keeps something there; with --private it can be shared."""
+    """Someone keeps other files there; without --public the data set can be added."""
     hub.put(REPO, {"notes.txt": b"not for everybody"}, private=True)
-    done = published(hub, data)
+    done = published(hub, data, "--public")
     assert done.returncode == 1
     assert (
         "is private and holds files that do not belong to this data set (notes.txt), which would become public"
         in " ".join(done.stderr.split())
     )
     assert hub.sent() == []
-    assert published(hub, data, "--private").returncode == 0
+    assert published(hub, data).returncode == 0
     assert hub.repositories[REPO].private
 
 
@@ -643,7 +643,7 @@ def test_the_address_of_a_retrieval_server_stays_behind(data: Path, reasonrag: R
 
 def test_load_dataset_gives_the_rows_that_went_in(hub: HubServer, data: Path, tmp_path: Path) -> None:
     """By the real client, without a token, both parts and every format."""
-    assert published(hub, data).returncode == 0
+    assert published(hub, data, "--public").returncode == 0
     code = (
         "import json, sys; from datasets import load_dataset\n"
         f"names = {['default', *FORMATS]!r}\n"
@@ -661,7 +661,7 @@ def test_load_dataset_gives_the_rows_that_went_in(hub: HubServer, data: Path, tm
 
 def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_path: Path, train_python: Path) -> None:
     """`dataset_dir: REMOTE:org/name`: its own parser and loader give the right rows in the right roles."""
-    assert published(hub, data).returncode == 0
+    assert published(hub, data, "--public").returncode == 0
     code = (
         "import json\n"
         "from llamafactory.hparams import get_train_args\n"
@@ -696,7 +696,7 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
 
 def test_a_published_data_set_can_be_filtered_anew(hub: HubServer, data: Path, tmp_path: Path) -> None:
     """As its card says: downloaded, unpacked, and given to `pairs`."""
-    assert published(hub, data).returncode == 0
+    assert published(hub, data, "--public").returncode == 0
     place = tmp_path / "downloaded"
     code = (
         "from huggingface_hub import snapshot_download\n"
