@@ -51,7 +51,7 @@ def init(
                 if not asks:
                     raise
                 print_shown(redact(str(error)), file=sys.stderr)
-    text = settings_file(_answers(flags))
+    text = settings_file(**_answers(flags).model_dump())
     with writing(file):
         file.write_text(text, encoding="utf-8")
     print_shown(f"wrote {file}")

@@ -100,17 +100,17 @@ class InitSettings(Settings):
     )
 
 
-def settings_file(answers: InitSettings) -> str:
-    """The text of the file, with the commands to give in its head."""
-    model, address = teacher_and_address(answers.teacher)
-    data = data_and_corpus(answers.data)
-    own = "questions" in data
-    run = GenerateSettings.model_validate(data).run_directory
+def settings_file(*, teacher: str, data: str, budget: float, student: str) -> str:
+    """The text of the file, with the next commands at its head. The parameters are the fields of InitSettings."""
+    model, address = teacher_and_address(teacher)
+    files = data_and_corpus(data)
+    own = "questions" in files
+    run = GenerateSettings.model_validate(files).run_directory
     pairs = data_set_of(run)
     trained = f"saves/{run.name}"
-    splits = HUB_SPLITS.get(data.get("dataset", ""), ("dev",))
+    splits = HUB_SPLITS.get(files.get("dataset", ""), ("dev",))
     held_out = "dev" if "dev" in splits else "test"
-    corpus = [_line("corpus", data["corpus"])] if "corpus" in data else []
+    corpus = [_line("corpus", files["corpus"])] if "corpus" in files else []
     lines = [
         "# Settings of reasonrag, one table per command, written by reasonrag init. Flags and environment variables",
         "# (REASONRAG_MAX_COST=5) override them. More settings: reasonrag COMMAND --help-all; --max-cost is max_cost.",
@@ -128,7 +128,7 @@ def settings_file(answers: InitSettings) -> str:
         _line("base_url", [address])
         if address
         else '# base_url = ["http://127.0.0.1:8000/v1"]  # your own endpoint, for example vLLM',
-        _line("questions", data["questions"]) if own else _line("dataset", [data["dataset"]]),
+        _line("questions", files["questions"]) if own else _line("dataset", [files["dataset"]]),
         *corpus,
         *(
             [
@@ -138,8 +138,8 @@ def settings_file(answers: InitSettings) -> str:
             if own
             else []
         ),
-        _line("max_cost", answers.budget, "dollars; the run stops before it costs more, and can be continued")
-        if answers.budget
+        _line("max_cost", budget, "dollars; the run stops before it costs more, and can be continued")
+        if budget
         else "# max_cost = 20.0  # dollars; the run stops before it costs more, and can be continued",
         "",
         "[pairs]",
@@ -147,7 +147,7 @@ def settings_file(answers: InitSettings) -> str:
         '# format = ["sft"]  # also write this format, beside RAG_ProGuide',
         "",
         "[train]",
-        _line("config", answers.student, "the student and how it is trained; reasonrag doctor CONFIG plans its memory"),
+        _line("config", student, "the student and how it is trained; reasonrag doctor CONFIG plans its memory"),
         _line("data", str(pairs)),
         _line("out", trained),
         "",
@@ -156,7 +156,7 @@ def settings_file(answers: InitSettings) -> str:
         *(
             ['# questions = "held-out.jsonl"  # questions that the student was not trained on', *corpus]
             if own
-            else [_line("dataset", [data["dataset"]]), _line("split", held_out)]
+            else [_line("dataset", [files["dataset"]]), _line("split", held_out)]
         ),
         _line("run", f"evals/{run.name}"),
     ]
