@@ -28,7 +28,7 @@ from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
 from reasonrag.studies.commands import calibrate, tune
-from reasonrag.terminal import print_shown
+from reasonrag.terminal import print_prose, print_shown
 from reasonrag.training.commands import doctor, train
 from reasonrag.viewing.commands import show, stats, view
 
@@ -96,10 +96,10 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:  # standard output was closed
         return end.code if isinstance(end.code, int) else 0
     except InputError as error:
-        print_shown(f"error: {redact(str(error))}", file=sys.stderr)
+        print_prose(f"error: {redact(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
-        print_shown(f"error: {redact(str(error))}", file=sys.stderr)
+        print_prose(f"error: {redact(str(error))}", file=sys.stderr)
         return FAILED
     except Exception as error:  # noqa: BLE001 - a bug: print the whole traceback, without secrets
         if hasattr(error, "format_message"):  # of typer, or of click in its older versions: a wrong flag
@@ -115,7 +115,7 @@ def _refused_flag(error: Any) -> int:
     if error.ctx:
         print_shown(error.ctx.get_usage(), file=sys.stderr)
         print_shown(f"Try '{error.ctx.command_path} --help' for help.", file=sys.stderr)
-    print_shown(f"error: {redact(error.format_message())}", file=sys.stderr)
+    print_prose(f"error: {redact(error.format_message())}", file=sys.stderr)
     return BAD_INPUT
 
 

@@ -6,6 +6,7 @@ counts and dollars are written. Knows no command.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
@@ -74,6 +75,11 @@ def print_prose(text: str, *, file: TextIO | None = None) -> None:
 
 
 SMALL_AMOUNT = 0.1
+
+
+def print_next(*words: object) -> None:
+    """A command to go on with, ready to be pasted."""
+    print_shown(f"next: {shlex.join(['reasonrag', *map(str, words)])}")
 
 
 def dollars(amount: float) -> str:

@@ -51,7 +51,7 @@ def pairs(
         summary = make_pairs(runs, watcher=TerminalWatcher(), processes=os.cpu_count() or 1, **flags)
     print_result(summary, show_pairs, as_json=as_json)
     if not as_json:
-        show_verdict(Path(summary.out))
+        show_verdict(Path(summary.out), summary.splits)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)
 

@@ -53,7 +53,7 @@ def _show(summary: CorpusSummary) -> None:
     rows = [
         ("files read", counts_text(summary.files)),
         ("passages", f"{summary.passages:,}"),
-        ("length", f"median {summary.median_words} words, longest {summary.longest_chars:,} characters"),
+        ("length", f"median {summary.median_words:,} words, longest {summary.longest_chars:,} characters"),
         ("duplicates left out", f"{summary.duplicates:,}"),
         ("not read", counts_text(summary.left_out)),
         ("unreadable", f"{len(summary.unreadable):,}" if summary.unreadable else "-"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from reasonrag.terminal import (
     counts_text,
     depths_text,
     dollars_or_unknown,
+    print_next,
     print_prose,
     print_shown,
     print_table,
@@ -58,7 +58,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     if summary.stopped:
         print_prose(f"stopped: {summary.stopped.message}")
     elif summary.done:
-        print_shown(f"next: {shlex.join(['reasonrag', 'pairs', str(run), '--out', f'data/{run.name}'])}")
+        print_next("pairs", run, "--out", f"data/{run.name}")
 
 
 def _once(warnings: Collection[str], warned: Collection[str]) -> list[str]:

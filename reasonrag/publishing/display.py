@@ -8,20 +8,21 @@ from pathlib import Path
 from reasonrag.publishing.publish import Publication
 from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.redaction import redact
-from reasonrag.terminal import print_shown, print_table
+from reasonrag.rendering import counted
+from reasonrag.terminal import print_prose, print_shown, print_table
 from reasonrag.training.model_card import CARD
 
 
 def say(message: str) -> None:
     """Progress, on stderr."""
-    print_shown(redact(message), file=sys.stderr, flush=True)
+    print_prose(redact(message), file=sys.stderr)
 
 
 def show_publication(done: Publication | ModelPublication) -> None:
     """The files with their sizes, blockers that were set aside, and the next commands."""
     rows = [(each.path, f"{each.bytes:,} bytes{_state(each.path, done)}") for each in done.files]
     rows += [(path, "removed; was in an earlier version") for path in done.removed]
-    what = f"{done.pairs:,} pairs" if isinstance(done, Publication) else done.kind
+    what = counted(done.pairs, "pair") if isinstance(done, Publication) else done.kind
     print_table(f"{done.repo}  {what}  licence {done.licence}", rows)
     for each in done.warnings:
         say(f"warning: {each}")
@@ -31,7 +32,7 @@ def show_publication(done: Publication | ModelPublication) -> None:
         print_shown(f"left behind: {', '.join(done.left_behind)}")
     print_shown(f"card: {Path(done.folder) / CARD}")
     if done.dry_run:
-        print_shown("nothing was uploaded; the same command without --dry-run publishes these files")
+        print_prose("nothing was uploaded; the same command without --dry-run publishes these files")
         return
     print_shown(f"{'private' if done.private else 'public'}: {done.url}")
     if isinstance(done, Publication):

@@ -10,16 +10,19 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.status import Status
 
+from reasonrag.data.names import ATLAS, HUB_SPLITS
 from reasonrag.redaction import redact
-from reasonrag.terminal import TerminalMessages, on_one_line, print_shown, print_table
+from reasonrag.terminal import TerminalMessages, on_one_line, print_next, print_prose, print_shown, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.metrics import CURVES, METRICS
 from reasonrag.training.progress import SHOWN_METRICS, TrainingProgress
+from reasonrag.training.provenance import read_provenance
 from reasonrag.training.train import TrainingResult
 
 _EVERY: Final = 30.0
 """Seconds between lines when stderr is not a terminal."""
+_SPLITS: Final = {**HUB_SPLITS, ATLAS: ("dev",)}
 
 
 class TerminalTraining(TerminalMessages):
@@ -76,9 +79,9 @@ def show_training(result: TrainingResult) -> None:
     if result.stage == "rm":
         return
     if result.finetuning_type == "lora":
-        print_shown(f"next: reasonrag train --merge {out} --out {out}-merged, or serve base and adapter")
+        print_next("train", "--merge", out, "--out", f"{out}-merged")
     else:
-        print_shown(f"next: reasonrag evaluate --model {out} --dataset .. --split dev --run evals/..")
+        _suggest_evaluation(out)
 
 
 def _show_plan(result: TrainingResult) -> None:
@@ -99,11 +102,23 @@ def _show_plan(result: TrainingResult) -> None:
 def show_merged(merged: MergeResult) -> None:
     """Where the merged model is, and the next command."""
     print_shown(f"merged {merged.adapter} into {merged.base_model}: {merged.out}")
-    print_shown(f"next: reasonrag evaluate --model {merged.out} --dataset .. --split dev --run runs/..")
+    _suggest_evaluation(Path(merged.out))
+
+
+def _suggest_evaluation(out: Path) -> None:
+    """On the data set that the model was trained on, where it has a split for that; else on questions of the user."""
+    known = read_provenance(out)
+    names = {each.rpartition("/")[0] for each in known.splits} if known else set()
+    held_back = [(name, split) for name in names for split in ("dev", "test") if split in _SPLITS.get(name, ())]
+    if len(names) == 1 and held_back:
+        [(name, split), *_] = held_back
+        print_next("evaluate", "--model", out, "--dataset", name, "--split", split)
+    else:
+        print_next("evaluate", "--model", out, "--questions", "QUESTIONS.jsonl", "--corpus", "CORPUS.jsonl")
 
 
 def _say(message: str) -> None:
-    print_shown(redact(on_one_line(message)), file=sys.stderr, flush=True)
+    print_prose(redact(on_one_line(message)), file=sys.stderr)
 
 
 def as_json(result: Any) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,8 +20,9 @@ from reasonrag.curation.audit.report import (
     by_severity,
     read_audit,
 )
+from reasonrag.data.names import HUB_SPLITS
 from reasonrag.rendering import counted, interval_text, percent
-from reasonrag.terminal import counts_text, on_one_line, print_shown, print_table
+from reasonrag.terminal import counts_text, on_one_line, print_next, print_prose, print_shown, print_table, print_titled
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
 
@@ -36,18 +36,22 @@ def show_audit(report: AuditReport, page: Path) -> None:
     print_shown(_tally(report))
     for each in found:
         if each.severity != "info" and not each.allowed:
-            print_shown(f"{each.name}: {each.advice}")
+            print_prose(f"{each.name}: {each.advice}")
     print_shown(f"wrote {page} and {page.with_suffix('.json').name}")
 
 
-def show_verdict(out: Path) -> None:
-    """For a data set that was just written: one line, and the next commands."""
+def show_verdict(out: Path, splits: Sequence[str]) -> None:
+    """For a data set that was just written: one line, and the next commands. splits: of its questions; only a data
+    set of public questions is suggested for publishing."""
     report = read_audit(out)
     named = ", ".join(each.name for each in report.warnings)
-    print_shown(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
+    print_prose(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
     if report.rows:
-        place = shlex.quote(str(out))
-        print_shown(f"next: reasonrag review {place}, then reasonrag publish {place} --repo ORG/NAME")
+        print_next("view", out)
+        print_next("review", out)
+        print_next("train", "qwen2.5-7b-dpo-lora", "--data", out)
+        if splits and all(each.rpartition("/")[0] in HUB_SPLITS for each in splits):
+            print_next("publish", out, "--repo", "ORG/NAME")
 
 
 def _numbers(report: AuditReport) -> list[tuple[str, str]]:
@@ -87,7 +91,7 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
 
 
 def _print_checks(found: list[CheckResult]) -> None:
-    table = Table(title="checks", title_justify="left")
+    table = Table()
     table.add_column("check", no_wrap=True)
     table.add_column("result")
     table.add_column("rows", justify="right")
@@ -96,7 +100,7 @@ def _print_checks(found: list[CheckResult]) -> None:
         style = _STYLES.get(each.verdict, "")
         share = f"{each.count:,}" if each.share is None else f"{each.count:,}\n{percent(each.share, 1)}"
         table.add_row(each.name, each.verdict, share, escape(_where(each)), style=style)
-    Console(highlight=False).print(table)
+    print_titled("checks", table)
 
 
 def _where(check: CheckResult) -> str:

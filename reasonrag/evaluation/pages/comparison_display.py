@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +20,7 @@ from reasonrag.evaluation.pages.comparison_page import (
 )
 from reasonrag.evaluation.pages.report_page import metric_name, number
 from reasonrag.rendering import counted, percent
-from reasonrag.terminal import on_one_line, print_shown
+from reasonrag.terminal import on_one_line, print_shown, print_titled, warn
 
 EXAMPLES_SHOWN = 2
 """Wins and losses shown each; all are in the page."""
@@ -29,8 +28,7 @@ EXAMPLES_SHOWN = 2
 
 def show_warnings(comparison: Comparison) -> None:
     """Print warnings about comparability to stderr."""
-    for each in comparison.warnings:
-        print_shown(f"warning: {on_one_line(each)}", file=sys.stderr)
+    warn(comparison.warnings)
 
 
 def show_comparison(comparison: Comparison, out: Path) -> None:
@@ -45,7 +43,7 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
 def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:
     questions = counted(comparison.questions, "question")
     title = f"{on_one_line(pair.other)} vs. {on_one_line(pair.reference)}, {questions}"
-    table = Table(title=escape(title), title_justify="left")
+    table = Table()
     table.add_column("metric")
     for name in (pair.reference, pair.other):
         table.add_column(escape(on_one_line(name)), justify="right")
@@ -58,8 +56,8 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
             difference_text(name, each),
         )
         table.add_row(*(escape(on_one_line(each)) for each in cells), style="" if each.side else "dim")
-    console.print(table)
-    _show_parts(console, pair, percent(comparison.confidence))
+    print_titled(title, table)
+    _show_parts(pair, percent(comparison.confidence))
     console.print(escape(on_one_line(outcome_sentence(pair))))
     console.print(escape(on_one_line(pair.sentence)), style="bold")
     for line in pair.changed:
@@ -70,10 +68,10 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
     console.print()
 
 
-def _show_parts(console: Console, pair: PairedComparison, level: str) -> None:
+def _show_parts(pair: PairedComparison, level: str) -> None:
     if not pair.by_type and not pair.by_hops:
         return
-    table = Table(title="difference in points, by part", title_justify="left")
+    table = Table()
     for heading in ("part", "n", f"EM ({level} CI)", f"cover-EM ({level} CI)", "won:lost"):
         table.add_column(escape(heading), justify="left" if heading == "part" else "right")
     for kind, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
@@ -81,7 +79,7 @@ def _show_parts(console: Console, pair: PairedComparison, level: str) -> None:
             em, cover = (difference_text(each, part.metrics[each]) for each in ("em", "cover_em"))
             won = f"{part.outcomes.wins:,}:{part.outcomes.losses:,}"
             table.add_row(*map(escape, (f"{kind} {on_one_line(label)}", f"{part.questions:,}", em, cover, won)))
-    console.print(table)
+    print_titled("difference in points, by part", table)
 
 
 def _in_words(title: str, example: ComparedExample, pair: PairedComparison) -> str:

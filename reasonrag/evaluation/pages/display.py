@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,19 +25,28 @@ from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.files import FAILURES
 from reasonrag.rendering import counted, of_which_reasoning, percent
-from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, print_table
+from reasonrag.terminal import (
+    counts_text,
+    dollars,
+    on_one_line,
+    print_next,
+    print_prose,
+    print_shown,
+    print_table,
+    print_titled,
+)
 
 
 def show_evaluation(report: Report) -> None:
     """Means with intervals, by type and hops, the cost, the paths of the files and the next command."""
     title = f"{report.dataset}/{report.split}  method {report.method}  model {report.model}"
-    table = Table(title=_safe(title), title_justify="left")
+    table = Table()
     for heading in ("metric", "mean", f"{percent(report.confidence)} CI", "questions"):
-        table.add_column(heading)
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
     for name in METRIC_NAMES:
         if metric := report.metrics.get(name):
             table.add_row(metric_name(name), number(name, metric.value), interval(name, metric), f"{metric.n:,}")
-    Console(highlight=False).print(table)
+    print_titled(on_one_line(title), table)
     _show_groups("type", report.by_type)
     _show_groups("hops", report.by_hops)
     print_table(
@@ -54,23 +62,23 @@ def show_evaluation(report: Report) -> None:
     for file in (PREDICTIONS, REPORT, PAGE):
         print_shown(f"wrote {run / file}")
     if report.owed:
-        print_shown(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
-    print_shown(f"next: reasonrag compare {shlex.quote(str(run))} OTHER_RUN")
+        print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
+    print_next("compare", run, "OTHER_RUN")
 
 
 def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
     if len(groups) < 2:  # noqa: PLR2004 - one group is all questions
         return
     columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
-    table = Table(title=f"by {title}, scores in %", title_justify="left")
+    table = Table()
     table.add_column(title, overflow="fold")
     for heading in ("n", *(COLUMN_METRICS[name] for name in columns)):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, group in groups.items():
         means = (group.metrics.get(each) for each in columns)
         cells = (number(each, mean.value if mean else None) for each, mean in zip(columns, means, strict=True))
         table.add_row(_safe(name), f"{group.questions:,}", *cells)
-    Console(highlight=False).print(table)
+    print_titled(f"by {title}, scores in %", table)
 
 
 def _causes(report: Report) -> str:

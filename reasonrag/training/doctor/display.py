@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reasonrag.terminal import on_one_line, print_shown, shown
+from reasonrag.rendering import counted
+from reasonrag.terminal import on_one_line, print_prose, print_shown, print_titled, shown
 from reasonrag.training.doctor.doctor import Diagnosis
 from reasonrag.training.doctor.findings import CheckupFinding
 from reasonrag.training.doctor.memory import GB
@@ -27,16 +27,15 @@ _PARTS: Final = (
 
 def show_diagnosis(diagnosis: Diagnosis) -> None:
     """The findings, the memory plan, and a line with the number of errors and warnings."""
-    console = Console(highlight=False)
-    console.print(_findings(diagnosis.findings))
+    print_titled("checkup", _findings(diagnosis.findings))
     if diagnosis.plans:
-        console.print(_memory(diagnosis))
+        _show_memory(diagnosis)
         _print_notes(diagnosis)
     print_shown(tally(diagnosis))
 
 
 def _findings(findings: list[CheckupFinding]) -> Table:
-    table = Table(title="checkup", title_justify="left")
+    table = Table()
     table.add_column("about", no_wrap=True)
     table.add_column("result", no_wrap=True)
     table.add_column("finding, and what to do", overflow="fold", ratio=1)
@@ -48,14 +47,14 @@ def _findings(findings: list[CheckupFinding]) -> Table:
     return table
 
 
-def _memory(diagnosis: Diagnosis) -> Table:
+def _show_memory(diagnosis: Diagnosis) -> None:
     """A row for each kind of memory in use, a column for each way to train."""
     training = diagnosis.plans[0].plan.training
     title = (
         f"memory of {on_one_line(diagnosis.model)} on {diagnosis.target}\n"
         f"{training.stage}, cutoff_len {training.cutoff_len:,}, batch {training.batch}; GB per GPU"
     )
-    table = Table(title=Text(shown(title)), title_justify="left")
+    table = Table()
     table.add_column("")
     for each in diagnosis.plans:
         table.add_column(each.plan.training.name.replace(", ", "\n"), justify="right")
@@ -72,7 +71,7 @@ def _memory(diagnosis: Diagnosis) -> Table:
     table.add_row("fits", *("yes" if each.verdict != "does not fit" else "no" for each in diagnosis.plans))
     table.add_row("longest cutoff_len", *(_or_none(each.longest_cutoff) for each in diagnosis.plans))
     table.add_row("fewest GPUs", *(_or_none(each.fewest_gpus) for each in diagnosis.plans))
-    return table
+    print_titled(title, table)
 
 
 def _or_none(number: int | None) -> str:
@@ -89,7 +88,7 @@ def _size(number: int) -> str:
 def _print_notes(diagnosis: Diagnosis) -> None:
     asked = diagnosis.plans[0].plan
     line = f"{_count(asked.parameters)} parameters, {_count(asked.trained)} of them trained"
-    print_shown(f"{line}; an estimate that assumes every row is as long as cutoff_len")
+    print_prose(f"{line}; an estimate that assumes every row is as long as cutoff_len")
     if not diagnosis.target.here:
         print_shown(f"planned for {diagnosis.target}; change it with --gpus and --gpu-memory")
 
@@ -103,6 +102,4 @@ def tally(diagnosis: Diagnosis) -> str:
     errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
     if not errors and not warnings:
         return "no errors, no warnings"
-    return ", ".join(
-        f"{count} {what}{'' if count == 1 else 's'}" for count, what in ((errors, "error"), (warnings, "warning"))
-    )
+    return ", ".join(counted(count, what) for count, what in ((errors, "error"), (warnings, "warning")))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reasonrag.curation.audit.audit import DatasetAudit, audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
+from reasonrag.curation.audit.display import show_verdict
 from reasonrag.curation.audit.page import render_audit_page
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.audit.row_files import read_rows, row_files
@@ -543,11 +544,18 @@ def test_lengths_never_pass_for_those_of_another_counter(
     assert summaries == ["Qwen2.5's vocabulary, template qwen"] * 2
 
 
-def test_nobody_is_left_without_the_next_command(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """What comes next is said, and of a run what comes first."""
+def test_every_command_names_the_next_one(
+    run_directory: Path, tmp_path: Path, reasonrag: Reasonrag, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For a run: the command that has to come first."""
     out = tmp_path / "the data"
     done = reasonrag("pairs", run_directory, "--out", out)
-    assert f"next: reasonrag review '{out}', then reasonrag publish '{out}' --repo ORG/NAME" in done.out
+    assert f"next: reasonrag view '{out}'" in done.out
+    assert f"next: reasonrag train qwen2.5-7b-dpo-lora --data '{out}'" in done.out
+    assert "reasonrag publish" not in done.out, "only a data set of public questions is suggested for publishing"
+    for splits, public in ((["hotpotqa/train"], True), (["hotpotqa/train", "mine/train"], False)):
+        show_verdict(out, splits)
+        assert (f"next: reasonrag publish '{out}' --repo ORG/NAME" in capsys.readouterr().out) == public
     refused = reasonrag("audit", run_directory)
     assert refused.status == 2
     assert f"is a run, not a data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
