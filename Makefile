@@ -46,7 +46,7 @@ golden: .venv/embed
 	$(BIN)/pytest --quiet --refresh-golden
 
 # The documentation site, in site/index.html. A link that leads nowhere is an error.
-docs: .venv/test
+docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict
 
 # Side-by-side measurements on real data; see benchmarks/README.md.
@@ -82,6 +82,10 @@ endef
 
 .venv/core: .venv/python pyproject.toml
 	$(PIP) --editable .
+	@touch $@
+
+.venv/docs: .venv/core pyproject.toml
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv/test: .venv/core pyproject.toml
