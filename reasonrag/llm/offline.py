@@ -43,18 +43,18 @@ _GIVEN = re.compile(
 class _Habits:
     """What a teacher could say to a prompt, with log-odds.
 
-    queries, answers, quotes: next searches, answers, and sentences of the passages. eagerness: log-odds that are added
-    to the answers where searching on is possible.
+    queries, answers, quotes: next searches, answers, and sentences of the passages. early_answers: the answers where
+    searching on is possible.
     """
 
     queries: Callable[[ParsedPrompt], list[Proposal]]
     answers: Callable[[ParsedPrompt], list[Proposal]]
     quotes: Callable[[ParsedPrompt], list[Proposal]]
-    eagerness: Callable[[ParsedPrompt], float]
+    early_answers: Callable[[ParsedPrompt], list[Proposal]]
 
 
-_GOOD = _Habits(good_habits.queries, good_habits.answers, good_habits.quotes, good_habits.eagerness)
-_POOR = _Habits(weak_habits.queries, weak_habits.answers, weak_habits.quotes, weak_habits.eagerness)
+_GOOD = _Habits(good_habits.queries, good_habits.answers, good_habits.quotes, good_habits.early_answers)
+_POOR = _Habits(weak_habits.queries, weak_habits.answers, weak_habits.quotes, weak_habits.early_answers)
 
 
 class OfflineTeacher:
@@ -132,8 +132,7 @@ class _Turn:
 
     def think(self, prompt: ParsedPrompt) -> str:
         """Search further, or answer."""
-        eagerness = self.habits.eagerness(prompt)
-        answers = [Proposal(each.text, each.logit + eagerness) for each in self.habits.answers(prompt)]
+        answers = self.habits.early_answers(prompt)
         drawn = self._draw(self.habits.queries(prompt) + answers)
         if drawn in answers:
             return _answer(drawn)

@@ -19,7 +19,17 @@ from reasonrag.llm.extraction.answer_spans import (
     with_title,
 )
 from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt
-from reasonrag.llm.extraction.words import STOP_WORDS, WORD, Proposal, best_of_each, names, sentences, share, stems
+from reasonrag.llm.extraction.words import (
+    STOP_WORDS,
+    WORD,
+    Proposal,
+    best_of_each,
+    names,
+    raised,
+    sentences,
+    share,
+    stems,
+)
 
 _DESCRIBED = re.compile(r"\b(?:the|an?) (\w+) (?:\w+ )?(?:of|who|that|where|whose|(?:in|on|at|by|to|from) which)\b")
 """A thing that a question describes instead of naming it: `the author of`, `the town where`."""
@@ -151,14 +161,6 @@ def _leads(prompt: ParsedPrompt) -> Iterator[Proposal]:
             yield Proposal(name.split()[-1], logit - 1.5)
 
 
-def eagerness(prompt: ParsedPrompt) -> float:
-    """An answer is likely once the facts are there, and rare before; after many searches it is a guess."""
-    sure = _DECIDED if _compares(prompt.question) else _SURE
-    if max(each.logit for each in answers(prompt)) > sure:
-        return 3.0
-    return -3.0 + 0.9 * len(prompt.said("query"))
-
-
 # -- evidence --------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +189,13 @@ def quotes(prompt: ParsedPrompt) -> list[Proposal]:
 
 
 # -- answers ---------------------------------------------------------------------------------------------------
+
+
+def early_answers(prompt: ParsedPrompt) -> list[Proposal]:
+    """An answer is likely once the facts are there, and rare before; after many searches it is a guess."""
+    options, sure = answers(prompt), _DECIDED if _compares(prompt.question) else _SURE
+    known = max(each.logit for each in options) > sure
+    return raised(options, 3.0 if known else -3.0 + 0.9 * len(prompt.said("query")))
 
 
 def answers(prompt: ParsedPrompt) -> list[Proposal]:

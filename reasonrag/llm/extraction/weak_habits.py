@@ -12,13 +12,23 @@ from reasonrag.llm.extraction.answer_spans import (
     with_title,
 )
 from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt
-from reasonrag.llm.extraction.words import STOP_WORDS, WORD, Proposal, best_of_each, names, sentences, share, stems
+from reasonrag.llm.extraction.words import (
+    STOP_WORDS,
+    WORD,
+    Proposal,
+    best_of_each,
+    names,
+    raised,
+    sentences,
+    share,
+    stems,
+)
 
 
-def eagerness(prompt: ParsedPrompt) -> float:
+def early_answers(prompt: ParsedPrompt) -> list[Proposal]:
     """The more was read and the fewer leads are left, the likelier an answer."""
     searched, found = len(prompt.said("query")), len(prompt.evidence)
-    return -2.2 + 1.1 * found + 0.35 * max(0, searched - found)
+    return raised(answers(prompt), -2.2 + 1.1 * found + 0.35 * max(0, searched - found))
 
 
 def quotes(prompt: ParsedPrompt) -> list[Proposal]:

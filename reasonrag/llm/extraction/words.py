@@ -66,6 +66,11 @@ def share(part: frozenset[str], whole: frozenset[str]) -> float:
     return len(part & whole) / len(part) if part else 0.0
 
 
+def raised(proposals: Iterable[Proposal], by: float) -> list[Proposal]:
+    """The proposals with their log-odds raised."""
+    return [Proposal(each.text, each.logit + by) for each in proposals]
+
+
 def best_of_each(options: Iterable[Proposal]) -> list[Proposal]:
     """Each text once, with its highest logit, in order of appearance."""
     best: dict[str, Proposal] = {}
