@@ -225,7 +225,7 @@ def test_continuations_with_a_repaired_step_do_not_count(run: Path) -> None:
 
 def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
     """In a released run, an answer that was forced at the last step has no reward."""
-    package.generate(**FEW | {"recipe": "released"})
+    package.generate(**FEW | {"recipe": "released", "model": "offline-weak"})
 
     def answers_at_last(request: ChatRequest, position: int) -> str:
         if request.messages[0].content == load_prompts().system("conclude"):
