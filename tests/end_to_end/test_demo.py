@@ -1,0 +1,77 @@
+"""What `make demo` promises a newcomer: pairs of every kind from nearly all questions, and few odd ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import reasonrag as package
+from preference import Candidate, normalize_answer
+from reasonrag.llm.offline import NAME, WEAK
+from reasonrag.viewing.collection import ExploredQuestion, open_collection
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.shared import Shared
+
+QUESTIONS = 40
+
+
+def explore(model: str) -> None:
+    package.generate(dataset="atlas", limit=QUESTIONS, model=model, run="run")
+    package.pairs("run", out="data")
+
+
+@pytest.fixture
+def demo(shared: Shared) -> list[ExploredQuestion]:
+    """Its questions with their pairs."""
+    return list(open_collection(shared.folder("demo", lambda: explore(NAME)) / "data").scan())
+
+
+def kept(question: ExploredQuestion) -> list[Candidate]:
+    return [each for each in question.candidates if each.dropped is None]
+
+
+def compares(question: str) -> bool:
+    return " or " in question or question.startswith("Were ")
+
+
+def test_most_questions_give_pairs_and_all_actions_are_learned(demo: list[ExploredQuestion]) -> None:
+    """Four of five questions, and of the pairs at least a fifth for each action."""
+    assert sum(bool(kept(each)) for each in demo) >= 0.8 * QUESTIONS
+    chosen = [each.types[0] for question in demo for each in kept(question)]
+    assert all(chosen.count(action) >= 0.2 * len(chosen) for action in ("query", "evidence", "answer"))
+
+
+def test_pairs_of_queries_agree_with_the_gold_passages(demo: list[ExploredQuestion]) -> None:
+    """Where the gold passages tell two queries apart, and for more than a handful."""
+    told = [each.gold for question in demo for each in kept(question) if each.types == ("query", "query")]
+    right, wrong = told.count("right"), told.count("wrong")
+    assert right > 9 * wrong
+    assert right > 10
+
+
+def test_queries_follow_the_evidence_and_do_not_repeat_the_question(demo: list[ExploredQuestion]) -> None:
+    """Of the chosen ones after the first evidence, most name what the question does not name."""
+    pairs = [(question.question.question, each) for question in demo for each in kept(question)]
+    chosen = [(asked, each.layer, each.chosen.content or "") for asked, each in pairs if each.types[0] == "query"]
+    repeated = [content for asked, _, content in chosen if normalize_answer(content) == normalize_answer(asked)]
+    assert len(repeated) < 0.1 * len(chosen)
+    later = [(asked, content) for asked, layer, content in chosen if layer and not compares(asked)]
+    assert sum(content.split()[0] not in asked for asked, content in later) > 0.5 * len(later)
+
+
+def test_the_demo_is_mostly_right_and_shows_no_warning(shared: Shared) -> None:
+    """Answers are right more often than not, and wrong often enough to be learned from."""
+    run = shared.folder("demo", lambda: explore(NAME)) / "run"
+    summary = json.loads((run / "summary.json").read_bytes())
+    assert 0.5 <= summary["mean_f1"] <= 0.8
+    assert summary["warnings"] == []
+    assert "query_is_question" not in summary["degenerate"]
+
+
+def test_poor_habits_stay_available(reasonrag: Reasonrag) -> None:
+    """The weak teacher is wrong on whole questions, and repeats them as queries."""
+    done = reasonrag("generate", "--dataset", "atlas", "--limit", 16, "--model", WEAK, "--run", "weak", "--json")
+    degenerate = json.loads(done.out)["degenerate"]
+    assert done.status == 0
+    assert min(degenerate[sign] for sign in ("all_wrong", "never_answers", "query_is_question")) > 1
