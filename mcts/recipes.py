@@ -1,6 +1,6 @@
 """The named recipes: one search configuration and one reward rule each. These defaults stand nowhere else.
 
-`docs/recipes.md` says of each what its source states, what it leaves open, and where ours differs on purpose. Sources:
+`docs/reference/recipes.md` says what each source states, what it leaves open, and where we differ on purpose. Sources:
 `released`, the published ReasonRAG code; `reasonrag`, its paper (arXiv 2505.14069 v3), Appendix A and Section 2.2.3;
 `continuation`, Eq. 1 of its Section 2.2.1 read literally, with real continuations; `prorag`, arXiv 2601.21912 and its
 code; `ragym`, arXiv 2502.13957 and its code. `economy` is ours.

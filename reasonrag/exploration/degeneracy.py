@@ -3,7 +3,7 @@
 A sign is a pure function of one finished record; *most* means more than half of at least two cases. Decides what is
 reported during a run, which signs end it, and after how many questions. Only questions that can give no pair count
 towards that, and questions are counted in their order, whichever ends first. Knows nothing of files, settings or
-models; `docs/troubleshooting.md` has a section for every sign.
+models; `docs/troubleshooting/degenerate-trees.md` has a section for every sign.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candi
 from preference.diversity import drawn_states
 from reasonrag.llm.reasoning import more_room
 
-PAGE = "docs/troubleshooting.md"
+PAGE = "docs/troubleshooting/degenerate-trees.md"
 SAID_FROM, WARNED_FROM = 10, 5
 """Finished questions before a sign is reported during a run, and before the summary warns of it."""
 STOPS_FROM, OUTCOMES_STOP_FROM = 20, 100
@@ -70,7 +70,7 @@ class Sign:
 
     @property
     def advice(self) -> str:
-        return f"{self.remedy}; see {PAGE}#{self.name}"
+        return f"{self.remedy}; see {PAGE}#{self.name.replace('_', '-')}"
 
 
 # -- the signs -------------------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ class GenerateSettings(AgentSettings):
         "Extra fields for every request to the value model, as a JSON object", Panel.MODEL
     )
     recipe: RecipeChoice = setting(
-        "economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md",
+        "economy, reasonrag, continuation (once called paper), released, prorag or ragym; "
+        "see docs/reference/recipes.md",
         Panel.SEARCH,
         default="economy",
     )

@@ -14,11 +14,12 @@ import typer
 import reasonrag
 from preference.confidence import confidence
 from reasonrag.cli import app
+from reasonrag.exploration.degeneracy import PAGE as SIGNS_PAGE
+from reasonrag.exploration.degeneracy import SIGNS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 MOST_WORDS = 1500
-LARGER = {"endpoints.md", "formats.md", "promises.md", "recipes.md", "troubleshooting.md"}
 
 
 @pytest.fixture(scope="module")
@@ -70,5 +71,26 @@ def test_the_confidences_that_the_site_shows_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_a_page_can_be_read_at_one_sitting(page: Path) -> None:
     """Whoever adds to a full page divides it first."""
-    if page.name not in LARGER:
-        assert len(page.read_text("utf-8").split()) <= MOST_WORDS
+    assert len(page.read_text("utf-8").split()) <= MOST_WORDS
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as the site and GitHub make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+
+
+def test_every_page_that_code_and_messages_name_exists() -> None:
+    """Also in settings, configurations, notebooks and the pages of folders; with the heading where one is named."""
+    texts = [each for kind in ("py", "yaml", "md", "ipynb", "j2") for each in ROOT.glob(f"*/**/*.{kind}")]
+    sources = [*ROOT.glob("*.md"), *(each for each in texts if each.parts[len(ROOT.parts)] in OURS)]
+    named = {each for path in sources for each in re.findall(r"docs/[\w/-]+\.md(?:#[\w-]+)?", path.read_text("utf-8"))}
+    named |= {f"{SIGNS_PAGE}#{sign.name.replace('_', '-')}" for sign in SIGNS}
+    assert len(named) > len(SIGNS)
+    for each in named:
+        page, _, heading = each.partition("#")
+        assert (ROOT / page).is_file(), each
+        assert not heading or heading in anchors(ROOT / page), each
+
+
+OURS = {"mcts", "preference", "reasonrag", "train_configs", "indexes", "notebooks", "benchmarks", "tests"}

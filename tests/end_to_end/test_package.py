@@ -101,7 +101,7 @@ def test_no_file_of_the_project_is_large_or_binary_data() -> None:
 
 def test_the_page_on_formats_names_the_schema_that_is_written() -> None:
     """A new schema version without its description is half a change."""
-    assert f"`{SCHEMA_VERSION}`" in (ROOT / "docs" / "formats.md").read_text("utf-8")
+    assert f"`{SCHEMA_VERSION}`" in (ROOT / "docs" / "reference" / "formats" / "rollouts.md").read_text("utf-8")
 
 
 # -- the laws of the house -------------------------------------------------------------------------------------

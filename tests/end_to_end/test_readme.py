@@ -301,7 +301,8 @@ NO_MODULES = {"reasonrag.toml", "reasonrag.json"}
 
 
 def test_every_test_that_the_promises_name_exists() -> None:
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "promises.md").read_text("utf-8"))
+    pages = [ROOT / "docs" / "reference" / f"{name}.md" for name in ("promises", "security")]
+    named = [each for page in pages for each in re.findall(r"`([\w/]+\.py)::(\w+)`", page.read_text("utf-8"))]
     assert len(named) > 50
     tests = {path: (ROOT / "tests" / path).read_text("utf-8") for path, _ in named}
     assert [each for each in named if f"def {each[1]}(" not in tests[each[0]]] == []

@@ -547,7 +547,7 @@ def test_the_file_that_is_read_is_never_overwritten(name: str, tmp_path: Path, r
 
 def test_every_repair_and_refusal_is_described() -> None:
     """Whoever reads a name in the report finds it on the page on formats."""
-    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "formats" / "import.md").read_text("utf-8")
     assert [name for name in REPAIRS | REFUSALS if f"`{name}`" not in page] == []
 
 

@@ -219,7 +219,7 @@ def test_a_sign_is_said_from_ten_questions_on_if_half_of_them_show_it(questions:
     news = counts.new_messages()
     assert len(news) == said
     assert all(f"none loop in {showing} of {questions} questions" in each for each in news)
-    assert all("raise --top-k; see docs/troubleshooting.md#none_loop" in each for each in news)
+    assert all("raise --top-k; see docs/troubleshooting/degenerate-trees.md#none-loop" in each for each in news)
 
 
 def test_a_sign_is_said_once() -> None:
@@ -522,7 +522,7 @@ def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonr
     assert done.status == 1
     assert "warning: identical siblings in all" in done.err
     assert "stopped: identical siblings in 20 of 20 questions" in done.out
-    assert f"{PAGE}#identical_siblings. To continue anyway: --abort-degenerate 0" in done.out
+    assert f"{PAGE}#identical-siblings. To continue anyway: --abort-degenerate 0" in done.out
     assert re.search(r"degenerate\s+│ identical siblings 2\d", done.out)
     command = done.err.partition("continue with: ")[2]
     assert command.endswith("--abort-degenerate 0")

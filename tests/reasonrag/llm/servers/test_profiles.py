@@ -504,7 +504,7 @@ def test_the_help_and_the_documentation_name_every_profile(
     """And the documentation its sources."""
     monkeypatch.setenv("COLUMNS", "600")
     shown = reasonrag("simulate-endpoint", "--help").out
-    documented = (ROOT / "docs" / "endpoints.md").read_text("utf-8")
+    documented = (ROOT / "docs" / "reference" / "endpoints.md").read_text("utf-8")
     for name, profile in PROFILES.items():
         assert name in shown
         [row] = [line for line in documented.splitlines() if line.startswith(f"| `{name}` |")]
