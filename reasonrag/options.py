@@ -7,6 +7,7 @@ that they are written once.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +35,7 @@ Command: TypeAlias = Callable[..., None]
 Result = TypeVar("Result", bound=BaseModel)
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """Arguments of the running command line, without the program's name."""
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a table")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table")]
 
 
 # -- flags -----------------------------------------------------------------------------------------------------
@@ -174,6 +175,8 @@ class _PlainHelp:
 
 
 _HYPHEN = "\N{NON-BREAKING HYPHEN}"
+_RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+")
+"""What typer adds for a range; an error says it when it matters."""
 
 
 def _unbroken(text: str) -> str:
@@ -183,7 +186,10 @@ def _unbroken(text: str) -> str:
 def _write_panels(formatter: Any, panels: dict[str, list[tuple[str, str]]]) -> None:
     for panel, rows in panels.items():
         with formatter.section(typer.style(panel, bold=True)):
-            formatter.write_dl([(name, _unbroken(text)) for name, text in rows], col_max=_FLAG_COLUMN)
+            formatter.write_dl(
+                [(name, _unbroken(_RANGE.sub("", text).replace("  [", " ["))) for name, text in rows],
+                col_max=_FLAG_COLUMN,
+            )
 
 
 class HelpOfCommand(_PlainHelp, TyperCommand):
@@ -205,7 +211,8 @@ class HelpOfCommand(_PlainHelp, TyperCommand):
             panel, record = each.rich_help_panel or "Options", each.get_help_record(ctx)
             if each.param_type_name == "argument":
                 required = " [required]" if each.required else ""
-                panel, record = "Arguments", (each.display_name_raw, f"{each.help}{required}")
+                several = "..." if each.nargs != 1 else ""
+                panel, record = "Arguments", (f"{each.display_name_raw}{several}", f"{each.help}{required}")
             panels.setdefault(panel, []).append(record)
         _write_panels(formatter, panels)
 

@@ -159,8 +159,8 @@ Limit: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 """An upper limit that fits into JSON files; 0: none."""
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 ALLOW_HOST = (
-    "Host name under which clients reach the server, as behind a reverse proxy; repeatable. With a --host beyond "
-    "loopback, other names are refused once this is given"
+    "Host name by which clients reach the server, for example through a reverse proxy; repeatable. If it is given, "
+    "requests for other names are refused, also with a --host beyond loopback"
 )
 """Help text of --allow-host, which every server but `view --serve` has."""
 
@@ -172,7 +172,7 @@ Yes: TypeAlias = Annotated[
     bool,
     Opposite(None),
     Panel.BUDGET,
-    Field(description="Without --max-cost, go on without a question or a warning about the cost"),
+    Field(description="Without --max-cost: start without asking or warning about the cost"),
 ]
 Price: TypeAlias = Annotated[float | None, Panel.BUDGET, Field(ge=0)]
 PromptPrice: TypeAlias = Annotated[

@@ -60,82 +60,86 @@ class AgentSettings(ReadingSettings):
     """Questions, corpus, model and budget of a command that runs an agent over questions."""
 
     dataset: Words = setting(
-        "atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or one of "
-        "--data-dir; repeat it to mix several (generate, tune)",
+        "Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the "
+        "built-in atlas, or a folder of --data-dir; generate and tune mix several if it is repeated "
+        "[default: atlas]",
         Panel.DATA,
         default=[],
         common=True,
     )
     split: str = setting("Split of the data set", Panel.DATA, default="train")
     limit: int | None = setting(
-        "Use only the first N questions; may grow between sessions of a run", Panel.DATA, ge=1, common=True
+        "Use only the first N questions; a later session may raise it", Panel.DATA, ge=1, common=True
     )
     sample: int | None = setting(
-        "Draw N questions of each data set at random, by --seed, stratified by type; may grow between sessions of a "
-        "run",
+        "Draw N questions per data set at random, stratified by question type; --seed decides which. "
+        "A later session may raise it",
         Panel.DATA,
         ge=1,
     )
     data_dir: Path | None = setting(
-        "Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on the Hub]",
+        "Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on the Hub]",
         Panel.DATA,
     )
-    questions: Path | None = setting("Your own questions (JSONL) instead of --dataset", Panel.DATA, common=True)
+    questions: Path | None = setting("Your own questions (JSONL), instead of --dataset", Panel.DATA, common=True)
     corpus: Path | None = setting(
-        "Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the passages "
-        "that came with its questions]",
+        "Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the "
+        "data set's corpus, else the passages in the question file]",
         Panel.DATA,
         common=True,
     )
     model: str | None = setting(
-        "A model name of the endpoint, or offline [default for atlas: offline]", Panel.MODEL, common=True
+        "Model name at the endpoint, or offline [default for atlas: offline; otherwise required]",
+        Panel.MODEL,
+        common=True,
     )
     base_url: Words = setting(
-        "OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else OpenAI's]",
+        "OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else OpenAI's]",
         Panel.MODEL,
         default=[],
         common=True,
     )
     prompts: Path | None = setting(
-        "Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt "
-        "repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import writes",
+        "Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt "
+        "long.txt repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or "
+        "reasonrag-published, the prompts of imported data",
         Panel.MODEL,
     )
     style: AnswerStyle = setting(
-        "Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome judge); "
-        "metadata.style of a question wins",
+        "Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge "
+        "scores). A question's metadata.style takes precedence",
         Panel.MODEL,
         default=SHORT,
     )
     max_steps: int | None = setting(
-        "Maximum steps to an answer; the last one must conclude [default: 7]", Panel.MODEL, ge=1
+        "Maximum steps per answer; at the last one the agent must answer [default: 7]", Panel.MODEL, ge=1
     )
-    concurrency: Concurrency = setting("HTTP requests in flight, per model", default=32, common=True)
+    concurrency: Concurrency = setting("HTTP requests in flight per model", default=32, common=True)
     seed: Seed = setting("Seed of the run", Panel.EXECUTION, default=0)
     temperature: float | None = setting("Sampling temperature [default: 1]", Panel.MODEL, ge=0, le=2)
-    top_p: float | None = setting("Nucleus sampling [default: 1]", Panel.MODEL, gt=0, le=1)
+    top_p: float | None = setting("Nucleus sampling probability [default: 1]", Panel.MODEL, gt=0, le=1)
     max_reply_tokens: int = setting(
-        "Maximum length of a completion, in tokens, reasoning included", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
+        "Maximum tokens per completion, reasoning tokens included", Panel.MODEL, default=MAX_REPLY_TOKENS, ge=1
     )
     extra_body: ExtraBody = setting(
-        f"Extra fields for every request to the model, as a JSON object: '{EXTRA_BODY}', for Qwen3 "
+        f"JSON object of extra fields for every request to the model: '{EXTRA_BODY}', for Qwen3 "
         '\'{"chat_template_kwargs": {"enable_thinking": false}}\'',
         Panel.MODEL,
     )
-    max_cost: MaxCost = setting("Stop before the run costs more than this, in dollars", common=True)
-    max_calls: MaxCalls = setting("Stop before the run uses more completions than this")
-    max_tokens: int | None = setting("Stop before the run uses more tokens than this", Panel.BUDGET, ge=0)
+    max_cost: MaxCost = setting("Stop before the run costs more than this many dollars", common=True)
+    max_calls: MaxCalls = setting("Stop before the run uses more than this many completions")
+    max_tokens: int | None = setting("Stop before the run uses more than this many tokens", Panel.BUDGET, ge=0)
     yes: Yes = False
     price_in: PromptPrice = None
     price_out: CompletionPrice = None
     rpm: int | None = setting(
-        "Requests per minute, per endpoint and model [default: from response headers]", Panel.EXECUTION, ge=1
+        "Requests per minute for each endpoint and model [default: from response headers]", Panel.EXECUTION, ge=1
     )
     tpm: int | None = setting(
-        "Tokens per minute, per endpoint and model [default: from response headers]", Panel.EXECUTION, ge=1
+        "Tokens per minute for each endpoint and model [default: from response headers]", Panel.EXECUTION, ge=1
     )
     timeout: float = setting(
-        "Seconds to wait for a response before a request is given up", Panel.EXECUTION, default=TIMEOUT_S, gt=0
+        "Seconds before an unanswered request is given up", Panel.EXECUTION, default=TIMEOUT_S, gt=0
     )
 
     @property

@@ -19,7 +19,7 @@ from reasonrag.terminal import print_shown
 @options(PairsSettings, example="reasonrag pairs runs/hotpotqa-train-economy --format sft")
 def pairs(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories of generate, or data sets to filter anew")
+        list[Path], typer.Argument(metavar="RUN", help="Run directories of generate, or data sets to filter again")
     ],
     *,
     dry_run: Annotated[
@@ -34,9 +34,10 @@ def pairs(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Turn the sibling steps of runs into a preference data set: candidates, RAG_ProGuide pairs, other formats.
+    """Turn the sibling steps of runs into preference pairs, ready for LLaMA-Factory.
 
-    Every candidate is kept in candidates.jsonl, so a data set can be given in place of its runs, to filter it anew.
+    Writes RAG_ProGuide.json, the formats of --format, and candidates.jsonl with every candidate pair, kept or
+    dropped. A data set can be given in place of its runs, to filter it again.
     """
     from reasonrag.curation.audit.display import show_verdict
     from reasonrag.curation.display import show_pairs
@@ -58,16 +59,16 @@ def pairs(
 
 @options(ReviewSettings, example="reasonrag review data/hotpotqa-train-economy --pairs 50")
 def review(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a data set, with RAG_ProGuide.json")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Data set made by pairs or import")],
     *,
-    report: Annotated[bool, typer.Option("--report", help="Only report the judgements so far; show no pair")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Report the judgements so far; show no pair")] = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Judge pairs without seeing their labels, and see how often you agree with them.
+    """Judge a sample of pairs without seeing their labels, and measure how often you agree with them.
 
-    Every judgement is saved at once; the same command continues where you stopped. Without a terminal, keys are read
-    from stdin, one per line.
+    Every judgement is saved at once; the same command continues where you stopped. Without a terminal, keys are
+    read from stdin, one per line.
     """
     from reasonrag.curation.review import review as judge
     from reasonrag.curation.review import review_report
@@ -86,8 +87,8 @@ def import_published(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
-            help="Published trees (a file, or a folder with chunk_*/) or a published RAG_ProGuide: JSON, JSON lines or "
+            metavar="SOURCE",
+            help="Published trees (a file, or a folder with chunk_*/) or pairs (RAG_ProGuide): JSON, JSON lines or "
             "Parquet, compressed or not, or hf://datasets/ORG/NAME/FILE",
         ),
     ],
@@ -95,9 +96,9 @@ def import_published(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Read what ReasonRAG has published, repair it, and report the repairs.
+    """Import trees or pairs that ReasonRAG has published, and report what was repaired.
 
-    Trees become a run directory, from which `pairs` makes a data set. Pairs become a data set ready for training.
+    Trees become a run, from which `pairs` makes a data set. Pairs become a data set ready for training.
     """
     from reasonrag.curation.display import show_import
     from reasonrag.curation.import_published import import_published as read
@@ -117,14 +118,14 @@ def audit(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Directory of a data set, a run whose data set is in data/, or one file with rows of RAG_ProGuide",
+            help="Data set, run whose data set is in data/, or a file with rows of RAG_ProGuide",
         ),
     ],
     *,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Check a data set: token lengths and the cutoff they need, empty, malformed and leaking rows, biases, keys.
+    """Check a data set before training: token lengths, malformed and leaking rows, biases, keys.
 
     Writes audit.json and audit.html. Exit status 1 if an error was found that no --allow accepts.
     """

@@ -45,39 +45,49 @@ class PairingSettings(Settings):
     """What makes a pair, as far as one question goes."""
 
     min_margin: float = setting(
-        "Minimum difference of rewards", Panel.PAIRING, default=_RULES.min_margin, ge=0, allow_inf_nan=False
+        "Minimum difference between the rewards of the two steps",
+        Panel.PAIRING,
+        default=_RULES.min_margin,
+        ge=0,
+        allow_inf_nan=False,
     )
     min_confidence: Share = setting(
-        "Minimum probability that the chosen step is truly better",
+        "Minimum probability that the chosen step is really the better one",
         Panel.PAIRING,
         default=_RULES.min_confidence,
         common=True,
     )
     max_similarity: Share = setting(
-        "Maximum share of words that the two steps have in common; 1: any", Panel.PAIRING, default=_RULES.max_similarity
+        "Maximum share of words that the two steps have in common; 1: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_similarity,
     )
     max_per_combination: Limit = setting(
-        "Pairs per state and pair of action types, widest margins first; 0: all",
+        "Maximum pairs per state and combination of action types, widest margin first; 0: no limit",
         Panel.PAIRING,
         default=_RULES.max_per_combination or 0,
     )
     max_per_state: Limit = setting(
-        "Pairs per state, most confident first; 0: all", Panel.PAIRING, default=_RULES.max_per_state or 0
+        "Maximum pairs per state, highest confidence first; 0: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_per_state or 0,
     )
     max_per_question: Limit = setting(
-        "Pairs per question, most confident first; 0: all", Panel.PAIRING, default=_RULES.max_per_question or 0
+        "Maximum pairs per question, highest confidence first; 0: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_per_question or 0,
     )
     same_type: Annotated[bool, Opposite("--any-type")] = setting(
-        "Pair only steps of the same action type, or steps of any types", Panel.PAIRING, default=_RULES.same_type
+        "Pair only steps of the same action type, or of any", Panel.PAIRING, default=_RULES.same_type
     )
     allow_malformed: Annotated[bool, Opposite(None)] = setting(
-        "Let replies that did not parse be the rejected side", Panel.PAIRING, default=_RULES.allow_malformed
+        "Accept unparsable replies as rejected steps", Panel.PAIRING, default=_RULES.allow_malformed
     )
     allow_ungrounded: Annotated[bool, Opposite(None)] = setting(
-        "Let steps that no passage supports be the chosen side", Panel.PAIRING, default=_RULES.allow_ungrounded
+        "Accept chosen steps that no passage supports", Panel.PAIRING, default=_RULES.allow_ungrounded
     )
     allow_repeated_query: Annotated[bool, Opposite(None)] = setting(
-        "Let queries that repeat an earlier one of their path be the chosen side",
+        "Accept chosen queries that repeat an earlier one on their path",
         Panel.PAIRING,
         default=_RULES.allow_repeated_query,
     )
@@ -95,7 +105,7 @@ _NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_to
 
 
 _TOKENIZER = (
-    "Tokenizer that counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the Hub "
+    "Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the Hub "
     "[default: qwen2.5 if the tokens extra is installed, else estimate]"
 )
 
@@ -105,7 +115,7 @@ class AuditSettings(Settings):
 
     tokenizer: str | None = setting(_TOKENIZER)
     allow: Words = setting("Accept this error, by its name; repeatable", default=[])
-    out: Path | None = setting("Directory for audit.json and audit.html [default: beside the data]")
+    out: Path | None = setting("Folder for audit.json and audit.html [default: beside the data]")
 
 
 def _splits(value: object) -> object:
@@ -118,20 +128,20 @@ class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
     out: Path | None = setting(
-        "Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .. "
-        "[default: data/<name of the run>]",
+        "Folder of the data set [default: data/<name of the run>]",
         Panel.OUTPUT,
         common=True,
     )
-    replace: bool = setting("Replace a data set made from other runs", Panel.OUTPUT, default=False)
+    replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl, parquet",
+        "Also write this format: alpaca, sharegpt, kto, reward, sft, trl or parquet; repeatable. "
+        "RAG_ProGuide is always written",
         Panel.OUTPUT,
         default=[],
         common=True,
     )
     validation: float = setting(
-        "Share of the questions with a pair that are held out for validation; 0: none",
+        "Share of questions with a pair to hold out for validation; 0: none",
         Panel.OUTPUT,
         default=VALIDATION_SHARE,
         ge=0,
@@ -139,79 +149,83 @@ class PairsSettings(PairingSettings):
         common=True,
     )
     balance: bool = setting(
-        "Keep as many pairs of each action type as there are of the rarest", Panel.PAIRING, default=_RULES.balance
+        "Reduce every action type to the number of pairs of the rarest one", Panel.PAIRING, default=_RULES.balance
     )
     max_efficiency_only: Share = setting(
-        "Maximum share of pairs whose sides differ only in the number of steps to the answer; 1: any",
+        "Maximum share of pairs that differ only in the number of steps to the answer; 1: no limit",
         Panel.PAIRING,
         default=_RULES.max_efficiency_only,
     )
     max_style_only: Share = setting(
-        "Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any",
+        "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
         Panel.PAIRING,
         default=_RULES.max_style_only,
     )
     max_tokens: Limit = setting(
-        "Maximum length of prompt and reply together, in tokens; 0: any", Panel.PAIRING, default=_RULES.max_tokens or 0
+        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_tokens or 0
     )
     eval: Annotated[list[str], BeforeValidator(_splits)] = setting(
         "Leave out questions found in this evaluation split: a question file, a folder with "
-        "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]",
+        "<dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the "
+        "data of the runs]",
         Panel.DECONTAMINATION,
         default=[],
         common=True,
     )
     allow_eval: Words = setting(
-        "Keep questions found in this evaluation split, as dataset/split, or all; repeatable",
+        "Keep questions found in this evaluation split: dataset/split, or all; repeatable",
         Panel.DECONTAMINATION,
         default=[],
     )
     flip: Share = setting(
-        "Share of the training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
+        "Share of training pairs whose sides are swapped, to study label noise", Panel.OUTPUT, default=0.0
     )
     seed: Seed = setting(
-        "Seed of the validation split, of --flip, and of the order in which a judge sees steps: another "
-        "seed asks the judge again",
+        "Seed of the validation split, of --flip, and of the order of steps shown to a judge "
+        "(another seed asks the judge again)",
         Panel.OUTPUT,
         default=0,
     )
     as_published: Annotated[bool, Opposite(None)] = setting(
-        "Label and filter as the system whose recipe made the runs (ReasonRAG, ProRAG, RAG-Gym), instead of as above",
+        "Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG, "
+        "RAG-Gym) does, without the filters above",
         Panel.PAIRING,
         default=False,
     )
     tokenizer: str | None = setting(_TOKENIZER, Panel.CHECKS)
     allow: Words = setting(
-        "Write the files in spite of this error of the audit, by its name; repeatable", Panel.CHECKS, default=[]
+        "Write the data set despite this audit error, by its name; repeatable", Panel.CHECKS, default=[]
     )
 
     label: Literal["value", "judge"] = setting(
-        "Where labels come from: value (continuations; free), or judge (--model sees the steps of a state "
-        "and picks a better one and a worse one, or none)",
+        "Source of the labels: value (rewards of the search; free) or judge (--model picks a better "
+        "and a worse step of each state, or none)",
         Panel.LABELS,
         default="value",
         common=True,
     )
-    model: str | None = setting("The judge: a model name of the endpoint, or offline", Panel.LABELS, common=True)
+    model: str | None = setting(
+        "Judge, for --label judge: a model name at the endpoint, or offline", Panel.LABELS, common=True
+    )
     base_url: Words = setting(
-        "OpenAI-compatible endpoint of the judge; repeat to share the load among several "
-        "[default: OPENAI_BASE_URL, else OpenAI's]",
+        "OpenAI-compatible endpoint of the judge; repeat to spread the load over several [default: "
+        "OPENAI_BASE_URL, else OpenAI's]",
         Panel.LABELS,
         default=[],
         common=True,
     )
     max_reply_tokens: int = setting(
-        "Maximum length of the judge's reply, in tokens, reasoning included",
+        "Maximum tokens per completion of the judge, reasoning tokens included",
         Panel.LABELS,
         default=MAX_REPLY_TOKENS,
         ge=1,
     )
-    extra_body: ExtraBody = setting("Extra fields for every request to the judge, as a JSON object", Panel.LABELS)
+    extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.LABELS)
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
-    prompts: Path | None = setting("Directory of your own prompts; the judge's is pick.txt", Panel.LABELS)
+    prompts: Path | None = setting("Folder with your own prompts; the judge's is pick.txt", Panel.LABELS)
     concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)
-    max_cost: MaxCost = setting("Stop before the judge costs more than this, in dollars", common=True)
-    max_calls: MaxCalls = setting("Stop before the judge uses more completions than this")
+    max_cost: MaxCost = setting("Stop before the judge costs more than this many dollars", common=True)
+    max_calls: MaxCalls = setting("Stop before the judge uses more than this many completions")
     yes: Yes = False
     price_in: PromptPrice = None
     price_out: CompletionPrice = None
@@ -240,23 +254,23 @@ class PairsSettings(PairingSettings):
 class ReviewSettings(Settings):
     """Settings of `review`."""
 
-    pairs: int = setting("Size of the sample; a larger sample contains every smaller one", default=50, ge=1)
-    seed: Seed = setting("Seed of the sample, and of which side is shown as A", default=0)
-    reviewer: str | None = setting("Name of the reviewer, and of the file of judgements [default: your user name]")
+    pairs: int = setting("Pairs to sample; a larger sample contains every smaller one", default=50, ge=1)
+    seed: Seed = setting("Seed of the sample and of which step is shown as A", default=0)
+    reviewer: str | None = setting("Your name, used for the file of judgements [default: your user name]")
 
 
 class ImportSettings(Settings):
     """Settings of `import`."""
 
-    out: Path = Field(description="Directory for the result: a run directory from trees, or a data set from pairs")
+    out: Path = Field(description="Output folder: a run if trees are imported, a data set if pairs are")
     replace: bool = setting("Replace an import of other files", default=False)
     recipe: Annotated[TreeRecipe, BeforeValidator(canonical_name)] = setting(
-        "Rewards of trees: released (the published builder's, weighted by visits) or continuation (mean over the "
-        "answers below a step, margins by layer)",
+        "Rewards of trees: released (the published builder's, weighted by visits) or continuation "
+        "(mean over the answers below a step, margins adjusted for depth)",
         Panel.REWARDS,
         default="released",
     )
-    keep_rewards: bool = setting("Label trees by the rewards in the published files", Panel.REWARDS, default=False)
+    keep_rewards: bool = setting("Keep the rewards in the published files as labels", Panel.REWARDS, default=False)
     as_published: Annotated[bool, Opposite(None)] = setting(
         "Compute the rewards of trees exactly as the published builder does: none above a missing node, none "
         "for a forced conclusion",
@@ -269,15 +283,15 @@ class ImportSettings(Settings):
         gt=0,
         le=1,
     )
-    dataset: str | None = setting("Data set of the questions [default: unknown]", Panel.ORIGIN)
-    split: str | None = setting("Split of the questions [default: unknown]", Panel.ORIGIN)
+    dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
+    split: str | None = setting("Split that the questions come from [default: unknown]", Panel.ORIGIN)
     questions: Places = setting(
-        "Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. If it is called "
-        "DATASET/SPLIT.jsonl, it names data set and split too",
+        "Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. DATASET/SPLIT.jsonl "
+        "also sets data set and split",
         Panel.ORIGIN,
         default=[],
     )
-    teacher: str | None = setting("Model that wrote the replies [default: unknown]", Panel.ORIGIN)
+    teacher: str | None = setting("Model that wrote the completions [default: unknown]", Panel.ORIGIN)
 
     @property
     def discount(self) -> float:

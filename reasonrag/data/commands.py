@@ -29,10 +29,10 @@ def build(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Turn a folder of pages into a corpus of passages, each with its document's title and headings.
+    """Build a corpus from a folder of Markdown, HTML, text and PDF files.
 
-    Reads .md, .html, .txt and .pdf files below the folder and follows no link. What cannot be read is listed with its
-    cause, and passages that occur twice are left out and counted.
+    Each passage carries its document's title and headings. Links are not followed. Unreadable files are listed with
+    their cause; duplicate passages are left out and counted.
     """
     from reasonrag.data.documents.build import corpus_build
 

@@ -17,10 +17,10 @@ class CorpusSettings(Settings):
     """Settings of `corpus build`."""
 
     folder: Path = Field(description="Folder of Markdown, HTML, plain text and PDF files")
-    out: Path | None = setting("The corpus to write [default: corpora/<folder>.jsonl]", Panel.OUTPUT)
+    out: Path | None = setting("File of the corpus [default: corpora/<folder>.jsonl]", Panel.OUTPUT)
     max_chars: int = setting(
-        "Longest text of a passage, in characters; its title is not counted", default=PASSAGE_CHARS, ge=200, le=12_000
+        "Maximum characters per passage, without its title", default=PASSAGE_CHARS, ge=200, le=12_000
     )
-    max_file_mb: float = setting("Largest file that is read, in MB", Panel.LIMITS, default=50.0, gt=0)
-    max_pages: int = setting("Most pages of a PDF that is read", Panel.LIMITS, default=2000, ge=1)
-    max_seconds: float = setting("Longest time to read a file", Panel.LIMITS, default=60.0, gt=0)
+    max_file_mb: float = setting("Skip files larger than this many MB", default=50.0, gt=0)
+    max_pages: int = setting("Skip PDF files with more pages than this", default=2000, ge=1)
+    max_seconds: float = setting("Give up a file after this many seconds", default=60.0, gt=0)

@@ -12,12 +12,13 @@ from reasonrag.evaluation.settings import AskSettings, CompareSettings, Evaluate
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 
 
-@options(EvaluateSettings, example="reasonrag evaluate --dataset hotpotqa --model saves/student --run runs/dev")
+@options(EvaluateSettings, example="reasonrag evaluate --dataset hotpotqa --model saves/h --run evals/h")
 def evaluate(*, as_json: Json = False, **flags: Any) -> None:
-    """Answer a split with a model and measure it: EM, F1, cover-EM, gold passages, searches, tokens, with intervals.
+    """Answer the questions of a split with a model, and score the answers: EM, F1, cover-EM, with intervals.
 
-    Writes predictions.jsonl, report.json and report.md. The same command continues a run that was stopped. Exit status
-    1 if model or retriever failed on some question.
+    Also measures gold passages, searches and tokens. Writes predictions.jsonl, report.json and report.md. The same
+    command continues an evaluation that was stopped. Exit status 1 if the model or the retriever failed on some
+    question.
     """
     from reasonrag.evaluation.evaluate import evaluate as evaluate_run
     from reasonrag.evaluation.pages.display import show_evaluation
@@ -41,9 +42,9 @@ def ask(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Answer one question with the agent: its steps as they are taken, evidence, sources, answer. Writes no file.
+    """Answer one question with the agent, and show its steps, evidence and sources.
 
-    Exit status 1 if there is no answer.
+    Writes no file. Exit status 1 if there is no answer.
     """
     from reasonrag.evaluation.ask import ask as ask_once
     from reasonrag.evaluation.pages.display import show_answer, show_step
@@ -60,19 +61,19 @@ def ask(
         raise typer.Exit(FAILED)
 
 
-@options(CompareSettings, example="reasonrag compare runs/base-dev runs/student-dev")
+@options(CompareSettings, example="reasonrag compare evals/base evals/student")
 def compare(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN...", help="Directories of evaluate; the first is the reference")
+        list[Path] | None, typer.Argument(metavar="RUN", help="Folders of evaluations; the first is the reference")
     ] = None,
     *,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Compare evaluations of the same questions with the first: differences with intervals, wins and losses.
+    """Compare evaluations of the same questions with the first one: differences with intervals, wins, losses.
 
-    Writes compare.json, compare.md and compare.svg. A gain counts only if cover-EM gains, too. Group several seeds of
-    one condition with --group NAME=RUN,RUN.
+    Writes compare.json, compare.md and compare.svg. A gain counts only if cover-EM gains, too. Give several seeds
+    of one condition as --group NAME=RUN,RUN.
     """
     from reasonrag.evaluation.compare import compare_into
     from reasonrag.evaluation.pages.comparison_display import show_comparison, show_warnings

@@ -49,28 +49,28 @@ class ModelSettings(AgentSettings):
     """An agent as it is used: its model may have been trained by `reasonrag train`."""
 
     model: str | None = setting(
-        "A model name of the endpoint, the folder of a trained model (which is then served), or "
-        "offline [default for atlas: offline]",
+        "Model name at the endpoint, folder of a trained model (which is served while the command "
+        "runs), or offline [default for atlas: offline; otherwise required]",
         Panel.MODEL,
         common=True,
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
     preset: PresetName | None = setting(
-        "reasonrag: as the published model is used, with 9 replies (4 searches) of 256 tokens, 3 passages, the worst "
-        "first as in its training data, temperature 0, and --prompts reasonrag-published unless the model's folder has "
-        "some; flags win",
+        "reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3 "
+        "passages, worst first as in its training data, temperature 0, and --prompts "
+        "reasonrag-published unless the model folder has prompts. Flags take precedence",
         Panel.MODEL,
     )
     base_model: str | None = setting(
-        "Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter names]", Panel.MODEL
+        "Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]", Panel.MODEL
     )
     trained_on: Path | None = setting(
-        "Folder of the model, or of the data set it was trained on, if --model is a name on a server: "
-        "questions and conditions are checked against it",
+        "Folder of the model, or of its training data, if --model is a name on a server; checks that "
+        "questions and conditions match the training",
         Panel.CONSISTENCY,
     )
     patience: float = setting(
-        "Seconds without any response before the endpoint is considered lost", Panel.EXECUTION, default=120.0, gt=0
+        "Seconds without a response before the endpoint counts as lost", Panel.EXECUTION, default=120.0, gt=0
     )
 
     @field_validator("dataset")
@@ -102,16 +102,17 @@ class EvaluateSettings(ModelSettings):
     )
     split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev", common=True)
     method: MethodName = setting(
-        "How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen, search-r1",
+        "How questions are answered: agent, or a baseline: direct or cot (without passages), rag, "
+        "iter-retgen, search-r1",
         Panel.MODEL,
         default="agent",
         common=True,
     )
     iterations: int = setting(
-        "Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7", Panel.MODEL, default=3, ge=1, le=100
+        "Iterations of iter-retgen; FlashRAG uses 3, the paper 1 to 7", Panel.MODEL, default=3, ge=1, le=100
     )
     max_searches: int = setting(
-        "Searches of search-r1 before it must answer; 4 is its paper's action budget",
+        "Searches of search-r1 before it must answer; its paper's action budget is 4",
         Panel.MODEL,
         default=4,
         ge=0,
@@ -121,17 +122,21 @@ class EvaluateSettings(ModelSettings):
         "Model that scores every answer against the gold answers: a model name, or offline", Panel.JUDGE, common=True
     )
     judge_base_url: Words = setting(
-        "Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]", Panel.JUDGE, default=[]
+        "Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]",
+        Panel.JUDGE,
+        default=[],
     )
-    judge_extra_body: ExtraBody = setting("Extra fields for every request to the judge, as a JSON object", Panel.JUDGE)
+    judge_extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.JUDGE)
     judge_price_in: Price = setting("Dollars per million prompt tokens of the judge [default: the list price]")
     judge_price_out: Price = setting("Dollars per million completion tokens of the judge [default: the list price]")
     allow: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
-        f"Only warn if this differs from training; repeatable: {', '.join(ALLOWABLE)}", Panel.CONSISTENCY, default=[]
+        f"Warn, but go on, if this differs from training; repeatable: {', '.join(ALLOWABLE)}",
+        Panel.CONSISTENCY,
+        default=[],
     )
     bootstrap: Resamples = setting("Bootstrap resamples per interval", Panel.STATISTICS, default=RESAMPLES)
     bootstrap_seed: Seed = setting("Seed of the resamples", Panel.STATISTICS, default=0)
-    confidence: Level = setting("Level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
+    confidence: Level = setting("Confidence level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
 
     @field_validator("allow")
     @classmethod
@@ -145,11 +150,13 @@ class EvaluateSettings(ModelSettings):
 class CompareSettings(Settings):
     """Settings of `compare`."""
 
-    out: Path | None = setting("Where to write [default: compare-A-B beside the first evaluation]")
+    out: Path | None = setting("Output folder [default: compare-A-B beside the first evaluation]")
     group: Words = setting(
-        "Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs", default=[]
+        "NAME=RUN,RUN: evaluations of one condition with several seeds; repeatable. Groups are "
+        "compared after single runs",
+        default=[],
     )
-    confidence: Level = setting("Level of the intervals", default=COMPARISON_LEVEL)
+    confidence: Level = setting("Confidence level of the intervals", default=COMPARISON_LEVEL)
     bootstrap: Resamples = setting("Bootstrap resamples per interval", default=RESAMPLES)
-    seed: Seed = setting("Seed of the resamples, and of the choice of examples", default=0)
-    examples: int = setting("Wins, and losses, shown in full", default=5, ge=0, le=1000)
+    seed: Seed = setting("Seed of the resamples and of the examples", default=0)
+    examples: int = setting("Wins and losses to show in full, this many of each", default=5, ge=0, le=1000)

@@ -32,8 +32,8 @@ def init(
 ) -> None:
     """Write a commented reasonrag.toml from four answers: teacher, data, budget, student.
 
-    Every later command in this directory reads it. Answers are read from the terminal or from stdin, one per line; an
-    empty line takes the default. A file that is there already is replaced only after a yes in a terminal.
+    Every later command in this folder reads it. Answers are read from the terminal, or from stdin one per line; an
+    empty line takes the default. An existing file is replaced only after a yes in a terminal.
     """
     file = Path(SETTINGS_FILE)
     asks = sys.stdin.isatty() and not yes
@@ -99,7 +99,11 @@ def generate(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Explore questions with a teacher and write step-level rollouts."""
+    """Explore questions with a teacher: a search tree of sampled steps and their rewards per question.
+
+    The same command continues a run that was stopped; no completion is paid for twice. Exit
+    status 0: every question has a tree; 1: some question failed; 3: stopped by a cap.
+    """
     if pilot and not dry_run:
         raise InputError("--pilot goes with --dry-run")
     if replay and dry_run:

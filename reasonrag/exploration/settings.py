@@ -19,31 +19,32 @@ class GenerateSettings(AgentSettings):
     """Settings of `generate`."""
 
     run: Path | None = setting(
-        "Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]",
+        "Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]",
         Panel.EXECUTION,
         common=True,
     )
     model: str | None = setting(
-        "Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for atlas: "
-        "offline]",
+        "Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as "
+        "poor teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise "
+        "required]",
         Panel.MODEL,
         common=True,
     )
     max_steps: int | None = setting(
-        "Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and released: 8; "
-        "prorag and ragym: 10]",
+        "Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; "
+        "reasonrag and released 8; prorag and ragym 10]",
         Panel.SEARCH,
         ge=1,
     )
     passage_order: PassageOrder | None = setting(
-        f"Order of the passages in a prompt: best-first or worst-first [default: {BEST_FIRST}; released: worst-first]",
+        f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}; released: worst-first]",
         Panel.RETRIEVAL,
     )
     temperature: float | None = setting("Sampling temperature [default: 1; prorag: 0.9]", Panel.MODEL, ge=0, le=2)
-    top_p: float | None = setting("Nucleus sampling [default: 1; prorag: 0.95]", Panel.MODEL, gt=0, le=1)
+    top_p: float | None = setting("Nucleus sampling probability [default: 1; prorag: 0.95]", Panel.MODEL, gt=0, le=1)
     value_model: str | None = setting(
-        "Model that continues the teacher's steps, for example the student: rewards are then those of its "
-        "policy; offline for the extractive teacher [default: the teacher]",
+        "Model that continues the teacher's steps, for example the student: rewards are then the "
+        "student's. offline: the extractive teacher [default: the teacher]",
         Panel.MODEL,
     )
     value_base_url: Words = setting(
@@ -53,56 +54,56 @@ class GenerateSettings(AgentSettings):
         "Sampling temperature of the value model [default: --temperature]", Panel.MODEL, ge=0, le=2
     )
     value_extra_body: ExtraBody = setting(
-        "Extra fields for every request to the value model, as a JSON object", Panel.MODEL
+        "JSON object of extra fields for every request to the value model", Panel.MODEL
     )
     recipe: RecipeChoice = setting(
-        "economy, reasonrag, continuation (once called paper), released, prorag or ragym; "
-        "see docs/reference/recipes.md",
+        "Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see "
+        "docs/reference/recipes.md",
         Panel.SEARCH,
         default="economy",
     )
     outcome: OutcomeName | None = setting(
-        "Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer), "
-        "builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. The last two need no gold "
-        "answers: the teacher scores the answer, in addition to --max-calls-per-question [default: the recipe's]",
+        "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer), "
+        "builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. With judge and "
+        "rubric the teacher scores, and gold answers are not needed; these calls are not in "
+        "--max-calls-per-question [default: the recipe's]",
         Panel.SEARCH,
         common=True,
     )
     rubric: Path | None = setting(
-        "Text file of criteria for an answer, one per line, for questions without metadata.rubric; "
+        "Text file with criteria for an answer, one per line, for questions without metadata.rubric; "
         "with --outcome rubric",
         Panel.SEARCH,
     )
     reward: RewardName | None = setting(
-        "Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank, "
-        "spre+judge-score or spre+judge-rank [default: the recipe's]",
+        "Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, "
+        "judge-rank, spre+judge-score or spre+judge-rank [default: the recipe's]",
         Panel.SEARCH,
     )
     judge_weight: float | None = setting(
-        "Weight of the judge when combined with spre [default: 0.5]", Panel.SEARCH, gt=0, lt=1
+        "Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]", Panel.SEARCH, gt=0, lt=1
     )
     judge_gold: bool | None = setting(
         "Show judges the gold answers [default: no; reasonrag and released: yes]", Panel.SEARCH
     )
-    siblings: int | None = setting("Steps sampled per state [default: the recipe's]", Panel.SEARCH, ge=1)
+    siblings: int | None = setting("Steps to sample per state [default: the recipe's]", Panel.SEARCH, ge=1)
     continuations: int | None = setting("Real continuations per step [default: the recipe's]", Panel.SEARCH, ge=1)
     simulations: int | None = setting(
-        "Simulations per question; of ragym, steps of its chain [default: the recipe's]", Panel.SEARCH, ge=1
+        "Simulations per question; for ragym the steps of its chain [default: the recipe's]", Panel.SEARCH, ge=1
     )
     max_calls_per_question: int | None = setting(
-        "Maximum completions for the search of one question; judgements of --reward and --outcome are "
-        "extra [default: the recipe's]",
+        "Maximum completions to search one question, without those of judges [default: the recipe's]",
         Panel.SEARCH,
         ge=1,
     )
     alpha: float | None = setting(
-        "Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]",
+        "Discount of the reward per step; not with ragym [default: the recipe's]",
         Panel.SEARCH,
         gt=0,
         le=1,
     )
     exploration: float | None = setting(
-        "c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]", Panel.SEARCH, ge=0
+        "Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]", Panel.SEARCH, ge=0
     )
     value_price_in: Price = setting(
         "Dollars per million prompt tokens of the value model [default: the list price, or 0 with --value-base-url]"
@@ -111,7 +112,7 @@ class GenerateSettings(AgentSettings):
         "Dollars per million completion tokens of the value model [default: the list price, or 0 with --value-base-url]"
     )
     abort_degenerate: Share = setting(
-        "Stop when this share of the questions shows the same sign of degeneracy and can give no pair; 0: never",
+        "Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0: never",
         Panel.EXECUTION,
         default=0.95,
     )

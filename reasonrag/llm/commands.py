@@ -21,22 +21,23 @@ class SimulatorSettings(EndpointBehaviour):
     """Settings of `simulate-endpoint`: a behaviour, with its faults in words, and an address."""
 
     host: str = setting("Address to listen on", default=LOOPBACK, common=True)
-    port: Port = setting("Port; 0 takes a free one", default=8765, common=True)
+    port: Port = setting("Port; 0 picks a free one", default=8765, common=True)
     allow_host: Words = setting(ALLOW_HOST, default=[])
     fault: Words = setting(
-        "KIND=SHARE: inject this fault into a share of the requests; repeatable. By the request's number: "
-        f"{', '.join(PASSING_FAULTS)}. By its content, every time: {', '.join(LASTING_FAULTS)}",
+        "KIND=SHARE: answer this share of requests with a fault; repeatable. A retry may succeed after "
+        f"{', '.join(PASSING_FAULTS)}; it meets the same fault again with {', '.join(LASTING_FAULTS)}",
         Panel.FAULTS,
         default=[],
         common=True,
     )
 
 
-@options(SimulatorSettings, without={"faults"}, example="reasonrag simulate-endpoint --profile openai --fault 500=0.05")
+@options(SimulatorSettings, without={"faults"}, example="reasonrag simulate-endpoint --profile gpt-5 --fault 500=0.05")
 def simulate_endpoint(**flags: Any) -> None:
-    """Serve the offline teacher as an OpenAI-compatible endpoint, with the habits and faults you choose, for free.
+    """Serve the offline teacher as an OpenAI-compatible endpoint, with limits and faults of your choice.
 
-    GET /stats shows what it has seen; POST /down {"down": true} takes it down. Both need the key of --api-key.
+    Costs nothing. GET /stats shows the requests so far; POST /down {"down": true} takes it down. Both need the key
+    of --api-key.
     """
     from reasonrag.llm.servers.simulator import serve_forever
 

@@ -17,16 +17,20 @@ from reasonrag.terminal import print_shown
 
 @options(PublishSettings, example="reasonrag publish data/hotpotqa-train-economy --repo my-org/my-data --dry-run")
 def publish(
-    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="Data set made by reasonrag pairs")] = None,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Data set made by pairs; not with --model")
+    ] = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write all files and the card to DIR/publish, and upload nothing")
+        bool, typer.Option("--dry-run", help="Write all files and the card to DIR/publish; upload nothing")
     ] = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Upload a data set, or a trained model, to the Hugging Face Hub, with its card; nothing is public before the
-    upload is complete."""
+    """Upload a data set or a trained model to the Hugging Face Hub, with its card; private by default.
+
+    With --public the repository becomes public after the upload is complete and checked.
+    """
     from reasonrag.publishing.display import say, show_publication
     from reasonrag.publishing.publish import publish as publish_data_set
 

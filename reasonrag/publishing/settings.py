@@ -13,24 +13,24 @@ from reasonrag.settings import Opposite, Places, Settings, Words, setting
 class PublishSettings(Settings):
     """Settings of `publish`."""
 
-    repo: str = Field(description="Name on the Hub: organisation/name")
+    repo: str = Field(description="Repository on the Hub: organisation/name")
     private: Annotated[bool | None, Opposite("--public")] = setting(
         "Make the repository public after the upload, or refuse one that is public already [default: a new "
         "repository is private; an existing one stays as it is]"
     )
     with_trees: Places = setting(
-        "Also upload the trees of this run directory, without paths and addresses; repeatable", default=[]
+        "Also upload the search trees of this run, without paths and addresses; repeatable", default=[]
     )
-    model: Path | None = setting("Publish this model instead of a data set: a folder written by train")
-    base_model: str | None = setting("Name on the Hub of the model it was trained from, if its files name a folder")
+    model: Path | None = setting("Publish this model folder, written by train, instead of a data set")
+    base_model: str | None = setting("Name on the Hub of the model's base model, if its files name a local folder")
     license: str | None = setting(
-        "Licence, as the Hub names it [default: cc-by-sa-4.0 for data with passages of Wikipedia; for "
-        "a model, that of its card]",
+        "Licence by its name on the Hub [default: cc-by-sa-4.0 for data with Wikipedia passages; the licence in its "
+        "card for a model]",
         pattern=r"^[a-z0-9][a-z0-9.-]*$",
     )
-    allow: Words = setting("Publish in spite of this objection, by its name; repeatable", default=[])
+    allow: Words = setting("Publish despite this objection, by its name; repeatable", default=[])
     allow_eval: Words = setting(
-        "Publish questions of this evaluation split, or a model trained on them, as dataset/split, or all; repeatable",
+        "Publish questions of this evaluation split, or a model trained on them: dataset/split, or all; repeatable",
         default=[],
     )
-    max_shard_mb: int = setting("Maximum size of a Parquet file's rows, in MB of JSON", default=500, ge=1)
+    max_shard_mb: int = setting("Maximum size of a Parquet file, in MB of JSON", default=500, ge=1)

@@ -15,9 +15,10 @@ from reasonrag.terminal import print_shown
 
 @options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
 def build(*, as_json: Json = False, **flags: Any) -> None:
-    """Build an index of a corpus: BM25, or dense with an encoder. Small ones are built by generate itself.
+    """Build an index of a corpus: BM25, or dense with an encoder.
 
-    The same command continues a dense build that was interrupted.
+    Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
+    stopped.
     """
     from reasonrag.retrieval.display import TerminalBuildWatcher, show_index
     from reasonrag.retrieval.index import index_build
@@ -33,7 +34,7 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
 def info(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")], *, as_json: Json = False
 ) -> None:
-    """Show the corpus and the software an index was built with, and its types."""
+    """Show the corpus, software and types of an index."""
     from reasonrag.retrieval.display import show_index
     from reasonrag.retrieval.index import index_info
 
@@ -55,7 +56,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read a whole index and its corpus: hashes, rows, and recall against an exact search."""
+    """Read an index and its corpus in full: hashes, rows, and recall compared with exact search."""
     from reasonrag.retrieval.display import TerminalBuildWatcher, show_check
     from reasonrag.retrieval.index import index_check
 
@@ -68,7 +69,7 @@ def check(
 
 @options(ServeSettings, example="reasonrag index serve --index indexes/wiki-bm25 --host 0.0.0.0")
 def serve(**flags: Any) -> None:
-    """Serve an index over HTTP, for many workers and machines, in Search-R1's protocol.
+    """Serve an index over HTTP in Search-R1's protocol, for many workers and machines.
 
     POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, requests without that token are
     refused.

@@ -36,22 +36,21 @@ class SearchSettings(Settings):
     """Where passages come from."""
 
     retriever: str | None = setting(
-        "bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from "
-        "REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]",
+        "bm25, dense, hybrid, or the address of a retrieval server (http://host:port; its token is "
+        "read from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]",
         Panel.RETRIEVAL,
         common=True,
     )
-    index: Places = setting(
-        "A built index, or where to put a new one; give it twice for hybrid", Panel.RETRIEVAL, default=[]
-    )
-    index_home: Path = setting("Directory of the indexes that have no --index", Panel.RETRIEVAL, default=INDEX_HOME)
+    index: Places = setting("Index to search, or where to build it; repeat for hybrid", Panel.RETRIEVAL, default=[])
+    index_home: Path = setting("Folder of indexes that are built without --index", Panel.RETRIEVAL, default=INDEX_HOME)
     encoder: str | None = setting(
-        "Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests "
+        "Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) "
         "[default: the index's own, else minilm]",
         Panel.RETRIEVAL,
     )
     index_type: IndexType | None = setting(
-        "flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]", Panel.RETRIEVAL
+        "faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
+        Panel.RETRIEVAL,
     )
     reranker: str | None = setting(
         "Cross-encoder that reranks passages: a folder or a name on the Hub", Panel.RETRIEVAL
@@ -64,13 +63,13 @@ class ReadingSettings(SearchSettings):
 
     top_k: int = setting("Passages per search", Panel.RETRIEVAL, default=TOP_K, ge=1, le=MAX_TOP_K)
     max_passage_chars: int | None = setting(
-        f"Cut longer passages to this many characters (at least {MIN_PASSAGE_CHARS}) at a sentence end, marked [...] "
-        "[default: never]",
+        f"Cut passages longer than this many characters (at least {MIN_PASSAGE_CHARS}) at a sentence end, marked with "
+        "[...] [default: no cut]",
         Panel.RETRIEVAL,
         ge=MIN_PASSAGE_CHARS,
     )
     passage_order: PassageOrder | None = setting(
-        f"Order of the passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
+        f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}]", Panel.RETRIEVAL
     )
 
 
@@ -85,37 +84,40 @@ class IndexSettings(Settings):
         "hf://datasets/ORG/NAME[@REVISION][/FILE]"
     )
     kind: IndexKind | None = setting(
-        "bm25 or dense [default: dense if a setting of an encoder is given, else bm25]", common=True
+        "bm25 or dense [default: dense if an encoder setting is given, else bm25]", common=True
     )
     out: Path | None = setting(
-        "Directory of the index [default: in --index-home, where generate finds it]", common=True
+        "Folder of the index [default: a folder in --index-home, where generate finds it]", common=True
     )
-    index_home: Path = setting("Directory of the indexes that have no --out", default=INDEX_HOME)
+    index_home: Path = setting("Folder of indexes that are built without --out", default=INDEX_HOME)
     encoder: str | None = setting(
-        "A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]", Panel.ENCODER, common=True
+        "A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]", Panel.ENCODER, common=True
     )
     type: IndexType | None = setting(
-        "flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again [default: flat]",
+        "faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]",
         Panel.ENCODER,
         common=True,
     )
     from_faiss: Path | None = setting(
-        "Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding", Panel.ENCODER
+        "Take over a Flat or SQ faiss index of the corpus, such as FlashRAG's e5_Flat.index, without encoding",
+        Panel.ENCODER,
     )
     backend: Library | None = setting(
         "Library that runs the encoder [default: flag for BGE, else sentence-transformers]", Panel.ENCODER
     )
     pooling: Pooling | None = setting("cls, mean or lasttoken [default: the model's own]", Panel.ENCODER)
     normalize: bool | None = setting("Normalize vectors to length 1 [default: yes]", Panel.ENCODER)
-    query_instruction: str | None = setting("Text put before every query [default: the model's own]", Panel.ENCODER)
-    passage_instruction: str | None = setting("Text put before every passage [default: the model's own]", Panel.ENCODER)
-    max_length: int | None = setting("Tokens read of a text [default: the model's, at most 512]", Panel.ENCODER, ge=8)
+    query_instruction: str | None = setting("Text before every query [default: the model's own]", Panel.ENCODER)
+    passage_instruction: str | None = setting("Text before every passage [default: the model's own]", Panel.ENCODER)
+    max_length: int | None = setting(
+        "Maximum tokens read per text [default: the model's limit, at most 512]", Panel.ENCODER, ge=8
+    )
     precision: Precision | None = setting(
-        "fp32, bf16 or fp16: weights while encoding passages [default: bf16 if the hardware has it]", Panel.ENCODER
+        "Weights while passages are encoded: fp32, bf16 or fp16 [default: bf16 if the hardware has it]", Panel.ENCODER
     )
     batch_size: int = setting("Passages per batch", Panel.ENCODER, default=64, ge=1)
     device: Words = setting(
-        "Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]",
+        "torch device, for example cuda:0; repeat to use several [default: all GPUs, else the CPU]",
         Panel.ENCODER,
         default=[],
         common=True,
@@ -132,13 +134,17 @@ class IndexSettings(Settings):
 class ServeSettings(SearchSettings):
     """Settings of `index serve`."""
 
-    corpus: Path | None = setting("Corpus to index if its index is missing", Panel.RETRIEVAL, common=True)
+    index: Places = setting(
+        "Index to serve, or where to build it; repeat for hybrid", Panel.RETRIEVAL, default=[], common=True
+    )
+
+    corpus: Path | None = setting("Corpus to index if there is no index yet", Panel.RETRIEVAL, common=True)
     host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK, common=True)
-    port: Port = setting("Port; 0 takes a free one", default=RETRIEVER_PORT, common=True)
+    port: Port = setting("Port; 0 picks a free one", default=RETRIEVER_PORT, common=True)
     allow_host: Words = setting(ALLOW_HOST, default=[])
     max_waiting: int = setting(
-        "Queries that may wait; further ones get status 503 with Retry-After", default=MAX_WAITING, ge=1
+        "Maximum queries waiting; more are refused with status 503 and Retry-After", default=MAX_WAITING, ge=1
     )
     allow_empty_queries: bool = setting(
-        "Answer an empty query with no passages; Search-R1's trainer sends some", default=False
+        "Answer an empty query with no passages, for Search-R1's trainer, which sends some", default=False
     )

@@ -22,7 +22,7 @@ def calibrate(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Check how far the labels of a run can be trusted; with --revalue by fresh continuations."""
+    """Measure how far the labels of a run can be trusted; with --revalue by fresh continuations."""
     from reasonrag.studies.calibrate import calibrate as calibrate_run
     from reasonrag.studies.display import show_calibration
     from reasonrag.terminal import TerminalWatcher
@@ -41,7 +41,7 @@ def calibrate(
     example="reasonrag tune --dataset hotpotqa --model gpt-4o --max-cost 9 --run runs/tune",
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:
-    """Try configurations on some questions, and find the one that gives the most pairs for its cost."""
+    """Try configurations of the search on some questions, and find those with the most pairs for their cost."""
     from reasonrag.studies.display import show_tuning
     from reasonrag.studies.tune import tune as try_configurations
     from reasonrag.terminal import TerminalWatcher

@@ -35,11 +35,11 @@ class TuneSettings(PairingSettings):
         description="Directory of the trials; interrupted ones found there are continued"
     )
     pilot: int = setting(
-        "Questions to try every configuration on, the first N", Panel.TRIALS, default=30, ge=2, common=True
+        "Questions to try every configuration on: the first N", Panel.TRIALS, default=30, ge=2, common=True
     )
     vary: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
-        "Vary this setting; repeatable: alpha, max-calls-per-question, siblings, continuations, "
-        "exploration, temperature, max-steps [default: all that the recipe uses]",
+        "Setting to vary: alpha, max-calls-per-question, siblings, continuations, exploration, "
+        "temperature or max-steps; repeatable [default: all that the recipe uses]",
         Panel.TRIALS,
         default=[],
         common=True,
@@ -49,15 +49,16 @@ class TuneSettings(PairingSettings):
 class CalibrateSettings(Settings):
     """Settings of `calibrate`."""
 
-    revalue: int = setting("Pairs to revalue by fresh continuations; 0: none", default=0, ge=0, common=True)
-    k: int = setting("Fresh continuations of each of their steps", default=16, ge=1, lt=STRIDE, common=True)
-    seed: Seed = setting("Seed of the choice of pairs", default=0)
-    min_confidence: Share = setting(
-        "Minimum confidence of the pairs to choose from", default=PairingRules().min_confidence
+    revalue: int = setting(
+        "Pairs whose rewards are measured again with fresh continuations; 0: none", default=0, ge=0, common=True
     )
+    k: int = setting("Fresh continuations per step", default=16, ge=1, lt=STRIDE, common=True)
+    seed: Seed = setting("Seed of the sample of pairs", default=0)
+    min_confidence: Share = setting("Minimum confidence of the sampled pairs", default=PairingRules().min_confidence)
     model: str | None = setting(
-        "Model that continues. Its key is OPENAI_API_KEY, or REASONRAG_VALUE_API_KEY for the run's value "
-        "model at its own address [default: the run's value model, else its teacher]",
+        "Model that continues the steps. Its key is read from OPENAI_API_KEY, or from "
+        "REASONRAG_VALUE_API_KEY for the run's value model at its own endpoint [default: the run's "
+        "value model, else its teacher]",
         Panel.MODEL,
         common=True,
     )
@@ -67,14 +68,14 @@ class CalibrateSettings(Settings):
         default=[],
         common=True,
     )
-    corpus: Path | None = setting("The run's corpus, if it has moved", Panel.MODEL)
-    index: Places = setting("The run's index, if it has moved; repeatable", Panel.MODEL, default=[])
-    prompts: Path | None = setting("Directory of the run's own prompts, if it has moved", Panel.MODEL)
+    corpus: Path | None = setting("Corpus of the run, if it was moved", Panel.MODEL)
+    index: Places = setting("Index of the run, if it was moved; repeatable", Panel.MODEL, default=[])
+    prompts: Path | None = setting("Folder with the run's own prompts, if it was moved", Panel.MODEL)
     concurrency: Concurrency = 32
     max_cost: MaxCost = setting(
-        "Stop before all calibrations of the run with this model cost more than this, in dollars", common=True
+        "Stop before all calibrations of this run with this model cost more than this many dollars", common=True
     )
-    max_calls: MaxCalls = setting("Stop before they use more completions than this")
+    max_calls: MaxCalls = setting("Stop before they use more than this many completions")
     yes: Yes = False
     price_in: Price = setting("Dollars per million prompt tokens [default: the run's, else the list price]")
     price_out: Price = setting("Dollars per million completion tokens [default: the run's, else the list price]")

@@ -19,26 +19,29 @@ from reasonrag.training.settings import DoctorSettings, TrainSettings
 def train(
     config: Annotated[
         str | None,
-        typer.Argument(metavar="CONFIG", help="A YAML file of LLaMA-Factory's arguments, or the name of a shipped one"),
+        typer.Argument(
+            metavar="CONFIG",
+            help="Shipped configuration by its name (--print lists them), or a YAML file of LLaMA-Factory's arguments",
+        ),
     ] = None,
     *,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the configuration for LLaMA-Factory and all findings; do not train"),
+        typer.Option("--dry-run", help="Print the resolved configuration and all findings; do not train"),
         COMMON,
     ] = False,
     print_config: Annotated[
         bool,
-        typer.Option("--print", help="Print the YAML of CONFIG, to be edited; without CONFIG list the names"),
+        typer.Option("--print", help="Print the YAML of CONFIG, to edit it; without CONFIG, list the names"),
         COMMON,
     ] = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Train a model on a data set with LLaMA-Factory: checked first, resumable, with curves and a card.
+    """Train a model on a data set with LLaMA-Factory, after checking data, prompts and machine.
 
-    Exit status 0 trained, 1 LLaMA-Factory failed, 2 refused and nothing started, 130 interrupted (the same command
-    continues).
+    The same command continues a training that was stopped. Exit status 0: trained; 1: LLaMA-Factory failed; 2:
+    refused, nothing started; 130: interrupted.
     """
     if print_config:
         _print(config)
@@ -92,7 +95,7 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="CONFIG",
-            help="A shipped configuration by its name, or a YAML file [default: check the machine only]",
+            help="Shipped configuration by its name, or a YAML file [default: check the machine only]",
         ),
     ] = None,
     *,

@@ -16,7 +16,7 @@ from reasonrag.terminal import on_one_line, print_shown
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 Source: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="RUN|DIR", help="Run directory of generate, or data set of pairs", show_default=False)
+    Path, typer.Argument(metavar="RUN|DIR", help="Run, or data set made by pairs", show_default=False)
 ]
 
 
@@ -25,11 +25,11 @@ def view(
     path: Source,
     *,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page on loopback, with all trees, instead of writing it")
+        bool, typer.Option("--serve", help="Serve the page with all trees on this machine (loopback); write no file")
     ] = False,
     **flags: Any,
 ) -> None:
-    """See a run or a data set in a browser: its questions, their trees, every step and pair, and why.
+    """Show a run or a data set in a browser: questions, trees, steps, pairs, and the reason for each label.
 
     Writes one page that needs no network; with --serve nothing is written.
     """
@@ -65,20 +65,23 @@ def view(
 def show(
     run: Source,
     question_id: Annotated[
-        str | None, typer.Argument(metavar="QUESTION_ID", help="As in the question file", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="QUESTION_ID", help="Question to show, by its id in the question file", show_default=False
+        ),
     ] = None,
     *,
     step: Annotated[
         int | None,
-        typer.Option(metavar="N", help="One step in full: its prompt, passages, reply, and the pairs it is in"),
+        typer.Option(metavar="N", help="Show step N in full: prompt, passages, completion and its pairs"),
     ] = None,
     pair: Annotated[
-        str | None, typer.Option(metavar="PAIR_ID", help="One pair: both sides, and everything that decided it")
+        str | None, typer.Option(metavar="PAIR_ID", help="Show one pair: both steps, and what decided it")
     ] = None,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Draw the search tree of one question, its preference pairs, and why they are pairs."""
+    """Show one question in the terminal: its search tree, its pairs, and the reason for each label."""
     if sum((step is not None, pair is not None, as_json)) > 1:
         raise InputError("--step, --pair and --json exclude each other: --json gives all steps and pairs anyway")
     from reasonrag.viewing.question_screen import show_pair, show_question, show_step
@@ -97,7 +100,7 @@ def show(
 
 @options(example="reasonrag stats runs/hotpotqa-train-economy")
 def stats(path: Source, *, as_json: Json = False) -> None:
-    """Show statistics of a run or a data set: outcomes, pairs, drop reasons, diversity, cost, distributions."""
+    """Show statistics of a run or a data set: outcomes, pairs, drop reasons, diversity, cost."""
     from reasonrag.viewing.stats_tables import show_stats
     from reasonrag.viewing.view import stats as count
 

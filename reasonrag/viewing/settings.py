@@ -15,18 +15,19 @@ class ShowSettings(Settings):
     """Settings of `show`."""
 
     trees: Places = setting(
-        "Where the run of a data set is now, if it has moved; repeatable [default: from its summary]", default=[]
+        "Run that a data set was made from, if it was moved; repeatable [default: from the summary of the data set]",
+        default=[],
     )
 
 
 class ViewSettings(ShowSettings):
     """Settings of `view`."""
 
-    out: Path | None = setting("The page to write [default: view.html in the directory shown, unless --serve]")
+    out: Path | None = setting("Page to write [default: view.html in the folder shown]")
     max_mb: int = setting(
-        "Maximum size of the page, in MB; of a larger set it lists all questions and holds the trees of a sample",
+        "Maximum size of the page, in MB; a page of a larger set lists all questions and holds the trees of a sample",
         default=PAGE_MB,
         ge=1,
     )
-    seed: int = setting("Seed of that sample", default=0)
-    port: Port = setting("With --serve: port on loopback; 0 takes a free one", default=VIEW_PORT)
+    seed: int = setting("Seed of the sample", default=0)
+    port: Port = setting("Port of --serve; 0 picks a free one", default=VIEW_PORT)

@@ -48,25 +48,23 @@ class EndpointBehaviour(Settings):
         faults are over distinct requests, not attempts.
     """
 
-    profile: str | None = setting(
-        f"Imitate what an endpoint of today accepts and refuses: {', '.join(PROFILES)}", common=True
-    )
-    latency: float = setting("Seconds that every response takes", default=0.0, ge=0, common=True)
-    ignore_n: Switch = setting("Return one choice, whatever n is", default=False)
-    ignore_stop: Switch = setting("Continue past the stop string", default=False)
+    profile: str | None = setting(f"Imitate what this endpoint accepts and refuses: {', '.join(PROFILES)}", common=True)
+    latency: float = setting("Seconds per response", default=0.0, ge=0, common=True)
+    ignore_n: Switch = setting("Return one completion, whatever n is", default=False)
+    ignore_stop: Switch = setting("Continue beyond the stop string", default=False)
     fail_every: int = setting("Answer every Nth request with status 503; 0: none", default=0, ge=0)
     api_key: str | None = setting("Accept only this key [default: any]", common=True)
-    max_choices: int | None = setting("Maximum choices per request", ge=1)
-    rpm: int | None = setting("Requests per minute; further ones get status 429", Panel.LIMITS, ge=1, common=True)
-    tpm: int | None = setting("Tokens per minute; further ones get status 429", Panel.LIMITS, ge=1)
+    max_choices: int | None = setting("Maximum completions per request", ge=1)
+    rpm: int | None = setting("Requests per minute; more get status 429", Panel.LIMITS, ge=1, common=True)
+    tpm: int | None = setting("Tokens per minute; more get status 429", Panel.LIMITS, ge=1)
     retry_after: bool = setting("Send Retry-After with status 429", Panel.LIMITS, default=True)
     faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = Field(
         default={}
     )  # the check below says why not
-    fault_seed: int = setting("Seed that decides which requests are hit", Panel.FAULTS, default=0)
-    hang: float = setting("Seconds that a request with fault hang waits", Panel.FAULTS, default=600.0, ge=0)
+    fault_seed: int = setting("Seed that decides which requests fail", Panel.FAULTS, default=0)
+    hang: float = setting("Seconds that fault hang waits", Panel.FAULTS, default=600.0, ge=0)
     slow: float = setting("Seconds to the first byte with fault slow-first-byte", Panel.FAULTS, default=2.0, ge=0)
-    canned: Switch = setting("Keep replies, so that repeating a run costs less CPU", default=False)
+    canned: Switch = setting("Keep completions in memory, so that repeating a run needs less CPU", default=False)
 
     @model_validator(mode="after")
     def _known(self) -> Self:
