@@ -93,4 +93,15 @@ def test_every_page_that_code_and_messages_name_exists() -> None:
         assert not heading or heading in anchors(ROOT / page), each
 
 
+def test_every_message_that_the_page_explains_is_said() -> None:
+    """In a string of the source, however its line is broken; the one of huggingface_hub apart."""
+    page = (ROOT / "docs" / "troubleshooting" / "messages.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    messages = [each for row in rows if "huggingface_hub" not in row for each in re.findall(r"`([^`]+)`", row)]
+    assert len(messages) > 30
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "reasonrag").rglob("*.py"))
+    said = re.sub(r'"\s*f?"', "", source)
+    assert [each for each in messages if each not in said] == []
+
+
 OURS = {"mcts", "preference", "reasonrag", "train_configs", "indexes", "notebooks", "benchmarks", "tests"}
