@@ -27,6 +27,7 @@ from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
+from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
 from reasonrag.training.commands import doctor, train
@@ -115,7 +116,7 @@ def _refused_flag(error: Any) -> int:
     if error.ctx:
         print_shown(error.ctx.get_usage(), file=sys.stderr)
         print_shown(f"Try '{error.ctx.command_path} --help' for help.", file=sys.stderr)
-    print_prose(f"error: {redact(error.format_message())}", file=sys.stderr)
+    print_prose(f"error: {redact(plain_message(error.format_message()))}", file=sys.stderr)
     return BAD_INPUT
 
 

@@ -230,9 +230,26 @@ def resolve(
         name = str(first["loc"][0])
         where = origin.get(name, f"--{name.replace('_', '-')}")
         if first["type"] == "missing":
-            raise InputError(f"{where} is required") from error
+            raise InputError(f"{where} is required: {fields[name].description}") from error
         given = f" (got {_excerpt(values[name])})" if name in values else ""
-        raise InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}{given}") from error
+        raise InputError(f"{where}: {plain_message(first['msg'])}{given}") from error
+
+
+_PLAIN = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "must be a number",
+    "Input should be greater than or equal to": "must be at least",
+    "Input should be less than or equal to": "must be at most",
+    "Input should be": "must be",
+}
+"""What pydantic says, as people say it."""
+
+
+def plain_message(message: str) -> str:
+    for said, plain in _PLAIN.items():
+        message = message.replace(said, plain)
+    return message
 
 
 def _excerpt(value: object) -> str:

@@ -15,8 +15,8 @@ class PublishSettings(Settings):
 
     repo: str = Field(description="Repository on the Hub: organisation/name")
     private: Annotated[bool | None, Opposite("--public")] = setting(
-        "Make the repository public after the upload, or refuse one that is public already [default: a new "
-        "repository is private; an existing one stays as it is]"
+        "--public makes the repository public after the upload; --private refuses one that is public already "
+        "[default: a new repository is private, an existing one stays as it is]"
     )
     with_trees: Places = setting(
         "Also upload the search trees of this run, without paths and addresses; repeatable", default=[]

@@ -531,7 +531,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
         (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
         (["--recipe", "ragym", "--alpha", "0.8"], {}, "recipe ragym discounts nothing; leave out --alpha"),
-        (["--siblings", "0"], {}, "--siblings: Input should be greater than or equal to 1"),
+        (["--siblings", "0"], {}, "--siblings: must be at least 1"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--no-such-flag"], {}, "No such option"),
         (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),

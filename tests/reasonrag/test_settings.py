@@ -76,18 +76,23 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
         ({"max_callz": 3}, {}, None, r"--max-callz: generate has no setting 'max_callz'"),
         ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
         ({}, {}, "[generate]\nout = 'x'", r"reasonrag\.toml, \[generate\]: generate has no setting 'out'"),
-        ({"seed": -1}, {}, None, r"--seed: .*greater than or equal to 0 \(got -1\)"),
-        ({"top_k": 0}, {}, None, r"--top-k: .*greater than or equal to 1 \(got 0\)"),
+        ({"seed": -1}, {}, None, r"--seed: .*must be at least 0 \(got -1\)"),
+        ({"top_k": 0}, {}, None, r"--top-k: .*must be at least 1 \(got 0\)"),
         ({"top_p": 0.0}, {}, None, r"--top-p: .*greater than 0 \(got 0\.0\)"),
-        ({"temperature": 2.5}, {}, None, r"--temperature: .*less than or equal to 2"),
-        ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*valid integer.*\(got 'many'\)"),
+        ({"temperature": 2.5}, {}, None, r"--temperature: .*must be at most 2"),
+        ({}, {"REASONRAG_SEED": "many"}, None, r"REASONRAG_SEED: .*must be a whole number.*\(got 'many'\)"),
         (
             {},
             {"REASONRAG_RECIPE": "papre"},
             None,
             r"REASONRAG_RECIPE: .*'economy', 'reasonrag', .* 'prorag' or 'ragym' \(got 'papre'",
         ),
-        ({}, {}, "[generate]\nlimit = 'all'", r"reasonrag\.toml, \[generate\] limit: .*valid integer.*\(got 'all'\)"),
+        (
+            {},
+            {},
+            "[generate]\nlimit = 'all'",
+            r"reasonrag\.toml, \[generate\] limit: .*must be a whole number.*\(got 'all'\)",
+        ),
         ({"limit": 0}, {"REASONRAG_LIMIT": "5"}, "[generate]\nlimit = 7", r"--limit: .*\(got 0\)"),
         ({}, {}, "[genrate]\nseed = 3", r"no command reads the table \[genrate\]; did you mean 'generate'\?"),
         (
@@ -161,7 +166,7 @@ def test_a_margin_of_zero_is_a_margin() -> None:
 
 def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
     """The directory of an evaluation has no default."""
-    with pytest.raises(InputError, match=r"^--run is required$"):
+    with pytest.raises(InputError, match=r"^--run is required: "):
         resolve(EvaluateSettings, "evaluate", {}, environment={})
 
 

@@ -187,7 +187,7 @@ WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
         (
             ["--outcome", "juge"],
             [None],
-            "--outcome: Input should be 'f1', 'em', 'evident_f1', 'builder_f1', 'prorag_f1', 'judge' or 'rubric'",
+            "--outcome: must be 'f1', 'em', 'evident_f1', 'builder_f1', 'prorag_f1', 'judge' or 'rubric'",
         ),
     ],
 )

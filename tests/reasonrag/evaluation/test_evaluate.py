@@ -681,8 +681,8 @@ def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..
         (["--allow", "everything"], "--allow: no condition is called 'everything'; choose from max_passage_chars,"),
         (["--split", "validation"], "atlas has no split 'validation'; choose from dev, test, train"),
         (["--dataset", "bamboogle", "--model", "m"], "bamboogle has no split 'dev'; choose from test"),
-        (["--method", "magic"], "--method: Input should be"),
-        (["--confidence", "1"], "--confidence: Input should be less than 1"),
+        (["--method", "magic"], "--method: must be"),
+        (["--confidence", "1"], "--confidence: must be less than 1"),
     ],
 )
 def test_bad_input_says_what_to_do_before_anything_is_started(

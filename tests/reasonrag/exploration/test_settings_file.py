@@ -97,7 +97,7 @@ def test_the_file_leads_from_own_questions_to_a_data_set(reasonrag: Reasonrag, m
         ("--data", "nowhere.jsonl", "there is no file of this name"),
         ("--data", "a b c", "one file of questions and one corpus"),
         ("--data", "'", "No closing quotation"),
-        ("--budget", "-1", "greater than or equal to 0"),
+        ("--budget", "-1", "must be at least 0"),
         ("--student", "a\nb", "control character"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) 
         (("--retriever", "dnese"), "--retriever dnese: did you mean 'dense'?"),
         (("--retriever", "dense", "--encoder", "./nowhere"), "there is no encoder ./nowhere: no such folder"),
         (("--retriever", "dense", "--encoder", "hashing", "--index-type", "ivf-sq"), "needs 1,000 passages"),
-        (("--retriever", "dense", "--index-type", "round"), "--index-type: Input should be 'flat', 'sq8'"),
+        (("--retriever", "dense", "--index-type", "round"), "--index-type: must be 'flat', 'sq8'"),
         (("--retriever", "bm25", "--encoder", "minilm"), "--encoder is for dense indexes; give --retriever dense"),
         (("--retriever", "http://127.0.0.1:9"), "the retriever http://127.0.0.1:9 cannot be used"),
         (("--retriever", "ftp://somewhere"), "is not a retriever's address"),
@@ -202,8 +202,8 @@ def test_a_reranker_orders_what_was_found(tmp_path: Path, reasonrag: Reasonrag) 
             "--encoder is for a local index; leave it out with --retriever",
         ),
         (("--index", "a", "--index", "b"), "--index was given 2 times, but only one bm25 is needed"),
-        (("--top-k", 0), "--top-k: Input should be greater than or equal to 1"),
-        (("--top-k", 1_000_000), "--top-k: Input should be less than or equal to 1000"),
+        (("--top-k", 0), "--top-k: must be at least 1"),
+        (("--top-k", 1_000_000), "--top-k: must be at most 1000"),
     ],
 )
 def test_a_retriever_that_cannot_be_is_refused(flags: tuple[object, ...], message: str, reasonrag: Reasonrag) -> None:
@@ -343,12 +343,12 @@ def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> N
     ("flags", "message"),
     [
         (("--kind", "bm25", "--encoder", "hashing"), "--encoder is for dense indexes: give --kind dense"),
-        (("--kind", "sparse"), "--kind: Input should be 'bm25' or 'dense'"),
-        (("--type", "round"), "--type: Input should be 'flat', 'sq8', 'sqfp16', 'hnsw', 'ivf-sq' or 'ivf-pq'"),
+        (("--kind", "sparse"), "--kind: must be 'bm25' or 'dense'"),
+        (("--type", "round"), "--type: must be 'flat', 'sq8', 'sqfp16', 'hnsw', 'ivf-sq' or 'ivf-pq'"),
         (("--encoder", "hashing", "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),
         (("--encoder", "hashing", "--from-faiss", "nowhere.index"), "nowhere.index does not exist"),
         (("--encoder", "hashing", "--gpu"), "this faiss sees no GPU"),
-        (("--encoder", "hashing", "--max-length", 1), "--max-length: Input should be greater than or equal to 8"),
+        (("--encoder", "hashing", "--max-length", 1), "--max-length: must be at least 8"),
     ],
 )
 def test_a_build_that_cannot_be_is_refused(flags: tuple[object, ...], message: str, reasonrag: Reasonrag) -> None:

@@ -169,7 +169,7 @@ def test_a_cut_is_part_of_a_run_and_its_absence_is_not(long_world: dict[str, Any
     for run, most, change in (("runs/cut", None, "was 200, is None"), ("runs/whole", 200, "was None, is 200")):
         with pytest.raises(InputError, match=f"max_passage_chars {change}"):
             package.generate(**long_world, run=run, max_passage_chars=most)
-    with pytest.raises(InputError, match="greater than or equal to 100"):
+    with pytest.raises(InputError, match="must be at least 100"):
         package.generate(**long_world, run="runs/new", max_passage_chars=10)
 
 
