@@ -72,12 +72,12 @@ def evaluation_blockers(by_split: Mapping[str, int], in_evaluation: Mapping[str,
     """Blockers for questions that a model must not be trained on. by_split: questions drawn from each dataset/split.
     in_evaluation: questions found in an evaluation split, by its name."""
     found = {
-        name: f"it contains {counted(count, 'question')} of {name}, not a training split: never evaluate on it then"
+        name: f"it contains {counted(count, 'question')} of {name}, not a training split: never evaluate on {name}"
         for name, count in by_split.items()
         if not is_training_split(name)
     }
     for name, count in in_evaluation.items():
-        found.setdefault(name, f"it contains {counted(count, 'question')} of {name}, which is kept for evaluation")
+        found.setdefault(name, f"it contains {counted(count, 'question')} of {name}, which is an evaluation set")
     return [Blocker("--allow-eval", name, what) for name, what in found.items()]
 
 

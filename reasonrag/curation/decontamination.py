@@ -240,15 +240,14 @@ def _warnings(summary: ContaminationSummary, flagged: Sequence[ContaminatedQuest
         )
     by_name = {f"{each.dataset}/{each.split}" for each in flagged}
     found += [
-        f"{counted(count, 'question')} drawn from {name} itself: keep their pairs out of training, or never "
-        "evaluate on it"
+        f"{counted(count, 'question')} from {name} itself: keep their pairs out of training, or never evaluate on it"
         for name, count in summary.own_split.items()
         if name not in by_name  # the summary already warns about these
     ]
     if summary.dropped:
         where = ", ".join(f"{name} {count}" for name, count in summary.matched_by_split.items())
         found.append(
-            f"left out {counted(summary.dropped, 'question')} found in evaluation splits ({where}); see "
+            f"removed {counted(summary.dropped, 'question')} found in evaluation splits ({where}); see "
             f"{CONTAMINATION}. --allow-eval NAME keeps those of a split that you will never evaluate on"
         )
     if summary.kept:

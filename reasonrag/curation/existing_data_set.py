@@ -99,7 +99,7 @@ def refuse_foreign_prompts(out: Path) -> None:
     them."""
     if (out / PROMPTS).exists() and not is_unfinished(out) and not has_own_prompts(out):
         raise InputError(
-            f"--out {out} is taken: its {PROMPTS} are not those of its questions, and would be replaced; move them, or "
+            f"--out {out} is taken: its {PROMPTS} are not those of its questions and would be replaced; move them, or "
             "choose another directory"
         )
 
@@ -199,10 +199,10 @@ def _is_audited(out: Path) -> bool:
 def _foreign(taken: Sequence[str]) -> str:
     if taken[0] == DATASET_INFO_FILE and not {QUESTIONS, SUMMARY} & set(taken):
         return (
-            f"its {DATASET_INFO_FILE} describes other data sets and would be replaced (a directory of its own is the "
-            "trainer's dataset_dir then)"
+            f"its {DATASET_INFO_FILE} describes other data sets and would be replaced (a new directory can be the "
+            "trainer's dataset_dir)"
         )
-    return f"it holds {taken[0]} but no {CANDIDATES}, so it is no whole data set of reasonrag, and would be replaced"
+    return f"it holds {taken[0]} but no {CANDIDATES}, so it is not a whole data set of reasonrag and would be replaced"
 
 
 # -- what goes with the data it was made from ------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _foreign(taken: Sequence[str]) -> str:
 def pages_of(out: Path) -> dict[str, str]:
     """Pages and reports of the rows that are about to be replaced, each with the message about its removal."""
     return {
-        name: f"removed {out / name}, which showed the earlier rows; make it again with: {command} {out}"
+        name: f"removed {out / name}, which showed the previous rows; make it again with: {command} {out}"
         for name, command in _SHOWS_ROWS.items()
         if (out / name).is_file()
     }
@@ -223,16 +223,16 @@ def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list
     said = []
     if names := _reviewers(out):
         said.append(
-            f"{REVIEW}/ keeps the judgements of the data set that was here before ({', '.join(names)}); they count "
-            "again wherever a data set has the same pairs"
+            f"{REVIEW}/ keeps the judgements of the previous data set ({', '.join(names)}); they still count for pairs "
+            "that occur again"
         )
     if not judged and (out / JUDGING / JOURNAL).is_file():
-        said.append(f"{JUDGING}/ keeps what a judge answered for the data set that was here before, and what it cost")
+        said.append(f"{JUDGING}/ keeps the judge's answers for the previous data set, and their cost")
     if (out / STAGED).is_dir():
-        said.append(f"{STAGED}/ is a copy of the data set that was here before; reasonrag publish makes it anew")
+        said.append(f"{STAGED}/ is a copy of the previous data set; reasonrag publish replaces it")
     ours = files_of_formats(out) | {FORMATS[name].file_name(split) for name in options.formats for split in SPLITS}
     if others := [each for each in _OF_FORMATS if each not in ours and (out / each).exists()]:
-        said.append(f"{', '.join(others)}: not of this data set, and kept, as no {SUMMARY} said where it came from")
+        said.append(f"{', '.join(others)}: not part of this data set; kept, because no {SUMMARY} names its origin")
     return said
 
 

@@ -51,6 +51,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer, writing
+from reasonrag.rendering import counted
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
 
@@ -435,12 +436,12 @@ def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunCon
 def _warnings_of_trees(trees: _TreeImporter, rules: TreeRules) -> list[str]:
     warnings = []
     if trees.without_rewards:
-        why = "the file has none" if rules.keep_rewards else "no answer was reached, or no golden answer is known"
-        warnings.append(f"{trees.without_rewards:,} trees have no rewards and will yield no pair: {why}")
+        why = "the file has none" if rules.keep_rewards else "no answer was reached, or no gold answer is known"
+        warnings.append(f"{counted(trees.without_rewards, 'tree')} without rewards will yield no pairs: {why}")
     if trees.without_golden_answers and not rules.keep_rewards:
         warnings.append(
-            f"{trees.without_golden_answers:,} trees have no golden answers, so rewards cannot be recomputed: "
-            "give --questions FILE, or --keep-rewards if the file has rewards"
+            f"{counted(trees.without_golden_answers, 'tree')} without gold answers: their rewards cannot be "
+            "recomputed. Give --questions FILE, or --keep-rewards if the file has rewards"
         )
     if rules.split == UNKNOWN:
         warnings.append(_NO_SPLIT)
@@ -549,15 +550,15 @@ def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *,
 def _warnings_of_prompts(imported: ImportedPrompts | None, found: FoundPrompts | None, states: int) -> list[str]:
     if imported is None or found is None:
         unknown = (
-            f"the renderer gives none of the {states:,} prompts of these rows, so prompts could not be taken out of "
-            "them: look at a system turn, and ask a model that is trained on them in its words, by --prompts DIR"
+            f"the renderer reproduces none of the {states:,} prompts of these rows, so no prompts were extracted. "
+            "Ask a model trained on these rows with the words of their system turns: --prompts DIR"
         )
         return [unknown]
     if not found.left_alone:
         return imported.warnings
     other = (
-        f"{found.left_alone} has other content and was left as it is: --prompts {PUBLISHED} means that; the prompts of "
-        f"these rows are in {found.folders[0]}"
+        f"{found.left_alone} has different content and was not changed; --prompts {PUBLISHED} still refers to it. The "
+        f"prompts of these rows are in {found.folders[0]}"
     )
     return [*imported.warnings, other]
 
@@ -612,7 +613,7 @@ def _warnings_of_pairs(asked: Sequence[QuestionRecord], split: str | None, summa
     without = sum(not each.golden_answers for each in asked)
     if without:
         warnings.append(
-            f"golden answers of {without:,} questions are unknown: give --questions FILE, such as FlashRAG's "
+            f"{counted(without, 'question')} without gold answers: give --questions FILE, such as FlashRAG's "
             "DATASET/SPLIT.jsonl"
         )
     if any(each.origin.split == UNKNOWN for each in asked) and not split:

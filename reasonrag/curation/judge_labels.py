@@ -117,7 +117,7 @@ class StateJudge:
         usage = _expected(prompts)
         cost = usage.dollars(self.model.price)
         return (
-            f"{counted(len(prompts), 'state')} for {self.model.name} to judge, less what the journal has: "
+            f"{counted(len(prompts), 'state')} for {self.model.name} to judge, without those in the journal: "
             f"{_between(usage.requests)} requests, {_between(usage.prompt_tokens)} tokens in, "
             f"{_between(usage.completion_tokens)} out; "
             + (f"{dollars(cost.low)} to {dollars(cost.high)}" if cost else "no price is known")

@@ -278,7 +278,7 @@ def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -
     name = chat_model.name if chat_model else settings.model
     if name is None:
         flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
-        raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for nothing")
+        raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for free")
     model = ModelSpec(
         name,
         Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
@@ -313,8 +313,8 @@ def _judged_before(sources: Sequence[Path], gathered: Path, out: Path) -> tuple[
     [judging, *others] = told.values()
     if judging and not others:
         return judging, []
-    why = "several sources were judged" if len(told) > 1 else f"no {SUMMARY} of a source tells of one"
-    return {}, [f"labels are of a judge, and {why}: what it was, and what it cost, is not in this summary"]
+    why = "several sources were judged" if len(told) > 1 else f"no {SUMMARY} of a source describes it"
+    return {}, [f"a judge made the labels, but {why}: this summary names neither the judge nor its cost"]
 
 
 def _is_judged(folder: Path) -> bool:
@@ -417,7 +417,7 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
     if made is None or made.operational is None:
         return origin
     if made.config_hash != origin.config_hash:
-        raise InputError(f"{config} is not the configuration of the rollouts beside it; put back the one that is")
+        raise InputError(f"{config} does not belong to the rollouts beside it; restore the original file")
     decides = made.decides_answers
     return origin.model_copy(
         update={

@@ -24,7 +24,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from preference.export.formats import PAIRS_FILE
+from preference.export.formats import PAIRS_FILE, plain_types
 from preference.review_statistics import (
     DataSetCounts,
     RemarkedPair,
@@ -241,7 +241,7 @@ class TerminalKeys:
             import tty
         except ImportError as error:  # Windows
             raise InputError(
-                "this system has no terminal whose keys can be read one by one; give them as lines on standard input"
+                "this system has no terminal whose keys can be read singly; give them as lines on standard input"
             ) from error
         self._descriptor, self._termios, self._tty = descriptor, termios, tty
 
@@ -316,7 +316,7 @@ def _show_reviewer(report: ReviewerReport) -> None:
         *gone,
         ("agreement with labels", _agreed(report.agreement)),
         ("kappa", _kappa(report.kappa)),
-        *((f"  {name}", _agreed(each)) for name, each in report.by_action_type.items()),
+        *((f"  {plain_types(name)}", _agreed(each)) for name, each in report.by_action_type.items()),
         *((f"  depth {name}", _agreed(each)) for name, each in report.by_layer.items()),
         *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
@@ -347,7 +347,7 @@ def _kappa(kappa: Kappa) -> str:
     if kappa.kappa is None or kappa.low is None or kappa.high is None:
         return "undefined: all judgements are on one side"
     ends = interval_text(f"{kappa.low:.2f}", f"{kappa.high:.2f}", LABEL_LEVEL)
-    return f"{kappa.kappa:.2f} {ends}, {kappa.chance:.2f} would agree by chance"
+    return f"{kappa.kappa:.2f} {ends}; agreement by chance would be {kappa.chance:.2f}"
 
 
 def _side_bias(share: Share) -> str:
@@ -358,7 +358,7 @@ def _side_bias(share: Share) -> str:
 
 
 def _between(each: ReviewersAgreement) -> str:
-    return f"alike {share_with_interval(each.alike)}; kappa {_kappa(each.kappa)}"
+    return f"{share_with_interval(each.alike)}; kappa {_kappa(each.kappa)}"
 
 
 def _list(title: str, remarks: list[RemarkedPair]) -> None:
@@ -369,10 +369,10 @@ def _list(title: str, remarks: list[RemarkedPair]) -> None:
         name = each.pair_id or each.pair
         place = f"row {each.row:,}" if each.file == PAIRS_FILE else f"{each.file} row {each.row:,}"
         over = "" if each.rejected_action_type == each.chosen_action_type else f" over {each.rejected_action_type}"
-        layer = "" if each.layer is None else f", layer {each.layer}"
+        layer = "" if each.layer is None else f", depth {each.layer}"
         sure = "" if each.confidence is None else f", confidence {each.confidence:.2f}"
-        print_shown(f"  {name}  {place}: {each.chosen_action_type}{over}{layer}{sure}")
+        print_shown(f"  {name}  {place}: {plain_types(each.chosen_action_type + over)}{layer}{sure}")
         if each.note:
             print_shown(f"    note: {on_one_line(each.note)}")
     if len(remarks) > MAX_REMARKS:
-        print_shown(f"  .. and {len(remarks) - MAX_REMARKS:,} more, all in {REPORT}")
+        print_shown(f"  .. and {len(remarks) - MAX_REMARKS:,} more; all are in {REPORT}")

@@ -115,7 +115,7 @@ def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
     except InputError as error:
         if name == QWEN:
             raise InputError(f"--tokenizer {QWEN}: {error}") from error
-        return EstimatingCounter(), [f"token lengths are estimates, four characters a token: {error}"]
+        return EstimatingCounter(), [f"token lengths are estimates, four characters per token: {error}"]
     return QwenTokenCounter(), []
 
 
@@ -139,7 +139,7 @@ def _of_a_file(name: str) -> TokenizerFileCounter:
         return TokenizerFileCounter(path.resolve(), path.parent.resolve().name)
     if name.count("/") != 1 or name.startswith(("/", ".", "~")):
         raise InputError(
-            f"--tokenizer {name}: there is no such folder, and it is no name on the Hub (ORG/NAME); "
+            f"--tokenizer {name}: there is no such folder, and it is not a name on the Hub (ORG/NAME); "
             f"give one of these, {QWEN} or {ESTIMATE}"
         )
     return TokenizerFileCounter(_fetched(name), name)

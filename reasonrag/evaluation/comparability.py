@@ -146,8 +146,8 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
         ):
             if a != b:
                 raise InputError(
-                    f"question {id_!r} has other {what} in {other.path} ({b!r}) than in {one.path} ({a!r}): they do "
-                    "not compare; evaluate both on the same file"
+                    f"question {id_!r} has different {what} in {other.path} ({b!r}) and {one.path} ({a!r}), so the two "
+                    "cannot be compared; evaluate both on the same file"
                 )
 
 
@@ -195,12 +195,12 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
     if ours.asked.max_passage_chars != theirs.asked.max_passage_chars:
         found.append(f"{other.name} and {one.name} cut passages differently: that alone may explain a difference")
     if ours.asked.style != theirs.asked.style:
-        found.append(f"{other.name} and {one.name} ask for answers of another style: they are not comparable")
+        found.append(f"{other.name} and {one.name} ask for different answer styles: they are not comparable")
     if ours.asked.passage_order != theirs.asked.passage_order:
         found.append(f"{other.name} and {one.name} order passages differently: that alone may explain a difference")
     shown = [each.first.config.decides_answers.baseline_prompts for each in (one, other)]
     if ours.method == theirs.method and shown[0] != shown[1]:
-        found.append(f"{other.name} used other prompts than {one.name}: that alone may explain a difference")
+        found.append(f"{other.name} and {one.name} used different prompts: that alone may explain a difference")
     if ours.judge and theirs.judge and ours.judge != theirs.judge:
         found.append(
             f"{other.name} was judged by {theirs.judge}, {one.name} by {ours.judge}: their scores are not comparable"

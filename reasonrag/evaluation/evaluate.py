@@ -154,7 +154,7 @@ def _answerable(question: Question) -> None:
     try:
         require_golden_answers(question)
     except ValueError:
-        raise ValueError("golden_answers: none says anything, so no answer to it could be scored") from None
+        raise ValueError("golden_answers: all are blank, so no answer can be scored") from None
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class _Setup:
         found += [self.lineage.unknown] if self.lineage.unknown else []
         if is_training_split(self.source.split):
             found.append(
-                f"{self.source.dataset}/{self.source.split} is a split for training; what is measured on it says "
-                "little of a model that was trained on questions of that split"
+                f"{self.source.dataset}/{self.source.split} is a training split: results on it say little about a "
+                "model trained on its questions"
             )
         return found
 

@@ -20,7 +20,7 @@ from reasonrag.files import reading
 
 PREDICTIONS: Final = "predictions.jsonl"
 PREDICTIONS_SCHEMA: Final = "reasonrag.predictions/1"
-WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it when every question was asked: run it again to go on"
+WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last question; run the same command to continue"
 
 
 class PredictedStep(SparseRecord):
@@ -103,8 +103,8 @@ def _read(file: Path) -> Iterator[Prediction]:
                 yield Prediction.model_validate_json(line)
             except ValidationError as error:
                 raise InputError(
-                    f"{file}, line {number} is no line of {PREDICTIONS_SCHEMA}: {first_error(error)}. The command that "
-                    "made it writes it anew out of its journal, and asks for nothing twice"
+                    f"{file}, line {number} is not a line of {PREDICTIONS_SCHEMA}: {first_error(error)}. Run the "
+                    "command that made it again: it rewrites the file from its journal, without new requests"
                 ) from error
 
 

@@ -182,6 +182,6 @@ def read_report(path: Path) -> Report:
             return Report.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise InputError(
-            f"{file} is no {REPORT_SCHEMA}: {first_error(error)}. The command that made it writes it anew out of its "
-            "journal, and asks for nothing twice"
+            f"{file} is not a {REPORT_SCHEMA}: {first_error(error)}. Run the command that made it again: it rewrites "
+            "the file from its journal, without new requests"
         ) from error

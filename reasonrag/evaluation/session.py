@@ -114,7 +114,7 @@ class EvaluationSession:
         try:
             await session.run_or_raise(owed, answer, at_once=self.at_once)
         except (RunStopped, KeyboardInterrupt):
-            self.watcher.say(f"{done + len(found):,} of {len(self.questions):,} questions were through")
+            self.watcher.say(f"{done + len(found):,} of {len(self.questions):,} questions are done")
             raise
         return found
 

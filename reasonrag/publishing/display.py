@@ -27,9 +27,9 @@ def show_publication(done: Publication | ModelPublication) -> None:
     for each in done.warnings:
         say(f"warning: {each}")
     if done.set_aside:
-        print_shown(f"set aside: {', '.join(done.set_aside)}")
+        print_shown(f"allowed: {', '.join(done.set_aside)}")
     if isinstance(done, ModelPublication) and done.left_behind:
-        print_shown(f"left behind: {', '.join(done.left_behind)}")
+        print_shown(f"not uploaded: {', '.join(done.left_behind)}")
     print_shown(f"card: {Path(done.folder) / CARD}")
     if done.dry_run:
         print_prose("nothing was uploaded; the same command without --dry-run publishes these files")

@@ -110,7 +110,7 @@ def upload(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api, done = HfApi(), UploadResult()
-    with _explained_errors(repo, done, kind, "asking for it"):
+    with _explained_errors(repo, done, kind, "opening the repository"):
         api.whoami()
         done.private, parent, created = _open_repository(api, repo, kind, private=bool(private), say=say)
         done.url = f"{api.endpoint}/{kind.path}{repo}"
@@ -139,7 +139,7 @@ def upload(
                     parent_commit=parent,
                 ).oid
             done.removed = gone
-    with _explained_errors(repo, done, kind, "comparing what is there"):
+    with _explained_errors(repo, done, kind, "checking the upload"):
         there = _listing(api, repo, kind, done.commit or parent)
     missing = [path for path in paths if not _is_there(folder / path, there.get(path))]
     if missing:

@@ -111,7 +111,7 @@ def _publish_data_set(
 def _check_extra() -> None:
     missing = [name for name in ("huggingface_hub", "pyarrow") if find_spec(name) is None]
     if missing:
-        raise InputError(f"publishing needs {missing[0]}, which the hub extra brings: pip install 'reasonrag[hub]'")
+        raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
 
 
 def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> dict[str, Any]:

@@ -131,8 +131,8 @@ def _check_weights(model: ModelFolder) -> None:
     """Refuses pickled weights, which can run arbitrary code when loaded. Raises InputError."""
     if not model.weights[0].endswith(".safetensors"):
         raise InputError(
-            f"{model.path} has pickled weights only ({model.weights[0]}), which can run code where they are loaded. "
-            "Write them as safetensors: load the model with transformers, and save_pretrained(FOLDER) it"
+            f"{model.path} has pickled weights only ({model.weights[0]}), which can run code when they are loaded. "
+            "Convert them to safetensors: load the model with transformers and call save_pretrained(FOLDER)"
         )
 
 
@@ -148,8 +148,8 @@ def _base_on_the_hub(model: ModelFolder, provenance: Provenance | None, given: s
     if model.is_adapter:
         raise InputError(
             f"{model.path / ADAPTER_CONFIG} names {told_base or 'nothing'} as its base model, which is not on the Hub, "
-            "so the adapter would load nowhere else. Publish that model first if it is yours, and name it as it "
-            "is called there: --base-model ORG/NAME"
+            "so the adapter cannot be loaded elsewhere. If the base model is yours, publish it first; then give its "
+            "name there: --base-model ORG/NAME"
         )
     return None
 
@@ -164,7 +164,7 @@ def _objections(model: ModelFolder, provenance: Provenance | None, files: Mappin
         what = f"{model.path / PROVENANCE} is missing, so readers cannot see what the model was trained on"
         found = [Blocker("--allow", "no_provenance", what)]
     else:
-        what = "it was trained on questions of {}, not a training split: never evaluate on it then"
+        what = "it was trained on questions of {}, which is not a training split: never evaluate on that split"
         found = [Blocker("--allow-eval", each, what.format(each)) for each in provenance.evaluation_splits]
     keys = [place for path, source in files.items() if not _is_binary(path) for place in _keys_in(source)]
     if keys:
@@ -278,26 +278,26 @@ def _card(model: ModelFolder, provenance: Provenance | None, repo: str) -> str:
     kind = "An adapter" if model.is_adapter else "A model"
     lines += [f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)).", ""]
     if provenance is None:
-        lines += ["What it was trained on is not known."]
+        lines += ["Its training is unknown."]
         return "\n".join(lines) + "\n"
     asked = provenance.asked
     rows = [
         ("trained from", _shortened(provenance.base_model)),
         ("stage", f"{provenance.stage}, {provenance.finetuning_type}"),
         ("data", ", ".join(map(_shortened, provenance.data))),
-        ("questions trained on", f"{len(provenance.questions):,}"),
-        ("of", ", ".join(provenance.splits)),
-        ("renderer of its prompts", asked.renderer),
-        ("passages for a query", _known(asked.top_k)),
-        ("characters of a passage at most", _known(asked.max_passage_chars)),
-        ("order of the passages", _known(asked.passage_order)),
-        ("style of its answers", _known(asked.style)),
+        ("training questions", f"{len(provenance.questions):,}"),
+        ("their splits", ", ".join(provenance.splits)),
+        ("prompt renderer", asked.renderer),
+        ("passages per search", _known(asked.top_k)),
+        ("passages cut at, in characters", _known(asked.max_passage_chars)),
+        ("order of passages", _known(asked.passage_order)),
+        ("answer style", _known(asked.style)),
         ("retriever", _known(asked.retriever)),
-        ("steps at most", _known(asked.max_steps)),
-        ("with", ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))),
+        ("maximum steps", _known(asked.max_steps)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))),
     ]
     lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows if value)]
-    lines += ["", f"All of it is in `{PROVENANCE}`, which `reasonrag evaluate` checks before it asks the model."]
+    lines += ["", f"`{PROVENANCE}` has the full record; `reasonrag evaluate` checks it before it asks the model."]
     return "\n".join(lines) + "\n"
 
 
@@ -312,7 +312,7 @@ def _shortened(place: str) -> str:
 def _warnings(base: str | None, licence: str) -> list[str]:
     found = []
     if base is None:
-        found.append("the Hub is not told which model this was trained from; give --base-model ORG/NAME")
+        found.append("the card does not name the base model; give --base-model ORG/NAME")
     if licence == UNKNOWN:
-        found.append("the card names no licence; give --license NAME, which is that of the base model in most cases")
+        found.append("the card names no licence; give --license NAME, in most cases that of the base model")
     return found

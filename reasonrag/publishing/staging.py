@@ -198,11 +198,11 @@ def stage_files(
     )
     private = {run.origin.retriever for run in inventory.runs if _is_address(run.origin.retriever)}
     removed = {orjson.dumps(each): orjson.dumps(_REMOVED) for each in private}
-    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state, its steps and all pairs of them"), removed)
-    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question, its cost and its best path"), removed)
-    _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate is no row"))
+    _pack(source / CANDIDATES, add(f"{CANDIDATES}.gz", "every state with its steps and all candidates"), removed)
+    _pack(source / QUESTIONS, add(f"{QUESTIONS}.gz", "every question with its cost and best path"), removed)
+    _pack(source / DROPPED, add(f"{DROPPED}.gz", "why each other candidate was dropped"))
     if (source / CONTAMINATION).is_file():
-        _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions that stand in evaluation sets"))
+        _pack(source / CONTAMINATION, add(f"{CONTAMINATION}.gz", "questions found in evaluation sets"))
     _write_summary(inventory, add(SUMMARY, "the numbers of this card"))
     for file, about in ((AUDIT, "the audit"), (AUDIT_PAGE, "the audit as a page")):
         if (source / file).is_file():
@@ -211,7 +211,7 @@ def stage_files(
     if prompts := prompts_beside(source):
         save_prompts(load_prompts(prompts), folder / PROMPTS)
         staged += [
-            StagedFile(f"{PROMPTS}/{each.name}", "what the agent of these data is prompted with")
+            StagedFile(f"{PROMPTS}/{each.name}", "prompts of the agent")
             for each in sorted((folder / PROMPTS).iterdir())
         ]
     for tree in trees:

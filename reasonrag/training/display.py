@@ -92,7 +92,7 @@ def _show_plan(result: TrainingResult) -> None:
     for note in result.notes:
         _say(f"note: {note}")
     for allowed in result.set_aside:
-        _say(f"set aside: {allowed}")
+        _say(f"allowed: {allowed}")
     for objection in result.objections:
         _say(f"would be refused: {objection}")
     variables = " ".join(f"{name}={value}" for name, value in result.environment.items())

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from preference.export.files import atomic_replacement, write_json
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
-from reasonrag.rendering import drawing_style
+from reasonrag.rendering import drawing_style, percent
 
 METRICS, CURVES = "metrics.json", "curves"
 TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
@@ -125,9 +125,9 @@ def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str
             if before - after > max(MIN_FALL_NATS, MAX_FALL_SHARE * abs(before)) and wide > narrow:
                 found.append(
                     f"the chosen replies {where} became less likely (log-probability {before:.1f} to {after:.1f}) "
-                    f"while margins rose ({narrow:.2f} to {wide:.2f}): the format may be collapsing. Look at malformed "
-                    "replies in reasonrag evaluate; a smaller learning_rate, fewer epochs, a larger pref_beta or "
-                    "pref_ftx: 0.1 hold against it"
+                    f"while margins rose ({narrow:.2f} to {wide:.2f}): the format may be collapsing. Check the "
+                    "share of unreadable replies with reasonrag evaluate; a smaller learning_rate, fewer epochs, a "
+                    "larger pref_beta or pref_ftx: 0.1 help"
                 )
                 break
     losses = series.get("eval_loss")
@@ -144,7 +144,9 @@ def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str
     ]
     accuracy = series.get("eval_rewards/accuracies") or series.get("eval_accuracy")
     if accuracy and accuracy[-1][1] <= 0.5:  # noqa: PLR2004 - what a coin would have
-        found.append(f"{accuracy[-1][1]:.0%} of the held-out pairs are ranked as labelled, no better than chance")
+        found.append(
+            f"{percent(accuracy[-1][1], 0)} of validation pairs are ranked as labelled, no better than chance"
+        )
     return found
 
 

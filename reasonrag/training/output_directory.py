@@ -91,8 +91,8 @@ class OutputDirectory:
 
     def _still_trains(self) -> None:
         raise InputError(
-            f"a LLaMA-Factory whose reasonrag was killed still trains into {self.own}; wait for it or end it, then run "
-            "this again"
+            f"LLaMA-Factory, started by a reasonrag that was killed, still trains into {self.own}; wait for it or stop "
+            "it, then run this again"
         )
 
     def record(self) -> TrainingRecord | None:
@@ -121,7 +121,7 @@ class OutputDirectory:
             more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
             raise InputError(
                 f"{self.folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or "
-                "remove the folder to train anew"
+                "remove the folder to start over"
             )
         return found
 

@@ -187,8 +187,8 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
             )
         found.object(
             "val_size",
-            "val_size takes validation rows at random, so they share questions and states with those trained on; "
-            "reasonrag pairs --validation keeps whole questions back",
+            "val_size takes validation rows at random, so they share questions and states with the training rows; "
+            "reasonrag pairs --validation splits by question",
         )
     template = str(config.get("template", ""))
     is_qwen2 = base.config.get("model_type") == QWEN2 or "qwen2.5" in base.name.lower()
@@ -199,11 +199,11 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
     if is_qwen2 and template != TEMPLATE:
         found.object("template", f"template {template} is not that of Qwen2.5, which is {TEMPLATE}")
     if config.get("save_strategy") == "no":
-        found.notes.append("save_strategy: no: an interrupted training starts anew")
+        found.notes.append("save_strategy: no: an interrupted training starts over")
     elif config.get("save_only_model"):
-        found.notes.append("save_only_model: checkpoints lack the optimizer, so an interrupted training starts anew")
+        found.notes.append("save_only_model: checkpoints lack the optimizer, so an interrupted training starts over")
     if stage == "rm":
-        found.notes.append("LLaMA-Factory resumes no reward model: interrupted, it starts anew")
+        found.notes.append("LLaMA-Factory cannot resume a reward model: an interrupted training starts over")
     positions = base.config.get("max_position_embeddings")
     cutoff_len = config.get("cutoff_len")
     if isinstance(positions, int) and isinstance(cutoff_len, int) and cutoff_len > positions:
@@ -237,7 +237,7 @@ def check_config_accepted(config: Mapping[str, Any], judgement: ConfigCheck, fou
         raise InputError(f"LLaMA-Factory rejects this configuration: {judgement.error}")
     tokenizer, model = judgement.tokenizer, config.get("model_name_or_path")
     if tokenizer is None:
-        found.notes.append(f"the tokenizer of {model} is not on this machine, so its chat template was not looked at")
+        found.notes.append(f"the tokenizer of {model} is not on this machine, so its chat template was not checked")
         return
     if not tokenizer.chat_template:
         found.object(
@@ -276,7 +276,7 @@ def resolve_cutoff(
             "truncated_prompts",
             f"cutoff_len {chosen:,} cuts the end of {cut.prompt_cut:,} prompts ({100 * cut.prompt_cut_share:.1f} % of "
             f"{len(prompt):,} rows, of up to {longest:,} tokens): the question and the turn that asks for a reply are "
-            f"lost. --set cutoff_len={advised} cuts nothing, and so does leaving it out",
+            f"lost. Set --set cutoff_len={advised}, or leave it out, to cut nothing",
         )
     elif cut.truncated:
         found.object(

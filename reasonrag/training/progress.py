@@ -149,10 +149,10 @@ HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             "the model could not be fetched from the Hub: download it first, and --set model_name_or_path=FOLDER",
         ),
         (r"Address already in use|EADDRINUSE", "another process has the port: --master HOST:PORT with another one"),
-        (r"No space left on device", "the disk is full; the same command goes on from the last checkpoint"),
+        (r"No space left on device", "the disk is full; the same command continues from the last checkpoint"),
         (
             r"NCCL|Watchdog caught collective",
-            "the GPUs lost each other: NCCL_DEBUG=INFO says more; the same command goes on",
+            "the GPUs lost each other: NCCL_DEBUG=INFO says more; the same command continues",
         ),
     )
 )

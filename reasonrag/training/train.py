@@ -205,7 +205,7 @@ def _header(prepared: PreparedTraining) -> str:
     return (
         f"What LLaMA-Factory reads, resolved by reasonrag train from {prepared.resolution.name} and "
         f"{prepared.data.directory}.\nHash {prepared.provenance.config_hash}. The command is in training.json. "
-        "Run reasonrag train anew, with another --out, to change something."
+        "To change something, run reasonrag train again with another --out."
     ).replace("\r", " ")
 
 

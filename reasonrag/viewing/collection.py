@@ -40,7 +40,7 @@ _BLOCK = 1 << 20
 _LONGEST_VALUE = 1 << 10
 _LATER_RULES = {"allow_repeated_query": True}
 """Rules that the summaries of earlier versions lack, as those versions had them."""
-_AGAIN = "Make the data set again of its runs: reasonrag pairs RUN --out DIR"
+_AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
 _DECODER = json.JSONDecoder()
 ID = "question_id"
 LineSpan: TypeAlias = tuple[int, int]
@@ -137,9 +137,9 @@ def open_collection(path: Path, trees: Sequence[Path] = ()) -> Collection:
     if rollouts.is_file() and rollouts.name.endswith(".jsonl"):
         return RunCollection(rollouts)
     if (path / TUNING).is_file():
-        raise InputError(f"{path} holds trials of tune; look at one of them, for instance {path}/trials/base")
+        raise InputError(f"{path} holds trials of reasonrag tune; show one of them, for instance {path}/trials/base")
     if (path / "predictions.jsonl").is_file():
-        raise InputError(f"{path} is an evaluation: read {path}/report.md, or hold it against another with compare")
+        raise InputError(f"{path} is an evaluation: read {path}/report.md, or use reasonrag compare")
     raise InputError(
         f"{path} is neither a run ({ROLLOUTS}) nor a data set ({CANDIDATES} and {QUESTIONS}). Make one with: "
         "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or reasonrag import FILE --out DIR"
@@ -239,8 +239,8 @@ class DataSetCollection:
         self.teachers = set(summary.teachers) if summary else set[str]()
         if not (path / DROPPED).is_file() and not (path / PAIRS_FILE).is_file():
             raise InputError(
-                f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says which were kept: a pairs "
-                "command was stopped there. The same command again writes both"
+                f"{path} has candidates, but neither {PAIRS_FILE} nor {DROPPED} says which were kept, because "
+                "reasonrag pairs was interrupted. Run the same command again"
             )
         self._candidates, self._questions = _LineFile(path / CANDIDATES), _LineFile(path / QUESTIONS)
         self._dropped = _dropped(path / DROPPED)
@@ -306,7 +306,7 @@ class DataSetCollection:
         alike = [questions for questions in groups.values() if question_id in {each.question_id for each in questions}]
         if len(alike) > 1:
             raise InputError(
-                f"{self.path} has {len(alike)} questions with the id {question_id!r}, of several runs; see them with: "
+                f"{self.path} has {len(alike)} questions with the id {question_id!r}, from several runs: "
                 f"reasonrag view {self.path}"
             )
         for number, questions in enumerate(groups.values()):
@@ -401,7 +401,7 @@ class _TreeIndex:
         """given: runs named by the user, who then needs no warning. sources: runs that the data set names."""
         files = {run: rollouts_in(run) for run in dict.fromkeys([*given, *sources])}
         self.warnings = [
-            f"{run} is not here, so trees of this data set are missing; say where it is with --trees DIR"
+            f"{run} is not here, so trees of this data set are missing; give its directory with --trees DIR"
             for run, file in files.items()
             if not file.is_file() and not given
         ]

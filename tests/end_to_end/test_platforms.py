@@ -115,5 +115,5 @@ def test_where_no_key_can_be_read_a_review_says_so(reasonrag: Reasonrag) -> None
     finally:
         os.close(master)
         os.close(slave)
-    assert "no terminal whose keys can be read one by one; give them as lines on standard input" in refused.err
+    assert "no terminal whose keys can be read singly; give them as lines on standard input" in refused.err
     assert On(WINDOWS, "review", "data", "--reviewer", "ana").status() == 0

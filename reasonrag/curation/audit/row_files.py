@@ -78,4 +78,4 @@ def read_rows(path: Path) -> Iterator[JsonItem]:
             only = None
         yield item
     if only:
-        raise InputError(f"{path} holds no rows, but one object with none of {', '.join(sorted(_ROW))}")
+        raise InputError(f"{path} holds no rows: it is one object that has none of {', '.join(sorted(_ROW))}")

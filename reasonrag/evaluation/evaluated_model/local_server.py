@@ -57,7 +57,7 @@ class _ServerOutput:
 
     def __str__(self) -> str:
         words = "\n".join(f"  {each}" for each in self.last)
-        return f"Its last words:\n{words}" if words else "It said nothing"
+        return f"Its last output:\n{words}" if words else "It printed nothing"
 
 
 @dataclass
@@ -171,7 +171,7 @@ def _python(needed: Sequence[str]) -> tuple[Path, str]:
         return here, "this environment's transformers"
     advice = (
         f"make train-env in the checkout builds an environment that can, {PYTHON_VARIABLE} names one, or install vllm "
-        "where there is a GPU. A server that runs already is named with --base-url instead"
+        "where there is a GPU. For a server that is already running, give --base-url instead"
     )
     try:
         other = find_python()
@@ -223,7 +223,7 @@ async def _started(
             raise ReasonragError(f"{name} does not answer after {START_S / 60:.0f} minutes. {heard}")
         if now - reported > REPORT_S:
             reported = now
-            say(f"still loading after {now - began:.0f} s: {heard.last[-1] if heard.last else 'not a word yet'}")
+            say(f"still loading after {now - began:.0f} s: {heard.last[-1] if heard.last else 'no output yet'}")
         await asyncio.sleep(_ASK_S)
 
 

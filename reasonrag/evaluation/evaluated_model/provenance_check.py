@@ -41,12 +41,12 @@ _REMEDIES = {
 _NOTED = ("retriever",)
 """Conditions that may differ: a model may be used in other domains than that of its training."""
 UNKNOWN = (
-    "the training of {name} is unknown, so it was not checked whether it has seen these questions or was prompted "
-    "differently; give --trained-on DIR, its folder or its data set"
+    "the training of {name} is unknown, so overlap with its training questions and its prompts were not checked; give "
+    "--trained-on DIR, its folder or its data set"
 )
 UNKNOWN_QUESTIONS = (
-    "{sources} does not record which questions {name} was trained on, so it was not checked whether it has seen these; "
-    "give --trained-on DIR, its data set"
+    "{sources} does not record the training questions of {name}, so overlap with them was not checked; give "
+    "--trained-on DIR, its data set"
 )
 
 _Source: TypeAlias = tuple[Path, Provenance]
@@ -65,7 +65,7 @@ class ProvenanceCheck:
         sources: list[_Source] = []
         if subject.folder is not None and (own := read_provenance(subject.folder)) is not None:
             if own.stage == "rm":
-                raise InputError(f"{subject.folder} is a reward model: it scores replies and gives none to evaluate")
+                raise InputError(f"{subject.folder} is a reward model: it scores replies and writes none to evaluate")
             sources.append((subject.folder, own))
         if trained_on is not None:
             sources.append((trained_on, _read(trained_on)))
@@ -145,7 +145,7 @@ class ProvenanceCheck:
         if not seen:
             return ConditionCheck(name=name, outcome="same")
         of_splits = sorted({found for each in keys for found in each.splits})
-        trained = f"its training questions are of {', '.join(of_splits)}" if of_splits else "their split is not known"
+        trained = f"its training questions are of {', '.join(of_splits)}" if of_splits else "split unknown"
         count = sum(text in seen for text in texts)
         which = f"{count:,} of the {len(texts):,} questions of {split}" if split else "this question"
         message = f"{self.subject.name} was trained on {which} ({trained})"

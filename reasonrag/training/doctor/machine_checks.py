@@ -60,7 +60,7 @@ def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, her
     found = [finding("packages", "versions", "ok", _versions(stock))]
     if stock.torch_error:
         says = f"torch cannot be imported beside LLaMA-Factory: {stock.torch_error}"
-        advice = "make train-env builds the environment anew, after rm -r .venv-train"
+        advice = "rebuild the environment: rm -r .venv-train, then make train-env"
         found.append(finding("packages", "torch", "error", says, advice))
     if not stock.has("llamafactory"):
         says = f"Python {stock.python} there has no LLaMA-Factory"
@@ -153,7 +153,7 @@ def check_variables(environment: Mapping[str, str], config: Mapping[str, Any]) -
             found.append(finding("environment", name, severity, says, advice))
     reports = config.get("report_to", "all")
     if any(each.startswith("WANDB_") for each in environment) and reports in ("all", "wandb", ["wandb"]):
-        says = "WANDB_.. is set and the configuration reports to it: a training without its key waits for one"
+        says = "WANDB_.. is set and the configuration reports to it: without an API key the training waits for input"
         advice = "--set report_to=none, or log in first"
         found.append(finding("environment", "wandb", "warning", says, advice))
     return found

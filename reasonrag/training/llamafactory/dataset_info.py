@@ -192,7 +192,7 @@ def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
                 keys[question_key(text)] += 1
                 splits[split] += 1
     except MalformedCandidatesError as error:
-        raise InputError(f"{error}. Make it again of its runs: reasonrag pairs RUN --out {data.directory}") from error
+        raise InputError(f"{error}. Make it again from its runs: reasonrag pairs RUN --out {data.directory}") from error
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise InputError(f"{entry.file} is not a list of rows; make it again: reasonrag pairs") from error
     return DatasetQuestions(

@@ -129,5 +129,5 @@ def _account(
         text = read_small_text(adapter / CARD)
         front, fence, body = text.partition("\n---\n")
         front = front.replace("library_name: peft", "library_name: transformers")
-        note = f"\nMerged with its base model; what follows was written of the adapter, `{adapter.resolve().name}`.\n"
+        note = f"\nMerged with its base model. The text below describes the adapter, `{adapter.resolve().name}`.\n"
         (out / CARD).write_text(f"{front}{fence}{note}{body}", "utf-8")

@@ -26,7 +26,7 @@ _SCRIPT = """\
 # Yours to fill in: #SBATCH --time=24:00:00 --partition=.. --account=.. --mem=..
 #
 # Written by reasonrag train. Submit it: sbatch {script}
-# Put back into the queue, or submitted again, it goes on from the last checkpoint. Every machine must see {out} and the
+# Requeued or submitted again, it continues from the last checkpoint. Every machine must see {out} and the
 # data at the same place.
 
 set -euo pipefail

@@ -758,7 +758,7 @@ def test_rows_of_one_prompt_are_one_state() -> None:
         (0, 1, "imported", None),
         (1, 2, "imported", None),
     ]
-    with pytest.raises(Unusable, match="read before"):
+    with pytest.raises(Unusable, match="already read"):
         reader.add(published_row(), where="rows.json:3", revision="f00")
 
 

@@ -99,7 +99,7 @@ def test_a_question_that_stands_in_an_evaluation_split_is_left_out_with_all_its_
     assert contamination["matched"] == {"question": 1, "near_duplicate": 0, "answer_and_entities": 0}
     assert (contamination["matched_by_split"], contamination["dropped"]) == ({"nq/dev": 1}, 1)
     assert summary.dropped["contaminated"] > 0
-    assert "left out 1 question found in evaluation splits (nq/dev 1)" in " ".join(summary.warnings)
+    assert "removed 1 question found in evaluation splits (nq/dev 1)" in " ".join(summary.warnings)
     (line,) = lines(out / CONTAMINATION)
     assert line["dropped"] is True
     assert line["matches"] == [

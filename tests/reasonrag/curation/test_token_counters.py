@@ -161,7 +161,7 @@ def test_what_is_no_tokenizer_is_refused_with_what_would_be(tmp_path: Path, monk
         (str(tmp_path / "empty"), "has no tokenizer.json"),
         (str(tmp_path / "broken"), "as a tokenizer"),
         (str(tmp_path), r"no special tokens <\|im_start\|>"),
-        ("qwen", "no name on the Hub"),
+        ("qwen", "not a name on the Hub"),
         ("nobody/nothing-2.5", "cannot be fetched from the Hub"),
     ]:
         with pytest.raises(InputError, match=complaint):

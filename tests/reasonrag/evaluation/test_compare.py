@@ -372,7 +372,7 @@ def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:
         (["a"], ["g"], "write NAME=RUN,RUN"),
         (["a"], ["g=a,a"], "is in it twice"),
         (["a"], ["a=b"], "two conditions are named 'a'"),
-        (["a", "empty"], [], "run it again to go on"),
+        (["a", "empty"], [], "run the same command to continue"),
         (["a", "torn"], [], "line 1 is no line of"),
         (["a", "bare"], [], "has no config.json"),
     ],

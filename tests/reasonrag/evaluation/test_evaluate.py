@@ -360,7 +360,7 @@ def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> Non
     capped = reasonrag(*flags(RUN, "--index-home", home, "--max-calls", 12))
     assert capped.status == 3
     assert "--max-calls: 12 of 12 calls are used" in capped.err
-    assert re.search(r"[0-3] of 6 questions were through", capped.err)
+    assert re.search(r"[0-3] of 6 questions are done", capped.err)
     continued = re.search(r"continue with: reasonrag (evaluate .*--max-calls \d+)", capped.err)
     assert continued is not None
     assert not (RUN / "predictions.jsonl").exists()

@@ -156,7 +156,7 @@ def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     assert "teacher `unknown`" in text
     assert "These rows have not been audited" in text
     assert "The `cutoff_len` that these rows need is unknown" in text
-    assert "Whether questions stand in evaluation sets was not checked" in text
+    assert "Overlap with evaluation sets was not checked" in text
     assert "| `somebody's` | unknown | not given | unknown |" in text
 
 

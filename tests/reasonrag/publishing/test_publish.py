@@ -424,7 +424,7 @@ def with_an_old_audit(data: Path) -> None:
             in_an_evaluation_set,
             "--allow-eval",
             "musique/dev",
-            "it contains 1 question of musique/dev, which is kept for evaluation",
+            "it contains 1 question of musique/dev, which is an evaluation set",
         ),
         (
             lambda data: tell(data, contamination={}),
@@ -454,7 +454,7 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert not (data / "publish").exists()
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", flag, name)
     assert done.status == 0, done.err
-    assert f"set aside: {flag} {name}" in done.out
+    assert f"allowed: {flag} {name}" in done.out
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
 
 

@@ -182,7 +182,7 @@ def test_the_card_of_the_training_goes_up_with_what_was_asked_for(model: Path) -
     unnamed = rehearsed(model)
     card = (Path(unnamed.folder) / "README.md").read_text()
     assert front_matter(card) == {"tags": ["reasonrag"], "license": "apache-2.0"}
-    assert "not told which model this was trained from" in unnamed.warnings[0]
+    assert "does not name the base model" in unnamed.warnings[0]
 
 
 def test_without_a_card_one_is_made_of_what_is_known(adapter: Path) -> None:
@@ -401,4 +401,4 @@ def test_a_model_becomes_public_when_everything_is_up(hub: HubServer, adapter: P
     assert again.returncode == 0, again.stderr
     assert "curves.png" not in repository.files
     assert f"vllm serve {BASE} --enable-lora" in again.stdout
-    assert "left behind: .env" in " ".join(again.stdout.split())
+    assert "not uploaded: .env" in " ".join(again.stdout.split())
