@@ -144,9 +144,7 @@ def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str
     ]
     accuracy = series.get("eval_rewards/accuracies") or series.get("eval_accuracy")
     if accuracy and accuracy[-1][1] <= 0.5:  # noqa: PLR2004 - what a coin would have
-        found.append(
-            f"{percent(accuracy[-1][1], 0)} of validation pairs are ranked as labelled, no better than chance"
-        )
+        found.append(f"{percent(accuracy[-1][1], 0)} of validation pairs are ranked as labelled, no better than chance")
     return found
 
 

@@ -287,8 +287,8 @@ def test_the_order_of_questions_does_not_matter(make_run: MakeRun) -> None:
     [
         ({"dataset": "hotpotqa"}, "on atlas/dev, .* on hotpotqa/dev"),
         ({"split": "test"}, "on atlas/dev, .* on atlas/test"),
-        ({"line": lambda _: {"question": "Another?"}}, "'q000' has other question"),
-        ({"line": lambda _: {"golden_answers": ["Eve"]}}, "'q000' has other golden answers"),
+        ({"line": lambda _: {"question": "Another?"}}, "'q000' has different question"),
+        ({"line": lambda _: {"golden_answers": ["Eve"]}}, "'q000' has different golden answers"),
         ({"line": lambda number: {"question_id": f"other{number}"}}, "they share no question"),
     ],
 )
