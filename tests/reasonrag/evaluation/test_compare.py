@@ -327,7 +327,7 @@ def test_other_prompts_of_a_baseline_are_warned_of(make_run: MakeRun) -> None:
         for name, hash_ in (("a", "1"), ("b", "1"), ("c", "2"))
     ]
     [warning] = compare(runs).warnings
-    assert warning.startswith("c used other prompts than a")
+    assert warning.startswith("c and a used different prompts")
 
 
 def test_another_judge_is_warned_of(make_run: MakeRun) -> None:
@@ -373,7 +373,7 @@ def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:
         (["a"], ["g=a,a"], "is in it twice"),
         (["a"], ["a=b"], "two conditions are named 'a'"),
         (["a", "empty"], [], "run the same command to continue"),
-        (["a", "torn"], [], "line 1 is no line of"),
+        (["a", "torn"], [], "line 1 is not a line of"),
         (["a", "bare"], [], "has no config.json"),
     ],
 )

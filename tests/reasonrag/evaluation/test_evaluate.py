@@ -636,7 +636,7 @@ def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
     report = evaluated(limit=1, trained_on="silent")
     assert {each.outcome for each in report.checks} == {"same", "unknown"}
     [warning] = report.warnings
-    assert warning.startswith("silent does not record which questions offline was trained on")
+    assert warning.startswith("silent does not record the training questions of offline")
     with pytest.raises(InputError, match="m/reward is a reward model"):
         evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
 
@@ -663,7 +663,7 @@ def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[.
 
 def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..., Report]) -> None:
     report = evaluated(split="train", limit=1)
-    assert any("atlas/train is a split for training" in each for each in report.warnings)
+    assert any("atlas/train is a training split" in each for each in report.warnings)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
@@ -712,14 +712,14 @@ def test_questions_without_golden_answers_cannot_be_scored(reasonrag: Reasonrag)
     files = ("--questions", "own.jsonl", "--corpus", "corpus.jsonl", "--model", "offline")
     done = reasonrag("evaluate", *files, "--run", RUN)
     assert done.status == 2
-    assert "own.jsonl, line 1 is not a question (golden_answers: none says anything, so no answer to it" in done.err
+    assert "own.jsonl, line 1 is not a question (golden_answers: all are blank, so no answer can be scored" in done.err
 
 
 @pytest.mark.parametrize("damage", ["{}\n", "not json\n", '{"question_id": 1}\n'])
 def test_a_damaged_file_names_its_line(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "predictions.jsonl"
     path.write_text(damage)
-    with pytest.raises(InputError, match=r"line 1 is no line of reasonrag.predictions/1"):
+    with pytest.raises(InputError, match=r"line 1 is not a line of reasonrag.predictions/1"):
         read_predictions(path)
     with pytest.raises(InputError, match=r"there is no .*report\.json; reasonrag evaluate writes it"):
         read_report(tmp_path)

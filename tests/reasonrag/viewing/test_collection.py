@@ -214,7 +214,7 @@ def test_questions_of_two_runs_that_are_numbered_alike_are_not_taken_for_each_ot
         run_of(tmp_path / "two", *others),
     ]
     package.pairs(runs, out=tmp_path / "data")
-    with pytest.raises(InputError, match=r"2 questions with the id 'q1', of several runs.*reasonrag view"):
+    with pytest.raises(InputError, match=r"2 questions with the id 'q1', from several runs.*reasonrag view"):
         package.show(tmp_path / "data", "q1")
     for question_id in ("q2", "q3"):
         assert package.show(tmp_path / "data", question_id).id == question_id
