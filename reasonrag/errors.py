@@ -124,7 +124,7 @@ class UnexpectedError(RunStopped):
     def __init__(self, error: Exception, *, kept: bool) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = "".join(f" in {Path(each.filename).name}, line {each.lineno}" for each in place)
-        stored = "The answer and all others are kept" if kept else "All earlier answers are kept"
+        stored = "This answer and all others are kept" if kept else "All earlier answers are kept"
         super().__init__(
             f"a paid answer could not be accounted for: {type(error).__name__}{where}: "
             f"{excerpt(str(error), MOST_SHOWN)}. {stored}; nothing more is requested. This is a bug in reasonrag: "

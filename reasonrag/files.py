@@ -109,7 +109,7 @@ def read_small_text(path: Path, most: int = SMALL_FILE) -> str:
 def _refuse_large(path: Path, size: int, most: int) -> None:
     if size > most:
         raise InputError(
-            f"{path} is larger than {most / 1e6:,.1f} MB, the limit for such a file; see whether it is the right one"
+            f"{path} is larger than {most / 1e6:,.1f} MB, the limit for such files; check that it is the right file"
         )
 
 

@@ -179,7 +179,7 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     changed = earlier.changed_to(config) if earlier else []
     if held and changed:
         raise InputError(
-            f"{directory} holds a run with another configuration; its trees and answers would be of no use. "
+            f"{directory} holds a run with another configuration; its trees and answers cannot be used for this one. "
             f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}{_advice(changed)}"
         )
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:
@@ -197,7 +197,9 @@ def _advice(changed: list[str]) -> str:
     """What to do about changes that no other flag undoes."""
     advice = f". As to prompts, {OTHER_PROMPTS}" if any(each.startswith("prompts ") for each in changed) else ""
     if any(each.startswith("recipe.") and " was None, " in each for each in changed):
-        advice += ". The recipe is another one than in the version that made it, which can finish it"
+        advice += (
+            ". The recipe has changed since the version of reasonrag that made the run; that version can finish it"
+        )
     return advice
 
 

@@ -87,7 +87,7 @@ def _parse(
 ) -> TaggedReply | ParseError:
     """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
     if finish_reason == "content_filter":
-        return ParseError("withheld", "the endpoint's content filter took the reply back")
+        return ParseError("withheld", "the endpoint's content filter withheld the reply")
     if finish_reason == "length" and not text.strip():
         return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
     expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
@@ -110,7 +110,7 @@ def _parse(
         return ParseError("mixed_tags", detail)
     content = text[opening.end() : closing.start() if closing else None].strip()
     if not content:
-        return ParseError("empty", f"nothing stands inside <{name}>")
+        return ParseError("empty", f"no text inside <{name}>")
     return TaggedReply(f"{text[: opening.start()].lstrip()}<{name}>{content}</{name}>", name, content)
 
 

@@ -228,7 +228,7 @@ def prompts_folder(given: Path) -> Path:
     folder = Path(PROMPTS) / PUBLISHED
     if not folder.is_dir():
         raise InputError(
-            f"--prompts {PUBLISHED}: there is no {folder}. The published words come with the published data: "
+            f"--prompts {PUBLISHED}: there is no {folder}. The published prompts come with the published data: "
             f"reasonrag import RAG_ProGuide.json --out data/released writes them there"
         )
     return folder
@@ -243,14 +243,14 @@ def _own_prompts(directory: Path) -> dict[str, str]:
         raise InputError(f"--prompts {directory} has no prompt file; it may have any of {names}")
     for file in files:
         if file.stem not in PROMPT_NAMES:
-            raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
+            raise InputError(f"{file} does not name a prompt: {choices(file.stem, PROMPT_NAMES)}")
     try:
         texts = {file.stem: read_small(file).decode() for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the prompts in {directory}: {error}") from error
     for name, text in texts.items():
         if not text.strip():
-            raise InputError(f"{directory / name}.txt is empty; remove it to use the package's own prompt")
+            raise InputError(f"{directory / name}.txt is empty; remove it to use the default prompt")
     if _layout(directory / LAYOUT).exact:
         return texts
     return {name: text.replace("\r\n", "\n").replace("\r", "\n").strip() for name, text in texts.items()}

@@ -112,7 +112,7 @@ def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
     said = f"{found.picked:,} with a preference, {found.none:,} without, {found.unreadable:,} unreadable"
     lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
     return [
-        (f"judged by {found.model}", f"{found.states:,} states: {said}{lost}"),
+        (f"judged by {found.model}", f"{counted(found.states, 'state')}: {said}{lost}"),
         ("agreement with rewards", share_with_interval(found.agrees_with_values)),
         (
             "cost of judging",

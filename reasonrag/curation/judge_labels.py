@@ -199,7 +199,7 @@ class _Verdicts:
         """Verdicts by position of the state. Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
         found: dict[int, _Verdict] = {}
         session = Session(
-            self._models, watcher, self._failures.attempt, how_far=lambda: f"{len(found):,} states judged"
+            self._models, watcher, self._failures.attempt, how_far=lambda: f"{counted(len(found), 'state')} judged"
         )
         await self._models.check()
 

@@ -12,6 +12,7 @@ import typer
 
 from reasonrag.data.settings import CorpusSettings
 from reasonrag.options import Json, interrupts, options, print_result
+from reasonrag.rendering import counted
 from reasonrag.terminal import PLAIN_LINE_EVERY_S, counts_text, on_one_line, print_shown, print_table
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def build(
         nonlocal told
         if time.monotonic() - told >= PLAIN_LINE_EVERY_S:
             told = time.monotonic()
-            print_shown(f"read {done:,} of {of:,} files", file=sys.stderr, flush=True)
+            print_shown(f"read {done:,} of {counted(of, 'file')}", file=sys.stderr, flush=True)
 
     with interrupts():
         summary = corpus_build(folder, advanced=advanced, **flags)
@@ -53,7 +54,10 @@ def _show(summary: CorpusSummary) -> None:
     rows = [
         ("files read", counts_text(summary.files)),
         ("passages", f"{summary.passages:,}"),
-        ("length", f"median {summary.median_words:,} words, longest {summary.longest_chars:,} characters"),
+        (
+            "length",
+            f"median {counted(summary.median_words, 'word')}, longest {counted(summary.longest_chars, 'character')}",
+        ),
         ("duplicates left out", f"{summary.duplicates:,}"),
         ("not read", counts_text(summary.left_out)),
         ("unreadable", f"{len(summary.unreadable):,}" if summary.unreadable else "-"),
@@ -64,7 +68,7 @@ def _show(summary: CorpusSummary) -> None:
     about = Path(summary.out).with_suffix(".summary.json")
     if len(summary.unreadable) > _SHOWN_FILES:
         print_shown(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
-    print_shown(f"wrote {summary.out} ({summary.passages:,} passages); summary: {about}")
+    print_shown(f"wrote {summary.out} ({counted(summary.passages, 'passage')}); summary: {about}")
     print_shown(
         f"next: reasonrag generate --questions QUESTIONS.jsonl --corpus {shlex.quote(summary.out)} --outcome judge "
         "--style long"

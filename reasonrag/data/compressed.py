@@ -66,12 +66,12 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
             for block in _blocks(source):
                 if target.tell() > max(_SMALL, MOST_TIMES * stat.st_size):
                     raise InputError(
-                        f"{source} unpacks to more than {MOST_TIMES} times its size, far more than text does; check "
+                        f"{source} unpacks to more than {MOST_TIMES} times its size, which text never does; check "
                         "the file, or unpack it yourself"
                     )
                 target.write(block)
         except _damages() as error:
-            raise InputError(f"{source} is damaged or cut off ({error}); fetch it again") from error
+            raise InputError(f"{source} is damaged or truncated ({error}); download it again") from error
 
     return _kept(home, name, origin, unpack, say=say)
 

@@ -98,7 +98,9 @@ class Question(BaseModel):
         if not isinstance(answers, list) or not all(type(each) is int for each in answers):
             return record
         if not all(0 <= each < len(options) for each in answers):
-            raise ValueError(f"golden_answers {answers} are positions in choices, which has {len(options)}")
+            raise ValueError(
+                f"golden_answers {answers} are positions in choices, which has only {len(options)} entries"
+            )
         return record | {"golden_answers": [options[each] for each in answers]}
 
     @field_validator("question")
@@ -187,7 +189,7 @@ def require_golden_answers(question: Question) -> None:
     """Raises ValueError for a question without gold answers."""
     if not question.golden_answers:
         raise ValueError(
-            "golden_answers: all are blank or missing, so no answer could be right; without gold answers, let generate "
+            "golden_answers: all are blank or missing, so no answer can be right; without gold answers, let generate "
             "judge answers: --outcome judge, or --outcome rubric"
         )
 

@@ -19,6 +19,7 @@ from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.significance import Values
 from reasonrag.files import CONFIG
+from reasonrag.rendering import counted
 from reasonrag.run_config import RunConfig, read_config
 
 
@@ -163,10 +164,10 @@ def comparability_warnings(conditions: Sequence[Condition], left_out: LeftOutQue
     """Warnings about anything but the intended difference that may explain the result."""
     found = []
     if left_out.missing:
-        found.append(f"{left_out.missing:,} questions are left out: missing in an evaluation")
+        found.append(f"{counted(left_out.missing, 'question')} left out: missing in an evaluation")
     if left_out.failed:
         found.append(
-            f"{left_out.failed:,} questions are left out: they failed in an evaluation; run it again to retry them"
+            f"{counted(left_out.failed, 'question')} left out: failed in an evaluation; run it again to retry them"
         )
     for condition in conditions:
         found += _warnings_within(condition)

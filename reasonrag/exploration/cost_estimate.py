@@ -121,7 +121,7 @@ def estimate(
     rule = find_rule(settings, function)
     watcher = watcher or SilentWatcher()
     if chat_model is None and not pilot and lacks_teacher(settings):
-        watcher.say(f"no --model and no {KEY_VARIABLE}: estimated for {DEFAULT_TEACHER}")
+        watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     teacher, student = find_models(settings, chat_model, value_chat_model)
     source, corpus = find_data(settings, rule.check, say=watcher.say)
@@ -176,9 +176,7 @@ async def _rehearse(
         recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
         usage = await rehearse(spread(questions, len(questions)), recipe, agent, value_agent, rule)
     if usage is None:
-        raise InputError(
-            "the offline teacher could explore none of the questions, so there is nothing to estimate from"
-        )
+        raise InputError("the offline teacher could not explore any of the questions, so there is no estimate")
     return usage
 
 
@@ -197,7 +195,7 @@ def _pilot(
     if not trees:
         causes = [*summary.failures_by_cause, *([summary.stopped.message] if summary.stopped else [])]
         raise NothingMeasured(
-            f"the pilot explored no question, so there is nothing to measure: {', '.join(causes)}", summary.stopped
+            f"the pilot explored no question, so there is no estimate: {', '.join(causes)}", summary.stopped
         )
     latency = summary.session_seconds_per_request
     values = [_tokens(tree.value_usage or Usage()) for tree in trees]

@@ -138,7 +138,7 @@ def all_right(rollout: RolloutRecord) -> bool:
 
 ALIKE = Sign(
     "identical_siblings",
-    "steps sampled in the same state say the same, so there is nothing to compare",
+    "steps sampled in the same state are equivalent, so there is nothing to compare",
     "The endpoint seems to decode greedily or with one fixed seed: raise --temperature, and check that the server "
     "honours temperature, top_p and seed",
     identical_siblings,
@@ -148,34 +148,34 @@ SIGNS = (
     Sign(
         "reasoning_cut",
         "most replies are nothing but reasoning, cut at --max-reply-tokens",
-        f"The model reasons longer than a reply may be: {more_room()}",
+        f"The reasoning is longer than --max-reply-tokens allows: {more_room()}",
         reasoning_cut,
     ),
     ALIKE,
     Sign(
         "never_parses",
         "every continuation ends in a reply that does not parse",
-        "Read some replies: the model does not keep to the form that the prompt asks for (--prompts)",
+        "Read some replies: the model does not follow the format that the prompt asks for (--prompts)",
         never_parses,
     ),
     Sign(
         "never_answers",
         "nearly all continuations end in the forced conclusion or in failed steps",
-        "Read some replies: the model may not follow the prompt (--prompts), omit its tags, or find nothing",
+        "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
         never_answers,
         stops_from=OUTCOMES_STOP_FROM,
     ),
     Sign(
         "instant_answer",
-        "most first steps are answers, so searching is not learned",
-        "Ask questions the teacher does not know by heart, or tell it to search first (--prompts)",
+        "most first steps are answers, so the pairs teach no searching",
+        "Use questions that the teacher cannot answer from memory, or tell it to search first (--prompts)",
         instant_answer,
         stops_from=OUTCOMES_STOP_FROM,
     ),
     Sign(
         "none_loop",
         "most read turns report None",
-        "Check that the corpus belongs to the questions, and raise --top-k",
+        "Check that the corpus covers the questions, and raise --top-k",
         none_loop,
         stops_from=OUTCOMES_STOP_FROM,
     ),
@@ -195,17 +195,17 @@ SIGNS = (
     ),
     Sign(
         "all_wrong",
-        "no continuation reaches a right answer that is found in the evidence, so all steps have the same reward",
-        "Compare answers with golden_answers: the teacher may be too weak, the corpus wrong, or the answers too "
-        "long; if it knows them by heart, --outcome f1 lets them count",
+        "no continuation ends in a right answer that the evidence supports, so all steps have the same reward",
+        "Compare its answers with the gold answers: the teacher may be too weak, the corpus wrong, or the gold "
+        "answers too long; if it answers from memory, --outcome f1 counts such answers",
         all_wrong,
         stops_from=OUTCOMES_STOP_FROM,
         told_at=OUTCOMES_TELLING_SHARE,
     ),
     Sign(
         "all_right",
-        "every continuation is right, so steps differ only by the length of their paths",
-        "Ask harder questions, or explore with a weaker teacher",
+        "every continuation is right, so steps differ only in the length of their paths",
+        "Use harder questions or a weaker teacher",
         all_right,
         stops_from=OUTCOMES_STOP_FROM,
         told_at=OUTCOMES_TELLING_SHARE,

@@ -54,7 +54,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     warn(_once(summary.warnings, warned))
     print_shown(f"wrote {run / ROLLOUTS}")
     if summary.failed:
-        print_prose(f"why questions failed: {run / FAILURES}; the same command tries them again")
+        print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
     if summary.stopped:
         print_prose(f"stopped: {summary.stopped.message}")
     elif summary.done:

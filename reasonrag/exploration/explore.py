@@ -143,7 +143,7 @@ async def _agree(
 def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
     """Raises InputError for trials of tune, and for a replay without recorded answers, before anything is written."""
     if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
-        raise InputError(f"{run} holds trials of tune; choose another --run")
+        raise InputError(f"{run} holds the trials of a tune; choose another --run")
     journal = run / JOURNAL if replay is True else Path(replay or run)
     if replay and not journal.is_file():
         raise InputError(

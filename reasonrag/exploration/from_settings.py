@@ -68,11 +68,11 @@ def find_models(
         return teacher, None
     if RECIPES[settings.recipe].search.valuation != "continuation":
         raise InputError(
-            f"recipe {settings.recipe} continues nothing: leave out --value-model, or choose another --recipe"
+            f"recipe {settings.recipe} samples no continuations: leave out --value-model, or choose another --recipe"
         )
     value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
     if value_name == name:
-        raise InputError(f"--value-model {value_name} is the teacher, who continues by default; leave it out")
+        raise InputError(f"--value-model {value_name} is the teacher, which continues by default; leave it out")
     return teacher, value_spec(settings, value_name)
 
 
@@ -138,16 +138,18 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     named = RECIPES[settings.recipe]
     recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
     if settings.exploration is not None and recipe.search.selection not in SCORES:
-        raise InputError(f"--exploration is c of UCT and PUCT, which recipe {recipe.name} does not use; leave it out")
+        raise InputError(
+            f"--exploration is the constant c of UCT and PUCT, which recipe {recipe.name} does not use; leave it out"
+        )
     if settings.continuations is not None and recipe.search.valuation != "continuation":
         raise InputError(f"recipe {recipe.name} samples no continuations; leave out --continuations")
     if settings.continuations is not None and recipe.greedy_continuations:
         raise InputError(
-            f"recipe {recipe.name} continues at temperature 0, where a second continuation says the same; "
+            f"recipe {recipe.name} continues at temperature 0, where a second continuation would be the same; "
             "leave out --continuations"
         )
     if settings.alpha is not None and recipe.reward == "rank":
-        raise InputError(f"recipe {recipe.name} discounts nothing; leave out --alpha")
+        raise InputError(f"recipe {recipe.name} has no discount; leave out --alpha")
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
@@ -226,7 +228,7 @@ def _read_rubric(path: Path) -> tuple[str, ...]:
     except UnicodeDecodeError as error:
         raise InputError(f"the rubric {path} is not UTF-8 text: {error}") from error
     if not found:
-        raise InputError(f"the rubric {path} is empty; write what an answer must do, a criterion a line")
+        raise InputError(f"the rubric {path} is empty; write what an answer must do, one criterion per line")
     return found
 
 

@@ -101,8 +101,8 @@ class ExplorationSession:
             await self.session.run(queue, self._explore, at_once=at_once)
         if self._waiting and not isinstance(self.stopped, DegenerateRun):
             self.watcher.say(
-                f"{counted(len(self._waiting), 'finished tree')} will be written once earlier questions are done; the "
-                "journal has the answers, so the same command pays nothing for them"
+                f"{counted(len(self._waiting), 'finished tree')} will be written once earlier questions are done; "
+                "their answers are in the journal and are not paid for again"
             )
 
     # -- one question --------------------------------------------------------------------------

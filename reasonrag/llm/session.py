@@ -19,6 +19,7 @@ from reasonrag.errors import Interrupted, RunStopped
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.llm.models import Models
 from reasonrag.progress import TICK_S, SessionTally, Watcher
+from reasonrag.rendering import counted
 
 TOLD_EVERY_S = 10.0
 """How often a message reports progress of work without a progress bar."""
@@ -106,7 +107,7 @@ class Session:
             if len(presses) > 1 and task is not None:
                 task.cancel()
                 return
-            self.stop(Interrupted("interrupted; what was finished and what was answered is kept"))
+            self.stop(Interrupted("interrupted; finished work and received answers are kept"))
             self.watcher.say(f"finishing {self.models.in_flight:,} requests in flight; Ctrl-C again stops at once")
 
         try:
@@ -144,7 +145,7 @@ class Session:
                 self.advance()
             else:
                 waiting = f"; {self.models.waiting_for}" if self.models.waiting_for else ""
-                self.watcher.say(f"{self.how_far()}, {self.models.spent.calls:,} replies{waiting}")
+                self.watcher.say(f"{self.how_far()}, {counted(self.models.spent.calls, 'completion')}{waiting}")
 
     def _failed(self, failure: CallFailure) -> None:
         self.tally.failed_calls += 1

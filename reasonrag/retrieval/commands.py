@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
+from reasonrag.rendering import counted
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 from reasonrag.terminal import print_shown
 
@@ -27,7 +28,7 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
         directory, manifest = index_build(watcher=TerminalBuildWatcher(), **flags)
     print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
     if not as_json:
-        print_shown(f"wrote {directory} ({manifest.passages:,} passages)")
+        print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
 
 
 @options(example="reasonrag index info indexes/wiki-bm25")

@@ -26,6 +26,8 @@ class TerminalBuildWatcher(TerminalMessages):
         if self._bar is None:
             self._bar = ProgressBar(self._console)
             self._bar.start()
+        for each in self._bar.tasks:  # the last update of a stage may be missing
+            self._bar.update(each.id, completed=each.total)
         self._bar.add_task(name, total=total, completed=done, percent=name == READING)
 
     def reached(self, done: int) -> None:
@@ -58,7 +60,10 @@ def _of_vectors(manifest: DenseManifest) -> list[tuple[str, str]]:
     length = "length 1" if spec.normalize else "any length"
     rows = [
         ("encoder", f"{spec.model}, {spec.backend}, {manifest.precision}"),
-        ("vectors", f"{spec.dimension} dimensions, pooling {spec.pooling}, {length}, {spec.max_length} tokens at most"),
+        (
+            "vectors",
+            f"{spec.dimension:,} dimensions, pooling {spec.pooling}, {length}, {spec.max_length:,} tokens at most",
+        ),
         ("before a query", repr(spec.query_instruction)),
         ("before a passage", repr(spec.passage_instruction)),
     ]
@@ -85,11 +90,11 @@ def _of_a_file(file: FaissFile) -> str:
 def show_check(check: IndexCheck) -> None:
     """Show a check's result: recall of each type, then faults."""
     rows: list[tuple[str, str]] = [
-        (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact, {each.queries} queries")
+        (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact search, {each.queries:,} queries")
         for each in check.recalls
     ]
     rows += _of_questions(check.found) if check.found else []
-    sound = "corpus, rows and files are what was built" if check.manifest.files else "corpus and rows; no file digests"
+    sound = "corpus, rows and files are unchanged" if check.manifest.files else "corpus and rows; no file digests"
     rows += [("fault", each) for each in check.faults] or [("sound", sound)]
     print_table(f"{check.manifest.kind} index  {check.directory}", rows)
 

@@ -236,7 +236,7 @@ def open_index_places(
     manifests = [_built(each, options, watcher) for each in places]
     if len({each.corpus_sha256 for each in manifests}) > 1:
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
-        raise InputError(f"{shown}: these indexes are not of one corpus")
+        raise InputError(f"{shown}: these indexes were built from different corpora")
     for place, manifest in zip(places, manifests, strict=True):
         _refuse_damage(place.directory, manifest, options, watcher.say)
     rankings = [_open_ranking(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]

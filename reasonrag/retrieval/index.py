@@ -18,6 +18,7 @@ from reasonrag.data.corpus import scan_corpus
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
+from reasonrag.rendering import counted
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
@@ -130,7 +131,7 @@ def index_check(
     watcher.say(f"reading {manifest.corpus}")
     faults = [*damaged.values(), *_check_corpus(place, manifest, damaged)]
     for each in extra_files(place, manifest):
-        watcher.say(f"{each} is not a file of this index; nothing reads it")
+        watcher.say(f"{each} is not a file of this index and is ignored")
     if not faults and manifest.kind == "bm25":
         try:
             open_index(place)
@@ -138,7 +139,7 @@ def index_check(
             faults.append(str(error))
     found = None
     if source and not faults:
-        watcher.say(f"asking the {source.total:,} questions of {source.path}")
+        watcher.say(f"searching for the {counted(source.total, 'question')} of {source.path}")
         found = measure_recall(open_index(place), source.read())
     return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls, found=found)
 

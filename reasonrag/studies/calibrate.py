@@ -138,7 +138,7 @@ def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Re
     except FileNotFoundError:
         return None
     except (OSError, ValidationError):
-        watcher.say(f"{report} cannot be read; its revaluation is left out. --revalue gives it again from the journal")
+        watcher.say(f"{report} cannot be read; its revaluation is left out. --revalue restores it from the journal")
         return None
     if earlier.config_hash != config_hash or earlier.revaluation is None:
         return None

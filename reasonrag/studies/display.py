@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,8 +19,10 @@ from reasonrag.terminal import (
     counts_text,
     dollars_or_unknown,
     on_one_line,
+    print_prose,
     print_shown,
     print_table,
+    print_titled,
     share_text,
     share_with_interval,
     shown,
@@ -34,24 +35,24 @@ BAR_WIDTH = 30
 def show_calibration(found: Calibration) -> None:
     """The agreement of reward rules, then the revaluation by fresh continuations."""
     types = sorted(found.rules_by_action_type)
-    table = Table(title="agreement between reward rules (share, n sibling pairs)", title_justify="left")
+    table = Table()
     for heading in ("rules", "all", *types):
         table.add_column(heading)
     for row, whole in enumerate(found.rules):
         by_type = [_short_share(found.rules_by_action_type[each][row].alike) for each in types]
         table.add_row(escape(on_one_line(f"{whole.one}, {whole.other}")), _short_share(whole.alike), *by_type)
-    Console(highlight=False).print(table)
+    print_titled("agreement between reward rules (share, n sibling pairs)", table)
     if found.revaluation:
         _show_revaluation(found.revaluation)
     if found.value_model and not (found.revaluation and found.revaluation.disagreement):
         command = shlex.join(["reasonrag", "calibrate", found.run, "--revalue", "40", "--model", found.teacher])
-        print_shown(
+        print_prose(
             f"to see how often {found.value_model} and the teacher disagree on the better step, by action type:"
         )
         print_shown(command)
     if found.gave_up:
         why = Path(found.report).parent / FAILURES
-        print_shown(f"failure causes: {why}; the same command retries the failed steps")
+        print_prose(f"failure causes: {why}; the same command retries the failed steps")
     print_shown(f"wrote {found.report}")
 
 
@@ -67,15 +68,15 @@ def _show_revaluation(fresh: Revaluation) -> None:
         ("completions", f"{fresh.calls:,}, {fresh.session_calls:,} of them new"),
         ("cost", dollars_or_unknown(fresh.cost_usd)),
     ]
-    print_table(f"{fresh.k:,} fresh continuations a step  by {fresh.model}", rows)
+    print_table(f"{fresh.k:,} fresh continuations per step  by {fresh.model}", rows)
     if other := fresh.disagreement:
         disagree = {"all pairs": other.disagree} | other.disagree_by_action_type
-        print_shown(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
+        print_prose(f"how often {other.label_model} (labels) and {other.fresh_model} disagree on which step is better")
         for name, share in disagree.items():
             print_shown(f"{name:<10}  {share_with_interval(share)}")
     claimed = [each for each in fresh.reliability if each.mean_confidence is not None]  # others have no pair
     unclaimed = any(each.confidence is None for each in fresh.sample)
-    print_shown("these labels claim no confidence" if unclaimed else "claimed confidence, share confirmed")
+    print_shown("these labels have no confidence" if unclaimed else "claimed confidence, share confirmed")
     for each in claimed:
         part = each.confirmed.share or 0.0
         bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
@@ -90,15 +91,15 @@ def _confirmed_of(found: Bin | SignAgreement) -> str:
 
 
 def _short_share(share: Share) -> str:
-    return share_text(share.share) + ("" if share.share is None else f", {share.of:,}")
+    return share_text(share.share, digits=3) + ("" if share.share is None else f", {share.of:,}")
 
 
 def show_tuning(tuning: Tuning) -> None:
     """A row per trial, the suggestion, and the paths of the files."""
     money = tuning.unit == "dollars"
-    teacher = f"recipe {tuning.recipe}  teacher {tuning.model}  {tuning.questions:,} questions"
-    title = escape(shown(f"{tuning.dataset}/{tuning.split}  {teacher}"))
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    questions = counted(tuning.questions, "question")
+    teacher = f"recipe {tuning.recipe}  teacher {tuning.model}  {questions}"
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("trial", overflow="fold")
     headings = ("comple-\ntions", "share", "pairs", "confi-\ndence", "expected\nright", "dis-\ntinct", "cost")
     for name in (*headings, "CI\nlow", "CI\nhigh"):
@@ -106,24 +107,24 @@ def show_tuning(tuning: Tuning) -> None:
     table.add_column("", no_wrap=True)
     for trial in tuning.trials:
         table.add_row(*(escape(shown(each)) for each in _trial_row(trial, money=money)))
-    Console(highlight=False).print(table)
+    print_titled(f"{tuning.dataset}/{tuning.split}  {teacher}", table)
     unit = "dollars per 1,000 expected right pairs" if money else "completions per expected right pair"
-    print_shown("completions, pairs: per question. share: of the questions that have a pair")
-    print_shown("confidence: mean over pairs. expected right: pairs per question times confidence")
-    print_shown("distinct: share of the samples that differ from their siblings")
+    print_prose("completions, pairs: per question. share: of the questions that have a pair")
+    print_prose("confidence: mean over pairs. expected right: pairs per question times confidence")
+    print_prose("distinct: share of the samples that differ from their siblings")
     level = percent(COMPARISON_LEVEL)
-    print_shown(
-        f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {tuning.questions:,} questions"
-    )
-    print_shown("*: on the Pareto frontier. worse: significantly below the base in confidence or share")
-    print_shown("-: not compared, because alpha redefines what is right. ..: stopped")
-    print_shown(_suggestion(tuning))
+    print_prose(f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {questions}")
+    print_prose("*: on the Pareto frontier. worse: significantly below the base in confidence or share")
+    print_prose("-: not compared, because alpha redefines what is right. ..: stopped")
+    print_prose(_suggestion(tuning))
     saved = max(0, tuning.calls_apart - tuning.calls_delivered)
     cost = f" for {dollars_or_unknown(tuning.cost_delivered)}" if money else ""
-    print_shown(f"{tuning.calls_delivered:,} completions{cost}; sharing them between trials saved {saved:,}")
+    print_prose(f"{counted(tuning.calls_delivered, 'completion')}{cost}; sharing them between trials saved {saved:,}")
     for trial in tuning.trials:
         if trial.failed:
-            print_shown(f"{trial.name}: {trial.failed:,} questions failed: {counts_text(trial.failures_by_cause)}")
+            print_shown(
+                f"{trial.name}: {counted(trial.failed, 'question')} failed: {counts_text(trial.failures_by_cause)}"
+            )
     warn(tuning.warnings)
     run = Path(tuning.run)
     print_shown(f"wrote {run / TUNING}")
@@ -131,7 +132,7 @@ def show_tuning(tuning: Tuning) -> None:
         print_shown(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
     if tuning.stopped:
         tried = sum(trial.complete for trial in tuning.trials)
-        print_shown(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")
+        print_prose(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")
 
 
 def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
@@ -149,11 +150,11 @@ def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
     return [
         trial.name,
         f"{trial.calls:,.0f}",
-        f"{trial.questions_with_a_pair:.0%}",
+        percent(trial.questions_with_a_pair, 0),
         f"{trial.pairs:.1f}",
         share_text(trial.confidence, digits=2),
         f"{trial.right_pairs:.1f}",
-        "-" if trial.distinct_steps is None else f"{trial.distinct_steps:.0%}",
+        "-" if trial.distinct_steps is None else percent(trial.distinct_steps, 0),
         cost(trial.cost_per_right_pair),
         *([cost(ends.low), cost(ends.high)] if ends else ["", ""]),
         mark,
@@ -167,5 +168,6 @@ def _suggestion(tuning: Tuning) -> str:
     if not found.changed:
         return "suggested: the base, your own settings; nothing is significantly cheaper without being worse"
     change = found.intervals["cost_change"]
-    by = f"{change.low:+.0%} to {change.high:+.0%} ({percent(COMPARISON_LEVEL)} CI)"
+    low, high = ("?" if each is None else f"{100 * each:+.0f} %" for each in (change.low, change.high))
+    by = f"{low} to {high} ({percent(COMPARISON_LEVEL)} CI)"
     return f"suggested: {found.name}; a right pair costs {by} against the base"

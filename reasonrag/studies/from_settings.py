@@ -152,11 +152,13 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
     """The run's settings with the new places of moved files, and its corpus."""
     operational = made.operational or Operational()
     older = InputError(
-        f"{run / CONFIG} does not say with which settings the run was made; an older reasonrag did not write them. "
-        "Run the same generate command again: it adds them and asks nothing"
+        f"{run / CONFIG} lacks the settings of the run, which an older reasonrag did not record. "
+        "Run the same generate command again: it adds them and sends no request"
     )
     if made.decides_answers.imported:
-        raise InputError(f"{run} was imported: what its steps were made with is not there to continue them")
+        raise InputError(
+            f"{run} was imported: the model and corpus of its steps are unknown, so they cannot be continued"
+        )
     if not operational.settings:
         raise older
     try:
@@ -180,7 +182,7 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
         if is_remote(saved):
             changed["retriever"] = None
     elif corpus and not (corpus.exists() or is_on_the_hub(corpus) or is_remote(saved)):
-        raise InputError(f"the corpus of the run, {corpus}, is not there any more: give --corpus or --index")
+        raise InputError(f"the corpus of the run, {corpus}, no longer exists: give --corpus or --index")
     return saved.model_copy(update=changed), corpus
 
 

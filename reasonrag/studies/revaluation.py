@@ -318,8 +318,8 @@ class _FreshContinuations:
         judgement if it is judged; twice as many because each may be repaired."""
         steps = sum(self._most_steps(side) for side in owed.values())
         return (
-            f"{len(owed):,} steps x {self._k:,} continuations by {model}: at most {2 * steps * self._k:,} replies, "
-            "less what the journal has"
+            f"{counted(len(owed), 'step')} x {counted(self._k, 'continuation')} by {model}: "
+            f"at most {2 * steps * self._k:,} completions, less what the journal has"
         )
 
     def expected(self, owed: _Sides, *, begun: Collection[str]) -> ExpectedUsage:

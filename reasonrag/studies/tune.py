@@ -238,8 +238,8 @@ def tune(
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
     if of_a_value_model := value_flags(base):
         raise InputError(
-            f"tune tries the teacher alone: leave out {', '.join(of_a_value_model)}, also in the environment and in "
-            f"the table [generate] of {SETTINGS_FILE}"
+            f"tune varies the teacher's settings only: leave out {', '.join(of_a_value_model)}, also in the "
+            f"environment and in the table [generate] of {SETTINGS_FILE}"
         )
     return run_to_end(_tune(settings, base, chat_model, retriever, watcher or SilentWatcher()))
 
@@ -257,8 +257,8 @@ async def _tune(
     check_prices(watcher.say, teacher, capped=base.max_cost is not None)
     if resolve_recipe(base).judge_weight == 1:
         watcher.say(
-            "a judge's labels claim no confidence: no right pairs are counted, so trials show what they cost and how "
-            "many pairs they give, and none is suggested"
+            "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
+            "how many pairs they give, and none is suggested"
         )
     price = teacher.price
     unit: Unit = "dollars" if price and price.cost(1, 1) else "calls"
@@ -349,8 +349,8 @@ def _cost_line(trials: Sequence[Trial], questions: int, recipe: Recipe, caps: Ca
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
     judged = ", and judgements on top" if recipe.judge or recipe.outcome in JUDGED_OUTCOMES else ""
     return (
-        f"{len(trials)} trials on {questions:,} questions: at most {most:,} replies, the budgets of all "
-        f"together{judged}; the trials share answers{already}"
+        f"{counted(len(trials), 'trial')} on {counted(questions, 'question')}: at most "
+        f"{counted(most, 'completion')}, the budgets of all together{judged}; the trials share answers{already}"
         + ("" if caps != Caps() else ". No cap is set; --max-cost or --max-calls sets one")
     )
 

@@ -23,6 +23,7 @@ from preference.filters import DROP_REASONS
 from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
+from reasonrag.rendering import counted
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, shown
 from reasonrag.viewing.explanations import apart, number, results_in_words
 from reasonrag.viewing.question_view import (
@@ -204,9 +205,9 @@ def _tree(view: QuestionView, tree: TreeView, marks: _PairRoles) -> RenderableTy
 
 def _source(tree: TreeView) -> str:
     ends = tree.steps[0].ends if tree.steps else []
-    calls = f"; {tree.usage.calls:,} completions" if tree.usage.calls else ""  # unknown for imported trees
+    calls = f"; {counted(tree.usage.calls, 'completion')}" if tree.usage.calls else ""  # unknown for imported trees
     cost = f", {dollars(tree.usage.cost_usd)}" if tree.usage.cost_usd else ""
-    came = f"; {_results(ends).total():,} continuations: {results_in_words(_results(ends))}" if ends else ""
+    came = f"; {counted(_results(ends).total(), 'continuation')}: {results_in_words(_results(ends))}" if ends else ""
     recipe = on_one_line(tree.recipe.name)
     return f"{on_one_line(tree.source)}: recipe {recipe}, seed {tree.seed}{calls}{cost}{came}"
 

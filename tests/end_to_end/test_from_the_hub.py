@@ -72,7 +72,7 @@ def test_a_newcomer_goes_from_the_command_of_the_front_page_to_pairs(newcomer: N
     assert list(newcomer.folder.iterdir()) == []
     estimate = newcomer("reasonrag generate --dataset hotpotqa --sample 100 --dry-run")
     assert estimate.returncode == 0, estimate.stderr
-    assert "no --model and no OPENAI_API_KEY: estimated for gpt-4o" in estimate.stderr
+    assert "neither --model nor OPENAI_API_KEY is set: estimated for gpt-4o" in estimate.stderr
     assert "hotpotqa/train has 8 questions, fewer than --sample 100: all are used" in estimate.stderr
     assert "teacher gpt-4o" in estimate.stdout
     newcomer.environment["OPENAI_API_KEY"] = "sk-none"

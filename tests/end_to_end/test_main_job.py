@@ -530,7 +530,7 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "train/train needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
         (["--recipe", "cheap"], {}, "'prorag' or 'ragym' (got 'cheap')"),
-        (["--recipe", "ragym", "--alpha", "0.8"], {}, "recipe ragym discounts nothing; leave out --alpha"),
+        (["--recipe", "ragym", "--alpha", "0.8"], {}, "recipe ragym has no discount; leave out --alpha"),
         (["--siblings", "0"], {}, "--siblings: must be at least 1"),
         (["--concurrency", "many"], {}, "Invalid value for '--concurrency'"),
         (["--no-such-flag"], {}, "No such option"),

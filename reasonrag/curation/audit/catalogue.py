@@ -122,7 +122,7 @@ CHECKS: dict[CheckName, CheckDescription] = {
     ),
     "near_identical_sides": CheckDescription(
         "warning",
-        f"sides of one action type that share more than {NEARLY_THE_SAME:.0%} of the words in their tags",
+        f"sides of one action type that share more than {percent(NEARLY_THE_SAME)} of the words in their tags",
         "they may differ in a comma only: lower --max-similarity",
     ),
     "type_mismatch": CheckDescription(
@@ -140,13 +140,13 @@ CHECKS: dict[CheckName, CheckDescription] = {
     ),
     "length_bias": CheckDescription(
         "warning",
-        f"one side is shorter in more than {BIAS:.0%} of the rows ({percent(LABEL_LEVEL)} confidence)",
+        f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "DPO learns length too: use --balance, a wider --min-margin or a length-normalized loss (SimPO), and compare "
         "answer lengths before and after training",
     ),
     "position_bias": CheckDescription(
         "warning",
-        f"one side was sampled first in more than {BIAS:.0%} of the rows ({percent(LABEL_LEVEL)} confidence)",
+        f"one side was sampled first in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "a judge or reviewer who sees the sides in this order is biased: shuffle them",
     ),
     "duplicate_row": CheckDescription(

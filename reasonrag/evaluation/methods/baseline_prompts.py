@@ -45,13 +45,13 @@ def load_baseline_prompts(directory: Path | None = None) -> BaselinePrompts:
     prompts = {name: ours.joinpath(f"{name}.txt").read_text("utf-8").strip() for name in PROMPT_NAMES}
     for file in [] if directory is None else sorted((prompts_folder(directory) / FOLDER).glob("*.txt")):
         if file.stem not in PROMPT_NAMES:
-            raise InputError(f"{file} is not the name of a prompt: {choices(file.stem, PROMPT_NAMES)}")
+            raise InputError(f"{file} does not name a prompt: {choices(file.stem, PROMPT_NAMES)}")
         try:
             prompts[file.stem] = read_small_text(file).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read the prompt {file}: {error}") from error
         if not prompts[file.stem]:
-            raise InputError(f"{file} is empty; remove it to use the package's own prompt")
+            raise InputError(f"{file} is empty; remove it to use the default prompt")
     return prompts
 
 

@@ -70,8 +70,8 @@ def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
     if len(groups) < 2:  # noqa: PLR2004 - one group is all questions
         return
     columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
-    table = Table()
-    table.add_column(title, overflow="fold")
+    table = Table(box=None, padding=(0, 1, 0, 0))  # lines would not fit 60 columns
+    table.add_column(title, overflow="fold", min_width=6)
     for heading in ("n", *(COLUMN_METRICS[name] for name in columns)):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, group in groups.items():

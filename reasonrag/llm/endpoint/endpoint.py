@@ -41,6 +41,7 @@ from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, re
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
 from reasonrag.redaction import excerpt, secrets
+from reasonrag.rendering import counted
 from reasonrag.web import http_address, retry_after, shown_url
 
 if TYPE_CHECKING:
@@ -557,7 +558,7 @@ class EndpointModel:
         why, seconds = self.scheduler.waiting_for, self.scheduler.waiting_until - self.scheduler.clock()
         if not self.in_flight and self._pauses and not why:
             left = max(0.0, min(self._pauses) - self.scheduler.clock())
-            return f"{len(self._pauses):,} requests are retried in {math.ceil(left)} s"
+            return f"retrying {counted(len(self._pauses), 'request')} in {math.ceil(left)} s"
         if not why or why == WINDOW_FULL or seconds < 0:
             return ""
         return f"{why}: tried now" if math.isinf(seconds) else f"{why}: {math.ceil(seconds)} s"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from openai import APIStatusError
 
 DISPENSABLE: dict[str, str] = {
-    "top_logprobs": "replies come without them",
-    "logprobs": "replies come without them",
+    "top_logprobs": "the model's replies then have none",
+    "logprobs": "the model's replies then have none",
     "top_p": "replies are sampled with the model's own top_p",
     "seed": "the same request may get another reply",
     "stop": "text after the closing tag is cut off here, but paid for",

@@ -342,7 +342,7 @@ class _Build:
             self.watcher.reached(done + stop)
         if not np.isfinite(vectors.astype(np.float16)).all():
             raise InputError(
-                f"{encoder.spec.model} gives vectors with NaN or infinity in {encoder.precision}; try --precision fp32"
+                f"{encoder.spec.model} produces NaN or infinite vectors in {encoder.precision}; try --precision fp32"
             )
         return vectors
 
@@ -383,7 +383,7 @@ class _Build:
         strangers = sample[_belong_elsewhere(ours, theirs)]
         if len(strangers):
             raise InputError(
-                f"{adopted.path} is not of {self.corpus}: {len(strangers)} of {len(sample)} vectors compared "
+                f"{adopted.path} does not belong to {self.corpus}: {len(strangers)} of {len(sample)} vectors compared "
                 f"do not match their passages, for example row {int(strangers[0]):,}; "
                 "row i must be line i"
             )

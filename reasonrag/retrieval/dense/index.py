@@ -82,7 +82,7 @@ class DenseIndex:
         self._plan, self._encoder = file.plan, encoder
         self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
         if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
-            raise InputError(f"the faiss index {path} is not of these vectors; build it again")
+            raise InputError(f"the faiss index {path} was built from other vectors; build it again")
         self.identity = ":".join(
             (
                 "dense",

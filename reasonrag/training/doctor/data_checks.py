@@ -18,6 +18,7 @@ from typing import Any, Final
 from reasonrag.agent.prompting import Prompts
 from reasonrag.curation.audit.report import AUDIT, read_audit
 from reasonrag.errors import InputError
+from reasonrag.rendering import counted
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, IndexManifest, read_manifest
 from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.findings import CheckupArea, CheckupFinding, CheckupSeverity, finding
@@ -149,7 +150,7 @@ def check_index(directory: Path, retrievers: list[str], *, of: str) -> list[Chec
         found.append(of_index("retriever", "ok", f"{directory} is the index that {of} searched"))
     if not any(each.severity == "error" for each in found):
         kind = manifest.kind if isinstance(manifest, BM25Manifest) else f"dense, {manifest.encoder.model}"
-        says = f"{directory}: {kind}, {manifest.passages:,} passages; hashes and recall: {check}"
+        says = f"{directory}: {kind}, {counted(manifest.passages, 'passage')}; hashes and recall: {check}"
         found.append(of_index("manifest", "ok", says))
     return found
 

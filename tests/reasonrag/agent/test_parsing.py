@@ -150,7 +150,7 @@ def test_every_other_reply_is_none_for_a_named_cause(case: str) -> None:
         ("read", "<answer>x</answer>", "expected <evidence>..</evidence>; found <answer>"),
         ("think", "<query>a <answer>b</answer>", "<query> <answer> opened where only <answer> is closed"),
         ("think", "a</query>", "</query> closes nothing"),
-        ("conclude", "<answer></answer>", "nothing stands inside <answer>"),
+        ("conclude", "<answer></answer>", "no text inside <answer>"),
     ],
 )
 def test_an_error_says_what_was_expected_or_found(action: AgentAction, text: str, detail: str) -> None:

@@ -443,12 +443,12 @@ def test_the_published_prompts_come_with_the_published_data(tmp_path: Path, monk
         ({"think.txt": b"x", "layout.json": b"{"}, r"layout\.json must hold"),
         ({"think.txt": b"x", "layout.json": b" " * 5000}, r"layout\.json is larger than"),
         ({}, r"has no prompt file; it may have any of think\.txt, .*repair\.txt, vary\.txt, judge\.txt, rank\.txt"),
-        ({"thnik.txt": b"x"}, r"thnik\.txt is not the name of a prompt: did you mean 'think'\? choose from answer,"),
-        ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt is not the name of a prompt: choose from"),
+        ({"thnik.txt": b"x"}, r"thnik\.txt does not name a prompt: did you mean 'think'\? choose from answer,"),
+        ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt does not name a prompt: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
         ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
         ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
-        ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the package's own prompt"),
+        ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the default prompt"),
     ],
 )
 def test_a_prompt_directory_that_cannot_be_used_says_why(files: dict[str, bytes], message: str, tmp_path: Path) -> None:

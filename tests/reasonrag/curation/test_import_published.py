@@ -487,7 +487,7 @@ BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("no usable row", lambda path: saved(path, [row(chosen="")]), "no usable pair in bad"),
     ("a folder with nothing", lambda path: path.mkdir(), "holds no trees of the published pipeline"),
     ("a run of ours", lambda path: saved(path / "rollouts.jsonl", {}), "needs no import"),
-    ("a damaged package", lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), "damaged or cut off"),
+    ("a damaged package", lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), "damaged or truncated"),
     ("half of Parquet", lambda path: path.write_bytes(b"PAR1 and no more"), "is damaged"),
 ]
 

@@ -91,7 +91,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(
     """A download that was cut off is not a small corpus."""
     packed = tmp_path / "c"
     packed.write_bytes(damage(PACKERS[packing](LINES * 50)))
-    with pytest.raises(InputError, match=r"is damaged or cut off \(.*\); fetch it again"):
+    with pytest.raises(InputError, match=r"is damaged or truncated \(.*\); download it again"):
         plain_corpus(packed, tmp_path / "home")
     assert list(tmp_path.iterdir()) == [packed]
 

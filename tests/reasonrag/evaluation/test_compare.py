@@ -268,8 +268,8 @@ def test_only_questions_that_all_answered_are_compared(make_run: MakeRun) -> Non
     assert comparison.questions == 5
     assert comparison.left_out == {"missing": 2, "failed": 3}
     assert [warning[:24] for warning in comparison.warnings] == [
-        "2 questions are left out",
-        "3 questions are left out",
+        "2 questions left out",
+        "3 questions left out",
     ]
 
 
@@ -352,7 +352,7 @@ def test_seeds_of_one_condition_are_grouped(make_run: MakeRun) -> None:
     assert comparison.conditions[1].runs == [str(each) for each in runs]
     assert comparison.pairs[0].metrics["em"].value == 0.75
     assert comparison.pairs[0].tests["em"].test == "monte carlo"
-    assert comparison.warnings == ["2 questions are left out: missing in an evaluation"]
+    assert comparison.warnings == ["2 questions left out: missing in an evaluation"]
 
 
 def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:

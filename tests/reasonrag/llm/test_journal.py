@@ -556,7 +556,7 @@ async def test_an_answer_whose_cost_cannot_be_recorded_is_kept_at_the_most_it_ca
         model = journaled(inner, journal)
         [said] = await model.complete(request([0]))
         assert isinstance(model.stopped, UnexpectedError)
-        with pytest.raises(UnexpectedError, match="The answer and all others are kept"):
+        with pytest.raises(UnexpectedError, match="This answer and all others are kept"):
             await model.complete(request([1]))
         assert len(inner.requests) == 1
         assert model.ledger.spent == Tokens(1, 1, request([0]).size, SAMPLING.max_tokens)

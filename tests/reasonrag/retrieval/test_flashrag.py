@@ -426,7 +426,7 @@ def the_last_third_moved_up(passages: list[bytes]) -> list[bytes]:
         (one_fewer, r"minilm_Flat\.index has 44 rows and .*other\.jsonl 43 passages; row i must be line i"),
         (others, r"does not hold the vectors of minilm for these passages \(cosine 0\.\d\d over \d+ of them\)"),
         (reversed, r"does not hold the vectors of minilm for these passages"),
-        (the_last_third_moved_up, r"is not of .*other\.jsonl: \d+ of \d+ vectors .* row i must be line i"),
+        (the_last_third_moved_up, r"does not belong to .*other\.jsonl: \d+ of \d+ vectors .* row i must be line i"),
     ],
     ids=["one fewer", "others", "reversed", "partly moved"],
 )

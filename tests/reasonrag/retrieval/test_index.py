@@ -223,7 +223,7 @@ def test_indexes_that_do_not_belong_together_are_refused(world: Path, reasonrag:
     reasonrag("index", "build", "--corpus", other, "--encoder", "hashing", "--out", "vectors")
     asked = (*GENERATE, "--questions", "questions.jsonl", "--run", "runs/a")
     mixed = reasonrag(*asked, "--index", "words", "--index", "vectors")
-    assert (mixed.status, "these indexes are not of one corpus" in mixed.err) == (2, True)
+    assert (mixed.status, "these indexes were built from different corpora" in mixed.err) == (2, True)
     foreign = reasonrag(*asked, "--corpus", "corpus.jsonl", "--retriever", "dense", "--index", "vectors")
     assert (foreign.status, f"vectors is the index of {other}" in foreign.err) == (2, True)
     wrong = reasonrag(*asked, "--retriever", "dense", "--index", "words")

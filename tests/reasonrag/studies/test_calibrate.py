@@ -105,7 +105,7 @@ def test_labels_are_held_against_fresh_continuations(run: Path, reasonrag: Reaso
     command = ("calibrate", run, "--revalue", 10, "--k", 8)
     first = reasonrag(*command)
     assert first.status == 0, first.err
-    assert "8 fresh continuations a step  by offline" in first.out
+    assert "8 fresh continuations per step  by offline" in first.out
     assert "claimed confidence, share confirmed" in first.out
     before, bought = json.loads(REPORT.read_text()), JOURNAL.read_bytes()
     second = json.loads(reasonrag(*command, "--json").out)
@@ -297,7 +297,7 @@ def test_labels_of_a_judge_claim_no_confidence(reasonrag: Reasonrag) -> None:
     """Scores have no sampling error to tell: the report has null, and no bin takes them."""
     package.generate(**FEW | {"reward": "judge-score"})
     shown = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 2)
-    assert "these labels claim no confidence" in shown.out, shown.err
+    assert "these labels have no confidence" in shown.out, shown.err
     found = json.loads(REPORT.read_text())["revaluation"]
     assert {each["confidence"] for each in found["sample"]} == {None}
     assert all(each["mean_confidence"] is None for each in found["reliability"])

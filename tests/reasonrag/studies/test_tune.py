@@ -134,9 +134,9 @@ def test_what_the_trials_may_ask_for_is_said_before(reasonrag: Reasonrag) -> Non
     a_trial = 2 * (RECIPES["economy"].search.max_calls or 0)
     siblings = ("tune", "--pilot", 2, "--vary", "siblings", "--run", "runs/t", "--max-calls", 10_000)
     capped = reasonrag(*siblings)
-    assert f"3 trials on 2 questions: at most {3 * a_trial:,} replies" in capped.err
+    assert f"3 trials on 2 questions: at most {3 * a_trial:,} completions" in capped.err
     alphas = reasonrag("tune", "--pilot", 2, "--vary", "alpha", "--run", "runs/a")
-    assert f"3 trials on 2 questions: at most {a_trial:,} replies" in alphas.err
+    assert f"3 trials on 2 questions: at most {a_trial:,} completions" in alphas.err
     assert "No cap is set" in alphas.err
     again = reasonrag(*siblings)
     assert f"and {journal_calls('runs/t/journal.jsonl'):,} are there already" in again.err
@@ -397,7 +397,7 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
         (["--min-confidence", 2], "--min-confidence: must be at most 1"),
         (["--dataset", "atlass"], "there is no data set 'atlass'"),
         (["--dataset", "atlas", "--model", "my-own/model", "--max-cost", 1], "--max-cost needs the price"),
-        (["--exploration", 1], "--exploration is c of UCT and PUCT, which recipe economy does not use"),
+        (["--exploration", 1], "--exploration is the constant c of UCT and PUCT, which recipe economy does not use"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_asked(flags: list[object], message: str, reasonrag: Reasonrag) -> None:
@@ -446,7 +446,7 @@ def test_a_value_model_is_refused_wherever_it_is_set(reasonrag: Reasonrag, monke
     Path("reasonrag.toml").write_text(f'[generate]\nvalue_base_url = ["{address}"]\n')
     done = reasonrag(*SIBLINGS)
     assert (done.status, "leave out --value-base-url, --value-temperature" in done.err) == (2, True)
-    with pytest.raises(InputError, match="tune tries the teacher alone: leave out --value-model"):
+    with pytest.raises(InputError, match="tune varies the teacher's settings only: leave out --value-model"):
         package.tune(**QUICK, value_model="offline")
     assert not Path("runs/t").exists()
 
@@ -455,7 +455,7 @@ def test_trials_are_not_taken_for_a_run_of_generate(reasonrag: Reasonrag) -> Non
     """Its files would lie between theirs; said before anything is written."""
     Path("runs/t/trials").mkdir(parents=True)
     done = reasonrag("generate", "--limit", 1, "--run", "runs/t")
-    assert (done.status, "runs/t holds trials of tune; choose another --run" in done.err) == (2, True)
+    assert (done.status, "runs/t holds the trials of a tune; choose another --run" in done.err) == (2, True)
     assert [each.name for each in Path("runs/t").iterdir()] == ["trials"]
 
 
@@ -485,6 +485,6 @@ def test_judgements_come_on_top_of_the_replies(reward: str, reasonrag: Reasonrag
     """A budget is of the search; what is said before anything is asked must hold. What cannot be found is said, too."""
     flags = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--reward", reward, "--run", "runs/t"]
     done = reasonrag("tune", *flags)
-    assert "2 trials on 2 questions: at most 96 replies" in done.err
+    assert "2 trials on 2 questions: at most 96 completions" in done.err
     assert ("and judgements on top" in done.err) is on_top
     assert ("and none is suggested" in done.err) is on_top

@@ -533,7 +533,7 @@ async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> Non
         waiting = asyncio.create_task(client.complete(request_for(1)))
         await failed.wait()
         await asyncio.sleep(0.05)
-        assert client.waiting_for.startswith("1 requests are retried in ")
+        assert client.waiting_for.startswith("retrying 1 request in ")
         client.stop(Interrupted("Ctrl-C"))
         with pytest.raises(Interrupted):
             await asyncio.wait_for(waiting, timeout=20)  # of the 30 that it would wait

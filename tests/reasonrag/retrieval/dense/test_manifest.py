@@ -94,7 +94,7 @@ def test_a_file_that_does_not_belong_to_the_index_is_named(reasonrag: Reasonrag)
     (index / "nonoccurrence_array.index.npy").write_bytes(b"")
     checked = reasonrag("index", "check", index, "--json")
     assert (checked.status, json.loads(checked.out)["faults"]) == (0, [])
-    assert "nonoccurrence_array.index.npy is not a file of this index; nothing reads it" in checked.err
+    assert "nonoccurrence_array.index.npy is not a file of this index and is ignored" in checked.err
     assert len(open_index(index).search("Seine", 1)) == 1
 
 
