@@ -115,8 +115,9 @@ def rehearsal() -> Iterator[str]:
 
 QUICK = {
     "--encoder minilm": "--encoder hashing",
-    "--limit 100": "--limit 30",
-    "--data-dir qa --split train --limit 20": "--data-dir qa --split train --limit 6",
+    "--limit 100": "--limit 15",
+    "--split train --limit 20": "--split train --limit 3",
+    "--split train --limit 5": "--split train --limit 2",
     "--revalue 40 --k 16": "--revalue 10 --k 8",
     "--pilot 30": "--pilot 6",
 }
@@ -129,11 +130,16 @@ def quick(line: str) -> str:
     return line
 
 
+def make_demo() -> None:
+    """Run and data set of `make demo`, and what its commands print."""
+    printed = [run([sys.executable, "-m", "reasonrag", *words_of(each)]) for each in demo_commands()]
+    Path("printed.txt").write_text("".join(printed), "utf-8")
+
+
 @pytest.mark.usefixtures("golden")
-def test_the_demo_prints_what_the_tutorial_shows(request: pytest.FixtureRequest) -> None:
+def test_the_demo_prints_what_the_tutorial_shows(request: pytest.FixtureRequest, shared: Shared) -> None:
     """Table by table, apart from the time it took; `make golden` writes the block anew."""
-    demo = demo_commands()
-    printed = "".join(run([sys.executable, "-m", "reasonrag", *words_of(each)]) for each in demo)
+    printed = (shared.folder("demo", make_demo) / "printed.txt").read_text("utf-8")
     printed = "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
     [shown] = blocks("text", FIRST)
     if request.config.getoption("--refresh-golden"):
@@ -190,10 +196,11 @@ def against(port: str) -> dict[str, str]:
 def test_what_the_pages_train_is_trained_and_measured(train_python: Path, shared: Shared, rehearsal: str) -> None:
     """From the demo's pairs to a comparison, by the commands as written, with a tiny model."""
     shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
+    shared.copy("demo", make_demo)
     variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     variables |= against(rehearsal)
     for line in commands():
-        if line in demo_commands() or TRAINS.match(line):
+        if TRAINS.search(line):
             output(finished(*words_of(line), environment=os.environ | variables))
     assert Path("saves/demo/model.safetensors").is_file()
     assert Path("evals/demo/report.md").is_file()
@@ -245,10 +252,11 @@ def test_what_was_published_is_imported_trained_and_measured(
 
 
 @pytest.mark.usefixtures("qa")
-def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, str]) -> None:
+def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, str], shared: Shared) -> None:
     """As written, with the simulated endpoint in the place of all real ones, a small Hub in that of the real one, a
     quick encoder, and smaller numbers. `make demo` has run before."""
-    ran: set[str] = set()
+    shared.copy("demo", make_demo)
+    ran = set(demo_commands())
     servers: dict[str, tuple[str, str]] = {}
 
     def run_once(line: str, ports: dict[str, str]) -> None:
@@ -260,8 +268,6 @@ def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, s
         output(finished(*words_of(there), environment=os.environ | against(rehearsal) | with_hub))
 
     with ExitStack() as stack:
-        for line in demo_commands():
-            run_once(line, {})
         for page in PAGES:
             write_files_of(page)
             ports = dict.fromkeys(("8000", "8001", "8765"), rehearsal)
@@ -271,7 +277,7 @@ def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, s
                     ports |= [servers[line]]
                 else:
                     run_once(line, ports)
-    assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 30
+    assert len(Path("runs/h/rollouts.jsonl").read_bytes().splitlines()) == 15
     for folder in ("runs/h", "data/h"):
         listed = re.findall(rf"^ {{4}}{folder}/(\S+)", FIRST.read_text("utf-8"), re.MULTILINE)
         assert {path.name for path in Path(folder).iterdir()} - MADE_LATER == {".lock", *listed}
