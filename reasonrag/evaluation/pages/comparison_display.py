@@ -72,7 +72,7 @@ def _show_parts(pair: PairedComparison, level: str) -> None:
     if not pair.by_type and not pair.by_hops:
         return
     table = Table()
-    for heading in ("part", "n", f"EM ({level} CI)", f"cover-EM ({level} CI)", "won:lost"):
+    for heading in ("part", "n", f"EM ({level} CI)", f"cover-EM ({level} CI)", "won:\nlost"):
         table.add_column(escape(heading), justify="left" if heading == "part" else "right")
     for kind, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         for label, part in parts.items():
