@@ -104,7 +104,7 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
         ),
         (
             b'{"id": "a", "question": "Where?", "golden_answers": [2], "choices": ["here", "there"]}',
-            r"is not a question \(.*golden_answers \[2\] are positions in choices, which has 2",
+            r"is not a question \(.*golden_answers \[2\] are positions in choices, which has only 2",
         ),
         (b'{"id": "a", "question": "Where?"}', r"is not a question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": []}', r"is not a question \(golden_answers: "),

@@ -236,7 +236,7 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
     """Trees of two configurations would not be comparable; the run keeps its own."""
     fill(home, "a")
     expected = (
-        r"holds a run with another configuration; its trees and answers would be of no use\. "
+        r"holds a run with another configuration; its trees and answers cannot be used for this one\. "
         r"Changed: model was 'm', is 'n'; top_k was None, is 3\. "
         r"Choose another --run, or the settings in .*config\.json"
     )
@@ -251,7 +251,10 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
             {"prompts": "0"},
             "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/",
         ),
-        ({"recipe": {"unreadable": "missing"}}, "The recipe is another one than in the version that made it"),
+        (
+            {"recipe": {"unreadable": "missing"}},
+            "The recipe has changed since the version of reasonrag that made the run",
+        ),
     ],
 )
 def test_a_run_of_an_earlier_version_is_told_what_to_do(home: Path, now: dict[str, Any], advice: str) -> None:
