@@ -5,13 +5,14 @@ The two calls of the main job have the names of the commands:
     reasonrag.generate(dataset="atlas", model="offline", limit=20, run="runs/first")
     reasonrag.pairs("runs/first", out="data/first")
 
-Importing this package loads nothing heavy and fetches nothing.
+`help(reasonrag.generate)` lists every setting. Importing this package loads nothing heavy and fetches nothing; editors
+and type checkers read `__init__.pyi`, which a test makes of the settings.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -26,12 +27,15 @@ __all__ = [
     "doctor",
     "estimate",
     "evaluate",
+    "from_dataset",
     "generate",
     "import_published",
     "index_build",
     "index_check",
     "index_info",
     "index_serve",
+    "load_pairs",
+    "load_rollouts",
     "pairs",
     "publish",
     "review_report",
@@ -41,27 +45,6 @@ __all__ = [
     "tune",
     "view",
 ]
-
-if TYPE_CHECKING:
-    from reasonrag.curation.audit.audit import audit
-    from reasonrag.curation.import_published import import_published
-    from reasonrag.curation.pairs import pairs
-    from reasonrag.curation.review import review_report
-    from reasonrag.data.documents.build import corpus_build
-    from reasonrag.evaluation.ask import ask
-    from reasonrag.evaluation.compare import compare
-    from reasonrag.evaluation.evaluate import evaluate
-    from reasonrag.exploration.cost_estimate import estimate
-    from reasonrag.exploration.generate import generate
-    from reasonrag.publishing.publish import publish
-    from reasonrag.retrieval.index import index_build, index_check, index_info, index_serve
-    from reasonrag.studies.calibrate import calibrate
-    from reasonrag.studies.tune import tune
-    from reasonrag.training.doctor.doctor import doctor
-    from reasonrag.training.prompt_parity import check_renderer
-    from reasonrag.training.train import train
-    from reasonrag.viewing.view import show, stats, view
-
 
 _CALLS = {
     "ask": "evaluation.ask",
@@ -73,12 +56,15 @@ _CALLS = {
     "doctor": "training.doctor.doctor",
     "estimate": "exploration.cost_estimate",
     "evaluate": "evaluation.evaluate",
+    "from_dataset": "data.from_dataset",
     "generate": "exploration.generate",
     "import_published": "curation.import_published",
     "index_build": "retrieval.index",
     "index_check": "retrieval.index",
     "index_info": "retrieval.index",
     "index_serve": "retrieval.index",
+    "load_pairs": "viewing.load",
+    "load_rollouts": "viewing.load",
     "pairs": "curation.pairs",
     "publish": "publishing.publish",
     "review_report": "curation.review",
@@ -95,3 +81,7 @@ def __getattr__(name: str) -> Any:
     if name in _CALLS:
         return getattr(import_module(f"reasonrag.{_CALLS[name]}"), name)
     raise AttributeError(f"module 'reasonrag' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -21,7 +21,7 @@ class ParquetRows:
 
         self.rows = 0
         self._waiting: list[Row] = []
-        self._writer = pq.ParquetWriter(file, schema or _schema())
+        self._writer = pq.ParquetWriter(file, schema or proguide_schema())
 
     def write(self, row: Row) -> None:
         self._waiting.append(row)
@@ -61,7 +61,8 @@ def schema_of(rows: Iterable[Row]) -> Any:
     return schema
 
 
-def _schema() -> Any:
+def proguide_schema() -> Any:
+    """Column types of RAG_ProGuide with our columns, a schema of pyarrow."""
     import pyarrow as pa
 
     types = {

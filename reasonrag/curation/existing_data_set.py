@@ -26,7 +26,8 @@ from reasonrag.errors import InputError
 from reasonrag.files import JOURNAL, VIEW_PAGE
 from reasonrag.rendering import counted
 
-IMPORT_REPORT, REJECTED = "import.json", "rejected_rows.jsonl"
+IMPORT_REPORT = "import.json"
+REJECTED = "rejected_rows.jsonl"
 OF_AN_IMPORT = (IMPORT_REPORT, REJECTED)
 """Files of an import, removed when other rows replace the imported ones."""
 STAGED = "publish"

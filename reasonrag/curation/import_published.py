@@ -54,6 +54,7 @@ from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, only_writer, writing
 from reasonrag.rendering import counted
 from reasonrag.run_config import RunConfig, versions
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 UNKNOWN = "unknown"
 _WRITTEN = (
@@ -137,13 +138,23 @@ class ImportReport(BaseModel):
     versions: dict[str, str] = {}
 
 
+@public_call(ImportSettings)
 def import_published(
     sources: str | Path | Sequence[str | Path], *, say: Say = lambda _: None, **flags: Any
 ) -> ImportReport:
-    """Read published trees or pairs; the keyword arguments are the command's flags (`out` for `--out`).
+    """Read published trees or pairs, repair them, and write a run or a data set.
 
-    sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`. Raises InputError if one
-    cannot be read, holds neither trees nor pairs, or nothing usable, and if `out` is taken; nothing is written then.
+    Raises InputError if a source cannot be read, holds neither trees nor pairs, or nothing usable, and if `out` is
+    taken; nothing is written then.
+
+    Example:
+        >>> report = reasonrag.import_published("data/first/RAG_ProGuide.json", out="data/imported")
+        >>> report.kind
+        'pairs'
+
+    Args:
+        sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`.
+        say: receives progress.
     """
     settings = resolve(ImportSettings, "import", flags)
     given = [sources] if isinstance(sources, str | Path) else list(sources)

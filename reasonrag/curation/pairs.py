@@ -66,8 +66,10 @@ from reasonrag.llm.prices import find_price
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 
+@public_call(PairsSettings)
 def pairs(
     runs: str | Path | Sequence[str | Path],
     *,
@@ -76,16 +78,24 @@ def pairs(
     processes: int = 1,
     **flags: Any,
 ) -> PairSummary:
-    """Write the data set of `runs`; the keyword arguments are the command's flags (`min_margin` for `--min-margin`).
-
-    runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl. chat_model: the
-    judge of `label="judge"`, instead of the one that the settings would open. processes: how many share the trees of a
-    large run; more than one only where the calling script has a main guard, as `multiprocessing` asks for.
+    """Turn the sibling steps of runs into a preference data set.
 
     Raises InputError where a source cannot be read, and where `out` cannot be written, is being written, or holds a
-    data set made from other runs and `replace` is not given; AuditFailed where rows have errors that `allow` does not
-    name (all files but the candidates then stay as they were, and a data set of other runs altogether); and of a judge
-    what `label_by_judge` does.
+    data set made from other runs and `replace` is not given; AuditFailed where rows have errors that `allow` does
+    not name (all files but the candidates then stay as they were, and a data set of other runs altogether); and of a
+    judge what `label_by_judge` does.
+
+    Example:
+        >>> data = reasonrag.pairs("runs/first", out="data/first")
+        >>> data.pairs > 0
+        True
+
+    Args:
+        runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl.
+        chat_model: the judge of `label="judge"`, used instead of the one that the settings would open.
+        watcher: is told what happens while it goes on; none: silent.
+        processes: how many share the trees of a large run; more than one only where the calling script has a main
+            guard, as `multiprocessing` asks for.
     """
     settings = resolve(PairsSettings, "pairs", flags)
     watcher = watcher or SilentWatcher()

@@ -41,6 +41,7 @@ from reasonrag.curation.settings import ReviewSettings
 from reasonrag.errors import InputError
 from reasonrag.files import append_durably, check_finished, storing, writing
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.terminal import on_one_line
 
 REVIEW, REPORT = "review", "report.json"
@@ -113,10 +114,18 @@ def review(directory: str | Path, keys: KeySource, screen: ReviewDisplay, **flag
     return review_report(directory)
 
 
+@public_call()
 def review_report(directory: str | Path) -> ReviewReport:
-    """The judgements of all reviewers, compared with the labels and each other; writes `review/report.json`.
+    """Compare the judgements of all reviewers with the labels and with each other; writes `review/report.json`.
 
     Raises InputError if there is no data set, a file of judgements is damaged or the report cannot be written.
+
+    Example:
+        >>> reasonrag.review_report("data/first").reviewers
+        []
+
+    Args:
+        directory: a data set that `reasonrag review` showed.
     """
     directory = Path(directory)
     judgements = {}

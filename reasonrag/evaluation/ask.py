@@ -33,6 +33,7 @@ from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 QUESTION_ID = "asked"
 
@@ -92,6 +93,7 @@ class AgentAnswer(BaseModel):
     warnings: list[str]
 
 
+@public_call(AskSettings)
 def ask(
     question: str,
     *,
@@ -101,10 +103,24 @@ def ask(
     told: Callable[[TakenStep], None] = lambda _: None,
     **flags: Any,
 ) -> AgentAnswer:
-    """Answer one question; the keyword arguments are the command's flags.
+    """Answer one question with the agent, and write no file.
 
-    told: called with every step as it is taken. Raises InputError before any request, ModelError and RetrievalError if
-    no answer can be obtained, CapReached if the next request could exceed a cap.
+    Raises InputError before any request, ModelError and RetrievalError if no answer can be obtained, CapReached if
+    the next request could exceed a cap.
+
+    Example:
+        >>> found = reasonrag.ask("Who was born first, Bam Traecel or Bex Traecel?", dataset="atlas", model="offline")
+        >>> type(found.answer)
+        <class 'str'>
+
+    Args:
+        question: the question, in words.
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        told: called with every step as it is taken.
     """
     retriever, named = object_or_name(retriever)
     settings = resolve(AskSettings, "ask", flags | named)

@@ -52,6 +52,7 @@ from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 OF_PARTS = ("em", "f1", "cover_em")
 """Metrics reported by question type and by hops."""
@@ -60,11 +61,20 @@ LONGEST_STEP = 240
 """Characters of a reply in an example."""
 
 
+@public_call(CompareSettings)
 def compare(runs: Sequence[str | Path] = (), *, out: str | Path | None = None, **flags: Any) -> Comparison:
     """Compare evaluations with the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
 
-    runs: directories of `evaluate`. out: where to write [default: `compare-A-B` beside the first]. Other settings as
-    `CompareSettings`, group among them: `["NAME=DIR,DIR"]`. Raises InputError for evaluations that are not comparable.
+    Raises InputError for evaluations that are not comparable.
+
+    Example:
+        >>> comparison = reasonrag.compare(["evals/rag", "evals/agent"], out="evals/compared")
+        >>> comparison.questions
+        5
+
+    Args:
+        runs: directories of `evaluate`; the first is compared with the others.
+        out: where to write; none: `compare-A-B` beside the first.
     """
     return compare_into(runs, flags | {"out": out})[0]
 

@@ -64,11 +64,13 @@ from reasonrag.retrieval.passage_length import order_recorded, reading_identity,
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style")
 """Conditions that can be checked before an index is built."""
 
 
+@public_call(EvaluateSettings)
 def evaluate(
     *,
     chat_model: ChatModel | None = None,
@@ -77,13 +79,26 @@ def evaluate(
     watcher: Watcher | None = None,
     **flags: Any,
 ) -> Report:
-    """Answer questions and measure the answers; the keyword arguments are the command's flags.
+    """Answer the questions of a split with a model, and measure the answers.
 
-    chat_model, judge_chat_model, retriever: used instead of what the settings would build; a retriever may also be
-    named as --retriever does.
-    Works inside a running event loop too. Raises InputError before anything is asked; RunStopped where a cap, a lost
-    endpoint or a full disk ended it, and KeyboardInterrupt after Ctrl-C: what was answered is kept, and the same call
-    goes on. Failed questions are in the report.
+    Works inside a running event loop too. Failed questions are in the report. Raises InputError before anything is
+    asked; RunStopped where a cap, a lost endpoint or a full disk ended it, and KeyboardInterrupt after Ctrl-C: what
+    was answered is kept, and the same call goes on.
+
+    Example:
+        >>> agent = reasonrag.evaluate(dataset="atlas", split="dev", limit=5, model="offline", run="evals/agent")
+        >>> same = {"dataset": "atlas", "split": "dev", "limit": 5, "model": "offline"}
+        >>> rag = reasonrag.evaluate(**same, method="rag", run="evals/rag")
+        >>> agent.questions
+        5
+
+    Args:
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        judge_chat_model: used instead of the judge that the settings would open.
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
     """
     retriever, named = object_or_name(retriever)
     settings = resolve(EvaluateSettings, "evaluate", flags | named)

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from preference import Usage, read_rollouts
+from preference import OutcomeName, Usage, read_rollouts
 from reasonrag.agent.from_settings import find_data
-from reasonrag.agent.outcomes import OutcomeRule
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import QuestionSource
@@ -44,6 +44,7 @@ from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 SECONDS_PER_REQUEST = (1.0, 4.0)
 """Latency range of a hosted model with replies of that length, unless a pilot measured it."""
@@ -102,22 +103,37 @@ class _Measured:
     stopped: StopReason | None = None
 
 
+@public_call(GenerateSettings)
 def estimate(
     *,
     pilot: int = 0,
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
+    outcome: OutcomeName | OutcomeFunction | None = None,
     **flags: Any,
 ) -> CostEstimate:
-    """Estimate what `generate` with these flags would use. Needs no key without a pilot; see `generate` for the flags.
+    """Estimate what `generate` with these settings would use: requests, tokens, dollars and hours.
 
-    pilot: number of questions to explore for real first; what stopped it early is in the estimate. Raises InputError as
-        `generate` does, and if no question could be rehearsed; NothingMeasured for a pilot that ended without a tree,
-        whatever it spent.
+    Needs no key without a pilot. Raises InputError as `generate` does, and if no question could be rehearsed;
+    NothingMeasured for a pilot that ended without a tree, whatever it spent.
+
+    Example:
+        >>> price = reasonrag.estimate(dataset="atlas", limit=100, model="gpt-4o")
+        >>> price.dollars.low < price.dollars.high
+        True
+
+    Args:
+        pilot: number of questions to explore for real first, in the run directory; what stopped it early is in the
+            estimate.
+        watcher: is told what happens while it goes on; none: silent.
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        value_chat_model: likewise for the value model.
+        outcome: a name, or a function as for `generate`.
     """
-    function, named = function_or_name(flags)
-    settings = resolve(GenerateSettings, "generate", named)
+    function, named = function_or_name(outcome)
+    settings = resolve(GenerateSettings, "generate", flags | named)
     rule = find_rule(settings, function)
     watcher = watcher or SilentWatcher()
     if chat_model is None and not pilot and lacks_teacher(settings):
@@ -129,7 +145,7 @@ def estimate(
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
     if pilot:
-        measured = _pilot(min(pilot, total), flags, watcher, chat_model, value_chat_model)
+        measured = _pilot(min(pilot, total), flags | {"outcome": outcome}, watcher, chat_model, value_chat_model)
     else:
         rehearsing = _rehearse(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
         measured = _Measured(run_to_end(rehearsing))

@@ -10,6 +10,7 @@ from typing import Any
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import ALIASES, JudgeKind
 from mcts.selection import SCORES
+from preference import OutcomeName
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import (
     check_names,
@@ -232,12 +233,11 @@ def _read_rubric(path: Path) -> tuple[str, ...]:
     return found
 
 
-def function_or_name(flags: dict[str, Any]) -> tuple[OutcomeFunction | None, dict[str, Any]]:
-    """A function given as `outcome`, and the other flags; None if it is a name or missing."""
-    given = flags.get("outcome")
-    if not callable(given):
-        return None, flags
-    return given, {name: value for name, value in flags.items() if name != "outcome"}
+def function_or_name(
+    outcome: OutcomeName | OutcomeFunction | None,
+) -> tuple[OutcomeFunction | None, dict[str, OutcomeName | None]]:
+    """A function given as `outcome`, and the setting that a name is; a missing one is None."""
+    return (outcome, {}) if callable(outcome) else (None, {"outcome": outcome})
 
 
 def run_identity(

@@ -11,12 +11,17 @@ from pydantic import BaseModel
 from preference import FinalScore, RolloutRecord, Usage, read_rollouts
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
+from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.llm.reasoning import too_little_room
+from reasonrag.rendering import counted
 from reasonrag.run_config import versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
+
+OUTCOME_FAILED = "the outcome function failed"
+"""How the warning about a user's function begins."""
 
 USED = ("calls", "requests", "prompt_tokens", "completion_tokens", "reasoning_tokens")
 """What a summary sums of the usage of its records."""
@@ -148,14 +153,19 @@ class RunCounts:
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
+    outcome_errors: dict[str, str] = field(default_factory=dict)
+    """Message by question for which a user's outcome function failed."""
     parse_failures: Counter[str] = field(default_factory=Counter)
     only_reasoning: int = 0
     """Replies, those of judges included, that the token limit cut before anything else was said."""
 
     def add(self, rollout: RolloutRecord) -> None:
         self.usage += rollout.usage
+        self.outcome_errors.pop(rollout.question_id, None)
         if rollout.error:
             self.failed[rollout.question_id] = rollout.error.cause
+            if rollout.error.cause == OutcomeError.cause:
+                self.outcome_errors[rollout.question_id] = rollout.error.message
             return
         self.failed.pop(rollout.question_id, None)
         self.done += 1
@@ -179,6 +189,12 @@ class RunCounts:
 
     def warnings(self, split: str) -> list[str]:
         found = []
+        if self.outcome_errors:
+            of_all = f"{len(self.outcome_errors):,} of {counted(self.done + len(self.failed), 'question')}"
+            found.append(
+                f"{OUTCOME_FAILED} for {of_all}: {next(iter(self.outcome_errors.values()))}. Correct it and run the "
+                "same call again: the answers are in the journal and cost nothing"
+            )
         if not is_training_split(split):
             found.append(
                 f"the questions are from the {split} split: keep data made from them out of training, "

@@ -36,6 +36,7 @@ from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import StagedFile, runs_with_trees, stage_files, staging_directory
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.training.model_card import CARD
 
 _MEGABYTE = 1 << 20
@@ -47,6 +48,7 @@ class Publication(PublicationResult):
     pairs: int
 
 
+@public_call(PublishSettings)
 def publish(
     directory: str | Path | None = None,
     *,
@@ -54,11 +56,19 @@ def publish(
     say: Callable[[str], None] = lambda _: None,
     **flags: Any,
 ) -> Publication | ModelPublication:
-    """Publish the data set in `directory`, or with `model=FOLDER` a model; the keyword arguments are the command's
-    flags (`with_trees` for `--with-trees`).
+    """Publish the data set in `directory`, or with `model=FOLDER` a model, with its card; private unless `public`.
 
-    dry_run: write `DIR/publish` and contact nothing. say: receives progress. Raises InputError before anything is
-    uploaded, UploadStopped if the upload fails: the same call resumes it.
+    Raises InputError before anything is uploaded, UploadStopped if the upload fails: the same call resumes it.
+
+    Example:
+        >>> done = reasonrag.publish("data/first", repo="me/first", dry_run=True)
+        >>> print(done.url)
+        None
+
+    Args:
+        directory: a data set.
+        dry_run: write `DIR/publish` and contact nothing.
+        say: receives progress.
     """
     settings = resolve(PublishSettings, "publish", flags)
     if (directory is None) == (settings.model is None):

@@ -41,17 +41,26 @@ from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.web import LOOPBACK
 
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
 
 
+@public_call(IndexSettings)
 def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
-    """Build an index and return its directory and manifest; the keyword arguments are the command's flags
-    (`from_faiss`: `--from-faiss`).
+    """Build an index over a corpus; returns its directory and its manifest.
 
     Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
     vectors is built without encoding again. Raises InputError for a bad corpus, encoder or directory.
+
+    Example:
+        >>> place, manifest = reasonrag.index_build(corpus="corpora/handbook.jsonl", out="indexes/handbook")
+        >>> manifest.passages
+        2
+
+    Args:
+        watcher: is told what happens while it goes on; none: silent.
     """
     settings = resolve(IndexSettings, "index", flags)
     watcher = watcher or SilentWatcher()
@@ -86,8 +95,17 @@ def _told_of_length(manifest: IndexManifest, watcher: BuildWatcher) -> IndexMani
     return manifest
 
 
+@public_call()
 def index_info(directory: Path | str) -> IndexManifest:
-    """The manifest of an index. Raises InputError if there is none."""
+    """The manifest of an index. Raises InputError if there is none.
+
+    Example:
+        >>> reasonrag.index_info("indexes/handbook").kind
+        'bm25'
+
+    Args:
+        directory: of an index.
+    """
     return read_manifest(Path(directory))
 
 
@@ -104,6 +122,7 @@ class IndexCheck(BaseModel):
     """Recall over a question file, if one was given and there are no faults."""
 
 
+@public_call()
 def index_check(
     directory: Path | str,
     *,
@@ -114,9 +133,19 @@ def index_check(
 ) -> IndexCheck:
     """Check a whole index and its corpus: hashes, row counts, and recall of every faiss index against an exact search.
 
-    queries: number of test queries; at: passages compared per query. questions: a question file, each question used as
-        a query, to measure recall of gold passages and of answers. Raises InputError if there is no index, and for a
-        bad question file.
+    Raises InputError if there is no index, and for a bad question file.
+
+    Example:
+        >>> reasonrag.index_check("indexes/handbook").faults
+        []
+
+    Args:
+        directory: of an index.
+        queries: number of test queries.
+        at: passages compared per query.
+        questions: a question file, each question used as a query, to measure recall of gold passages and of
+            answers.
+        watcher: is told what happens while it goes on; none: silent.
     """
     place, watcher = Path(directory), watcher or SilentWatcher()
     source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
@@ -159,12 +188,20 @@ def _check_corpus(directory: Path, manifest: IndexManifest, damaged: Collection[
     return []
 
 
+@public_call(ServeSettings)
 def index_serve(
     *, say: Callable[[str], None] = print, listening: Callable[[str], None] = lambda _: None, **flags: Any
 ) -> None:
-    """Serve an index over HTTP until SIGTERM or Ctrl-C; the keyword arguments are the command's flags.
+    """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    listening: called with the address once the server accepts requests. Raises InputError for a bad index or address.
+    Raises InputError for a bad index or address.
+
+    Example:
+        >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
+
+    Args:
+        say: receives what is reported while it runs.
+        listening: called with the address once the server accepts requests.
     """
     settings = resolve(ServeSettings, "serve", flags)
     if not settings.index and settings.corpus is None and not is_remote(settings):

@@ -36,6 +36,7 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.studies.from_settings import Injected, find_parts, made_with
 from reasonrag.studies.revaluation import PLACE, REPORT, PairSample, Revaluation, revalue
 from reasonrag.studies.settings import CalibrateSettings
@@ -66,6 +67,7 @@ class Calibration(BaseModel):
         return bool(self.settings["revalue"] and self.revaluation and self.revaluation.failures_by_cause)
 
 
+@public_call(CalibrateSettings)
 def calibrate(
     run: str | Path,
     *,
@@ -75,12 +77,23 @@ def calibrate(
     outcome: OutcomeFunction | None = None,
     **flags: Any,
 ) -> Calibration:
-    """Check the labels of `run`; the keyword arguments are the command's flags (`revalue` for `--revalue`).
+    """Check how far the labels of a run can be trusted; with `revalue`, by fresh continuations.
 
-    outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
-    chat_model, retriever: used instead of what the run's settings would build. Raises InputError if the run cannot be
-    read or what it was made with is missing; RunStopped if a cap or a lost endpoint ended it, KeyboardInterrupt after
-    Ctrl-C. The same call then resumes it.
+    Raises InputError if the run cannot be read or what it was made with is missing; RunStopped if a cap or a lost
+    endpoint ended it, KeyboardInterrupt after Ctrl-C. The same call then resumes it.
+
+    Example:
+        >>> checked = reasonrag.calibrate("runs/first", revalue=5, k=8)
+        >>> checked.questions
+        10
+
+    Args:
+        run: a run directory of `generate`.
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        retriever: used instead of the one of the run.
+        watcher: is told what happens while it goes on; none: silent.
+        outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
     """
     settings = resolve(CalibrateSettings, "calibrate", flags)
     asked = Injected(chat_model, retriever, outcome, watcher or SilentWatcher())

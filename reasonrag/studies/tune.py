@@ -58,6 +58,7 @@ from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import SETTINGS_FILE, resolve
+from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
     ConfigurationMeasurements,
     QuestionYield,
@@ -212,6 +213,7 @@ class Trial:
         return 0 if relabels else int(questions * call_budget(search, path=max_steps(self.settings)))
 
 
+@public_call(TuneSettings, GenerateSettings, without=("limit",))
 def tune(
     *,
     chat_model: ChatModel | None = None,
@@ -219,14 +221,23 @@ def tune(
     watcher: Watcher | None = None,
     **flags: Any,
 ) -> Tuning:
-    """Try configurations on the first questions; the keyword arguments are the command's flags.
+    """Try configurations on the first questions, and find the one that gives the most right pairs for its cost.
 
     The settings of `generate` make the base; they come from where `generate` has them, table [generate] included.
-    chat_model, retriever: used instead of what the settings would build; a retriever may also be named as
-    --retriever does.
     Caps apply to all trials and sessions together; what stopped the trials early is in the result, and the same call
-    resumes them.
-    Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
+    resumes them. Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
+
+    Example:
+        >>> tuned = reasonrag.tune(dataset="atlas", model="offline", pilot=4, vary=["siblings"], run="runs/tune")
+        >>> len(tuned.trials) > 1
+        True
+
+    Args:
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
     """
     retriever, named = object_or_name(retriever)
     flags |= named

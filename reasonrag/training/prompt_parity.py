@@ -19,6 +19,7 @@ from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, ren
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import reading
+from reasonrag.signatures import public_call
 from reasonrag.training.provenance import SHOWN_PLAINLY, TrainingConditions
 
 
@@ -31,13 +32,22 @@ class DataConditions(TrainingConditions):
     warnings: tuple[str, ...] = ()
 
 
-def check_renderer(data_set: Path, prompts: Prompts | None = None) -> DataConditions:
-    """The conditions of a data set, if one renderer made all of it, the one of `prompts`.
+@public_call()
+def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> DataConditions:
+    """The prompting conditions of a data set, if one renderer made all of it: the one of `prompts`.
 
-    data_set: a folder written by `pairs`, or just its RAG_ProGuide.json. prompts: those that a model will be prompted
-    with; None to skip that comparison. Raises InputError for a mixture of renderers, for a renderer that differs from
-    that of the prompts, and for a folder that cannot be read.
+    Raises InputError for a mixture of renderers, for a renderer that differs from that of the prompts, and for a
+    folder that cannot be read.
+
+    Example:
+        >>> reasonrag.check_renderer("data/first").top_k
+        (3,)
+
+    Args:
+        data_set: a folder written by `pairs`, or just its RAG_ProGuide.json.
+        prompts: those that a model will be prompted with; none: skips that comparison.
     """
+    data_set = Path(data_set)
     origins = _origins(data_set)
     known = _renderers(origins)
     if len(known) > 1:

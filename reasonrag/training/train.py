@@ -24,6 +24,7 @@ from reasonrag.files import writing
 from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.training.from_settings import launch_options, repeated_flags, resolve_settings
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
@@ -81,6 +82,7 @@ class TrainingResult(BaseModel):
     files: list[str] = []
 
 
+@public_call(TrainSettings)
 def train(
     config: str | Path,
     *,
@@ -88,11 +90,18 @@ def train(
     watcher: TrainingWatcher | None = None,
     **flags: Any,
 ) -> TrainingResult:
-    """Train by LLaMA-Factory; the keyword arguments are the command's flags (`node_rank` for `--node-rank`).
+    """Train a model on a data set with LLaMA-Factory.
 
-    config: a YAML file, or the bare name of a shipped one. dry_run: report the resolved configuration and what would
-    be refused, start nothing. Raises InputError before anything is started, TrainingFailed if LLaMA-Factory exits with
-    an error, KeyboardInterrupt after its process has ended: the same call resumes.
+    Raises InputError before anything is started, TrainingFailed if LLaMA-Factory exits with an error,
+    KeyboardInterrupt after its process has ended: the same call resumes.
+
+    Example:
+        >>> reasonrag.train("qwen2.5-7b-dpo-lora", data="data/first", out="saves/first")  # doctest: +SKIP
+
+    Args:
+        config: a YAML file, or the bare name of a shipped one.
+        dry_run: report the resolved configuration and what would be refused, start nothing.
+        watcher: is told what happens while it goes on; none: silent.
     """
     changes = flags.get("set")
     if isinstance(changes, Mapping):  # as Python would say it

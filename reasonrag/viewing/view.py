@@ -14,6 +14,7 @@ from typing import Any
 from reasonrag.errors import InputError, choices
 from reasonrag.files import VIEW_PAGE
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.viewing.collection import Collection, open_collection
 from reasonrag.viewing.overview import Overview, read_all
 from reasonrag.viewing.page import write_page
@@ -21,11 +22,19 @@ from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.settings import ShowSettings, ViewSettings
 
 
+@public_call(ViewSettings)
 def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **flags: Any) -> Path:
-    """Write the page of a run or a data set; returns where it is. The keyword arguments are the command's flags.
+    """Write the page of a run or a data set, and return where it is.
 
-    watch: is told the share of the work that is done. Raises InputError if `path` is neither, or if a file
-    cannot be read or written.
+    Raises InputError if `path` is neither, or if a file cannot be read or written.
+
+    Example:
+        >>> print(reasonrag.view("data/first"))
+        data/first/view.html
+
+    Args:
+        path: a run directory or a data set.
+        watch: is told the share of the work that is done.
     """
     settings = resolve(ViewSettings, "view", flags)
     place = Path(path)
@@ -57,13 +66,21 @@ _ALIKE = 0.5
 """Least similarity of an id that is suggested for a mistyped one, in [0, 1] (difflib)."""
 
 
+@public_call(ShowSettings)
 def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView:
     """Everything about one question: its trees step by step, its pairs, and why each was labelled so.
 
-    run: a run directory, or a data set. flags: settings of `reasonrag.viewing.settings.ShowSettings`. The pairs
-    of a run are those that the default filters would keep; caps on the whole data set are not applied.
-
+    The pairs of a run are those that the default filters would keep; caps on the whole data set are not applied.
     Raises InputError if the question is not there.
+
+    Example:
+        >>> seen = reasonrag.show("runs/first", "atlas_train_0_5")
+        >>> seen.question
+        'Who was born first, Bam Traecel or Bex Traecel?'
+
+    Args:
+        run: a run directory, or a data set.
+        question_id: as in the question file.
     """
     settings = resolve(ShowSettings, "show", flags)
     collection = open_collection(Path(run), settings.trees)
@@ -73,13 +90,20 @@ def show(run: str | Path, question_id: str | None, **flags: Any) -> QuestionView
     return question_view(explored, collection.rules, caps_known=collection.kind == "data set")
 
 
+@public_call()
 def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
     """What a run or a data set holds, in numbers.
 
     The pairs of a run are those that `reasonrag pairs` makes with its default filters, without decontamination.
-    watch: is told the share of the work that is done.
-
     Raises InputError if `path` is neither, or a line cannot be read.
+
+    Example:
+        >>> reasonrag.stats("runs/first").questions
+        10
+
+    Args:
+        path: a run directory or a data set.
+        watch: is told the share of the work that is done.
     """
     _, counts = read_all(open_collection(Path(path)), watch=watch or (lambda _: None))
     return counts.overview()

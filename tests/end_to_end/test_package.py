@@ -197,7 +197,7 @@ SHOWN_BY = {
     "reasonrag/viewing/test_view_page": "reasonrag/viewing/commands reasonrag/viewing/page reasonrag/viewing/view",
 }
 """The test file that shows, by the way of what calls them, modules that have none of their own name."""
-MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "cli.py")
+MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.py", "signatures.py", "cli.py")
 """Modules that define settings, fill them, or turn them into parts."""
 TAKE_SETTINGS = {
     "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",

@@ -49,6 +49,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 _NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
 """Our names in dataset_info.json by file name; that of a published data set contains no file names."""
@@ -57,12 +58,19 @@ _DISTINCT = 50
 _DETAILS = 20
 
 
+@public_call(AuditSettings)
 def audit(directory: str | Path, **flags: Any) -> AuditReport:
-    """Audit a data set, or one file of it, and write `audit.json` and `audit.html` there. A run stands for the data set
-    that `pairs` made of it.
+    """Check a data set, or one file of it, and write `audit.json` and `audit.html` there.
 
-    The keyword arguments are the command's flags (`tokenizer`, `allow`, `out`). Raises InputError if there are no rows
-    to read, and OSError if the report cannot be written. Errors in the data raise nothing: see `AuditReport.errors`.
+    Errors in the data raise nothing: see `AuditReport.errors`. Raises InputError if there are no rows to read, and
+    OSError if the report cannot be written.
+
+    Example:
+        >>> reasonrag.audit("data/first").errors
+        []
+
+    Args:
+        directory: a data set, or one file of rows; a run stands for the data set that `pairs` made of it.
     """
     settings = resolve(AuditSettings, "audit", flags)
     place = audited_place(Path(directory))

@@ -30,6 +30,7 @@ from reasonrag.data.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import numbered_lines, reading, writing
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 
 _AT_ONCE, _BATCH = 8, 64
 """Processes that read at most, and files that are handed to them together."""
@@ -67,13 +68,23 @@ class CorpusSummary(BaseModel):
     """What was not read: files by suffix, `links`, and `hidden` files and folders."""
 
 
+@public_call(CorpusSettings)
 def corpus_build(
     folder: str | Path, *, advanced: Callable[[int, int], object] = lambda _done, _of: None, **flags: Any
 ) -> CorpusSummary:
-    """Write the passages of a folder's documents; the keyword arguments are the command's flags (`max_chars`).
+    """Write the passages of a folder's documents as a corpus.
 
-    advanced: called with the number of files read so far, and of all. Raises InputError if the folder cannot be read or
-    has no text, if `out` cannot be written or holds something else than a corpus, and where the extra is missing.
+    Raises InputError if the folder cannot be read or has no text, if `out` cannot be written or holds something else
+    than a corpus, and where the extra `corpus` is missing.
+
+    Example:
+        >>> built = reasonrag.corpus_build("handbook", out="corpora/handbook.jsonl")
+        >>> built.passages
+        2
+
+    Args:
+        folder: of Markdown, HTML, text and PDF files.
+        advanced: called with the number of files read so far, and of all.
     """
     settings = resolve(CorpusSettings, "corpus", {**flags, "folder": Path(folder)})
     with needs_extra("corpus", "corpus build"):

@@ -19,6 +19,7 @@ from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_small
 from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
 from reasonrag.training.doctor.data_checks import (
     DataCheckup,
     check_data,
@@ -125,11 +126,19 @@ class Diagnosis(BaseModel):
         return [each for each in self.findings if each.severity == "warning"]
 
 
+@public_call(DoctorSettings)
 def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
-    """Check the machine, a configuration of `train_configs/` or your own file, and the data it would train on.
+    """Check the machine, a training configuration, and the data it would train on.
 
-    The keyword arguments are the command's flags. Raises InputError for an unknown configuration, for a --model of
-    unknown shape and for missing prompts; everything else that is wrong is in `Diagnosis.findings`.
+    Everything that is wrong is in `Diagnosis.findings`. Raises InputError only for an unknown configuration, for a
+    model of unknown shape and for missing prompts.
+
+    Example:
+        >>> diagnosis = reasonrag.doctor("qwen2.5-7b-dpo-lora", gpus=4, gpu_memory=80)
+        >>> wrong = [finding for finding in diagnosis.findings if finding.severity == "error"]
+
+    Args:
+        config: the name of a configuration in `train_configs/`, or your own file; none: checks only the machine.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
     file = find_config(config) if config else None

@@ -1,0 +1,1565 @@
+"""The public calls with their settings, for editors and type checkers. `make golden` makes this file."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from preference import OutcomeName, PairSummary
+from preference.export.formats import SplitName
+from preference.review_statistics import ReviewReport
+from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.agent.prompting import Prompts
+from reasonrag.curation.audit.report import AuditReport
+from reasonrag.curation.import_published import ImportReport
+from reasonrag.curation.import_sources import Say
+from reasonrag.data.documents.build import CorpusSummary
+from reasonrag.evaluation.ask import AgentAnswer, TakenStep
+from reasonrag.evaluation.comparison_report import Comparison
+from reasonrag.evaluation.report import Report
+from reasonrag.exploration.cost_estimate import CostEstimate
+from reasonrag.exploration.summary import RunSummary
+from reasonrag.llm.chat import ChatModel
+from reasonrag.progress import Watcher
+from reasonrag.publishing.publish import Publication
+from reasonrag.publishing.publish_model import ModelPublication
+from reasonrag.retrieval.dense.build_progress import BuildWatcher
+from reasonrag.retrieval.dense.manifest import IndexManifest
+from reasonrag.retrieval.index import IndexCheck
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.studies.calibrate import Calibration
+from reasonrag.studies.tune import Tuning
+from reasonrag.training.doctor.doctor import Diagnosis
+from reasonrag.training.progress import TrainingWatcher
+from reasonrag.training.prompt_parity import DataConditions
+from reasonrag.training.train import TrainingResult
+from reasonrag.viewing.load import Pairs, Rollouts
+from reasonrag.viewing.overview import Overview
+from reasonrag.viewing.question_view import QuestionView
+from typing import Any, Literal
+
+__version__: str
+__all__ = [
+    "__version__",
+    "ask",
+    "audit",
+    "calibrate",
+    "check_renderer",
+    "compare",
+    "corpus_build",
+    "doctor",
+    "estimate",
+    "evaluate",
+    "from_dataset",
+    "generate",
+    "import_published",
+    "index_build",
+    "index_check",
+    "index_info",
+    "index_serve",
+    "load_pairs",
+    "load_rollouts",
+    "pairs",
+    "publish",
+    "review_report",
+    "show",
+    "stats",
+    "train",
+    "tune",
+    "view",
+]
+
+def ask(
+    question: str,
+    *,
+    chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    told: Callable[[TakenStep], None] = ...,
+    index: str | Path | Sequence[str | Path] = [],
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+    top_k: int = 3,
+    max_passage_chars: int | None = None,
+    passage_order: Literal["best-first", "worst-first"] | None = None,
+    dataset: str | Sequence[str] = [],
+    split: str = "train",
+    limit: int | None = None,
+    sample: int | None = None,
+    data_dir: str | Path | None = None,
+    questions: str | Path | None = None,
+    corpus: str | Path | None = None,
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    prompts: str | Path | None = None,
+    style: Literal["short", "long"] = "short",
+    max_steps: int | None = None,
+    concurrency: int = 32,
+    seed: int = 0,
+    temperature: float = 0.0,
+    top_p: float | None = None,
+    max_reply_tokens: int = 512,
+    extra_body: str | Mapping[str, Any] | None = None,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    timeout: float = 300.0,
+    preset: Literal["reasonrag"] | None = None,
+    base_model: str | None = None,
+    trained_on: str | Path | None = None,
+    patience: float = 120.0,
+) -> AgentAnswer:
+    """Answer one question with the agent, and write no file.
+
+    Raises InputError before any request, ModelError and RetrievalError if no answer can be obtained, CapReached if
+    the next request could exceed a cap.
+
+    Example:
+        >>> found = reasonrag.ask("Who was born first, Bam Traecel or Bex Traecel?", dataset="atlas", model="offline")
+        >>> type(found.answer)
+        <class 'str'>
+
+    Args:
+        question: the question, in words.
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        told: called with every step as it is taken.
+        index: A built index, or where to put a new one; give it twice for hybrid
+        index_home: Directory of the indexes that have no --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+            index's own, else minilm]
+        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+        top_k: Passages per search
+        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
+            [...] [default: never]
+        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first]
+        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
+            one of --data-dir; repeat it to mix several (generate, tune)
+        split: Split of the data set
+        limit: Use only the first N questions; may grow between sessions of a run
+        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
+            sessions of a run
+        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
+            on the Hub]
+        questions: Your own questions (JSONL) instead of --dataset
+        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
+            passages that came with its questions]
+        model: A model name of the endpoint, the folder of a trained model (which is then served), or offline
+            [default for atlas: offline]
+        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+            OpenAI's]
+        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
+            writes
+        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
+            judge); metadata.style of a question wins
+        max_steps: Maximum steps to an answer; the last one must conclude [default: 7]
+        concurrency: HTTP requests in flight, per model
+        seed: Seed of the run
+        temperature: Sampling temperature; 0: greedy
+        top_p: Nucleus sampling [default: 1]
+        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
+        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
+            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this, in dollars
+        max_calls: Stop before the run uses more completions than this
+        max_tokens: Stop before the run uses more tokens than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the list price]
+        price_out: Dollars per million completion tokens [default: the list price]
+        rpm: Requests per minute, per endpoint and model [default: from response headers]
+        tpm: Tokens per minute, per endpoint and model [default: from response headers]
+        timeout: Seconds to wait for a response before a request is given up
+        preset: reasonrag: as the published model is used, with 9 replies (4 searches) of 256 tokens, 3 passages,
+            the worst first as in its training data, temperature 0, and --prompts reasonrag-published unless the
+            model's folder has some; flags win
+        base_model: Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter
+            names]
+        trained_on: Folder of the model, or of the data set it was trained on, if --model is a name on a server:
+            questions and conditions are checked against it
+        patience: Seconds without any response before the endpoint is considered lost
+    """
+
+def audit(
+    directory: str | Path,
+    *,
+    tokenizer: str | None = None,
+    allow: str | Sequence[str] = [],
+    out: str | Path | None = None,
+) -> AuditReport:
+    """Check a data set, or one file of it, and write `audit.json` and `audit.html` there.
+
+    Errors in the data raise nothing: see `AuditReport.errors`. Raises InputError if there are no rows to read, and
+    OSError if the report cannot be written.
+
+    Example:
+        >>> reasonrag.audit("data/first").errors
+        []
+
+    Args:
+        directory: a data set, or one file of rows; a run stands for the data set that `pairs` made of it.
+        tokenizer: Tokenizer that counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on
+            the Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
+        allow: Accept this error, by its name; repeatable
+        out: Directory for audit.json and audit.html [default: beside the data]
+    """
+
+def calibrate(
+    run: str | Path,
+    *,
+    chat_model: ChatModel | None = None,
+    retriever: Retriever | None = None,
+    watcher: Watcher | None = None,
+    outcome: OutcomeFunction | None = None,
+    revalue: int = 0,
+    k: int = 16,
+    seed: int = 0,
+    min_confidence: float = 0.7,
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    corpus: str | Path | None = None,
+    index: str | Path | Sequence[str | Path] = [],
+    prompts: str | Path | None = None,
+    concurrency: int = 32,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+) -> Calibration:
+    """Check how far the labels of a run can be trusted; with `revalue`, by fresh continuations.
+
+    Raises InputError if the run cannot be read or what it was made with is missing; RunStopped if a cap or a lost
+    endpoint ended it, KeyboardInterrupt after Ctrl-C. The same call then resumes it.
+
+    Example:
+        >>> checked = reasonrag.calibrate("runs/first", revalue=5, k=8)
+        >>> checked.questions
+        10
+
+    Args:
+        run: a run directory of `generate`.
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        retriever: used instead of the one of the run.
+        watcher: is told what happens while it goes on; none: silent.
+        outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
+        revalue: Pairs to revalue by fresh continuations; 0: none
+        k: Fresh continuations of each of their steps
+        seed: Seed of the choice of pairs
+        min_confidence: Minimum confidence of the pairs to choose from
+        model: Model that continues. Its key is OPENAI_API_KEY, or REASONRAG_VALUE_API_KEY for the run's value model
+            at its own address [default: the run's value model, else its teacher]
+        base_url: OpenAI-compatible endpoint of that model; repeatable [default: the run's]
+        corpus: The run's corpus, if it has moved
+        index: The run's index, if it has moved; repeatable
+        prompts: Directory of the run's own prompts, if it has moved
+        concurrency: HTTP requests in flight
+        max_cost: Stop before all calibrations of the run with this model cost more than this, in dollars
+        max_calls: Stop before they use more completions than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the run's, else the list price]
+        price_out: Dollars per million completion tokens [default: the run's, else the list price]
+    """
+
+def check_renderer(data_set: str | Path, prompts: Prompts | None = None) -> DataConditions:
+    """The prompting conditions of a data set, if one renderer made all of it: the one of `prompts`.
+
+    Raises InputError for a mixture of renderers, for a renderer that differs from that of the prompts, and for a
+    folder that cannot be read.
+
+    Example:
+        >>> reasonrag.check_renderer("data/first").top_k
+        (3,)
+
+    Args:
+        data_set: a folder written by `pairs`, or just its RAG_ProGuide.json.
+        prompts: those that a model will be prompted with; none: skips that comparison.
+    """
+
+def compare(
+    runs: Sequence[str | Path] = ...,
+    *,
+    out: str | Path | None = None,
+    group: str | Sequence[str] = [],
+    confidence: float = 0.95,
+    bootstrap: int = 2000,
+    seed: int = 0,
+    examples: int = 5,
+) -> Comparison:
+    """Compare evaluations with the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
+
+    Raises InputError for evaluations that are not comparable.
+
+    Example:
+        >>> comparison = reasonrag.compare(["evals/rag", "evals/agent"], out="evals/compared")
+        >>> comparison.questions
+        5
+
+    Args:
+        runs: directories of `evaluate`; the first is compared with the others.
+        out: where to write; none: `compare-A-B` beside the first.
+        group: Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs
+        confidence: Level of the intervals
+        bootstrap: Bootstrap resamples per interval
+        seed: Seed of the resamples, and of the choice of examples
+        examples: Wins, and losses, shown in full
+    """
+
+def corpus_build(
+    folder: str | Path,
+    *,
+    advanced: Callable[[int, int], object] = ...,
+    out: str | Path | None = None,
+    max_chars: int = 1000,
+    max_file_mb: float = 50.0,
+    max_pages: int = 2000,
+    max_seconds: float = 60.0,
+) -> CorpusSummary:
+    """Write the passages of a folder's documents as a corpus.
+
+    Raises InputError if the folder cannot be read or has no text, if `out` cannot be written or holds something else
+    than a corpus, and where the extra `corpus` is missing.
+
+    Example:
+        >>> built = reasonrag.corpus_build("handbook", out="corpora/handbook.jsonl")
+        >>> built.passages
+        2
+
+    Args:
+        folder: of Markdown, HTML, text and PDF files.
+        advanced: called with the number of files read so far, and of all.
+        out: The corpus to write [default: corpora/<folder>.jsonl]
+        max_chars: Longest text of a passage, in characters; its title is not counted
+        max_file_mb: Largest file that is read, in MB
+        max_pages: Most pages of a PDF that is read
+        max_seconds: Longest time to read a file
+    """
+
+def doctor(
+    config: str | None = None,
+    *,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    index: str | Path | Sequence[str | Path] = [],
+    prompts: str | Path | None = None,
+    model: str | None = None,
+    set: str | Sequence[str] = [],
+    gpus: int | None = None,
+    gpu_memory: float | None = None,
+) -> Diagnosis:
+    """Check the machine, a training configuration, and the data it would train on.
+
+    Everything that is wrong is in `Diagnosis.findings`. Raises InputError only for an unknown configuration, for a
+    model of unknown shape and for missing prompts.
+
+    Example:
+        >>> diagnosis = reasonrag.doctor("qwen2.5-7b-dpo-lora", gpus=4, gpu_memory=80)
+        >>> wrong = [finding for finding in diagnosis.findings if finding.severity == "error"]
+
+    Args:
+        config: the name of a configuration in `train_configs/`, or your own file; none: checks only the machine.
+        data: Data set to train on: a directory of reasonrag pairs
+        out: Directory of the trained model, whose disk needs space [default: the configuration's]
+        index: Index to check, as it would be used with the model; repeatable
+        prompts: Directory of your own prompts, as they would be used with the model
+        model: Folder of the model, or the name of a Qwen2.5 [default: the configuration's, else
+            Qwen2.5-7B-Instruct]
+        set: key=value: set a key of the configuration, as for train; repeatable
+        gpus: Plan for this number of GPUs in all [default: those of this machine, else 1]
+        gpu_memory: Plan for GPUs with this memory, in GB as cards are sold [default: those of this machine, else
+            80]
+    """
+
+def estimate(
+    *,
+    pilot: int = 0,
+    watcher: Watcher | None = None,
+    chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
+    outcome: OutcomeName | OutcomeFunction | None = None,
+    retriever: str | None = None,
+    index: str | Path | Sequence[str | Path] = [],
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+    top_k: int = 3,
+    max_passage_chars: int | None = None,
+    passage_order: Literal["best-first", "worst-first"] | None = None,
+    dataset: str | Sequence[str] = [],
+    split: str = "train",
+    limit: int | None = None,
+    sample: int | None = None,
+    data_dir: str | Path | None = None,
+    questions: str | Path | None = None,
+    corpus: str | Path | None = None,
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    prompts: str | Path | None = None,
+    style: Literal["short", "long"] = "short",
+    max_steps: int | None = None,
+    concurrency: int = 32,
+    seed: int = 0,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_reply_tokens: int = 512,
+    extra_body: str | Mapping[str, Any] | None = None,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    timeout: float = 300.0,
+    run: str | Path | None = None,
+    value_model: str | None = None,
+    value_base_url: str | Sequence[str] = [],
+    value_temperature: float | None = None,
+    value_extra_body: str | Mapping[str, Any] | None = None,
+    recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
+    rubric: str | Path | None = None,
+    reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
+    | None = None,
+    judge_weight: float | None = None,
+    judge_gold: bool | None = None,
+    siblings: int | None = None,
+    continuations: int | None = None,
+    simulations: int | None = None,
+    max_calls_per_question: int | None = None,
+    alpha: float | None = None,
+    exploration: float | None = None,
+    value_price_in: float | None = None,
+    value_price_out: float | None = None,
+    abort_degenerate: float = 0.95,
+) -> CostEstimate:
+    """Estimate what `generate` with these settings would use: requests, tokens, dollars and hours.
+
+    Needs no key without a pilot. Raises InputError as `generate` does, and if no question could be rehearsed;
+    NothingMeasured for a pilot that ended without a tree, whatever it spent.
+
+    Example:
+        >>> price = reasonrag.estimate(dataset="atlas", limit=100, model="gpt-4o")
+        >>> price.dollars.low < price.dollars.high
+        True
+
+    Args:
+        pilot: number of questions to explore for real first, in the run directory; what stopped it early is in the
+            estimate.
+        watcher: is told what happens while it goes on; none: silent.
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        value_chat_model: likewise for the value model.
+        outcome: a name, or a function as for `generate`.
+        retriever: bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from
+            REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]
+        index: A built index, or where to put a new one; give it twice for hybrid
+        index_home: Directory of the indexes that have no --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+            index's own, else minilm]
+        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+        top_k: Passages per search
+        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
+            [...] [default: never]
+        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first; released:
+            worst-first]
+        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
+            one of --data-dir; repeat it to mix several (generate, tune)
+        split: Split of the data set
+        limit: Use only the first N questions; may grow between sessions of a run
+        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
+            sessions of a run
+        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
+            on the Hub]
+        questions: Your own questions (JSONL) instead of --dataset
+        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
+            passages that came with its questions]
+        model: Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for
+            atlas: offline]
+        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+            OpenAI's]
+        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
+            writes
+        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
+            judge); metadata.style of a question wins
+        max_steps: Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and
+            released: 8; prorag and ragym: 10]
+        concurrency: HTTP requests in flight, per model
+        seed: Seed of the run
+        temperature: Sampling temperature [default: 1; prorag: 0.9]
+        top_p: Nucleus sampling [default: 1; prorag: 0.95]
+        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
+        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
+            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this, in dollars
+        max_calls: Stop before the run uses more completions than this
+        max_tokens: Stop before the run uses more tokens than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the list price]
+        price_out: Dollars per million completion tokens [default: the list price]
+        rpm: Requests per minute, per endpoint and model [default: from response headers]
+        tpm: Tokens per minute, per endpoint and model [default: from response headers]
+        timeout: Seconds to wait for a response before a request is given up
+        run: Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]
+        value_model: Model that continues the teacher's steps, for example the student: rewards are then those of
+            its policy; offline for the extractive teacher [default: the teacher]
+        value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
+        value_temperature: Sampling temperature of the value model [default: --temperature]
+        value_extra_body: Extra fields for every request to the value model, as a JSON object
+        recipe: economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md
+        rubric: Text file of criteria for an answer, one per line, for questions without metadata.rubric; with
+            --outcome rubric
+        reward: Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank,
+            spre+judge-score or spre+judge-rank [default: the recipe's]
+        judge_weight: Weight of the judge when combined with spre [default: 0.5]
+        judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
+        siblings: Steps sampled per state [default: the recipe's]
+        continuations: Real continuations per step [default: the recipe's]
+        simulations: Simulations per question; of ragym, steps of its chain [default: the recipe's]
+        max_calls_per_question: Maximum completions for the search of one question; judgements of --reward and
+            --outcome are extra [default: the recipe's]
+        alpha: Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]
+        exploration: c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]
+        value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
+            --value-base-url]
+        value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
+            with --value-base-url]
+        abort_degenerate: Stop when this share of the questions shows the same sign of degeneracy and can give no
+            pair; 0: never
+    """
+
+def evaluate(
+    *,
+    chat_model: ChatModel | None = None,
+    judge_chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    index: str | Path | Sequence[str | Path] = [],
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+    top_k: int = 3,
+    max_passage_chars: int | None = None,
+    passage_order: Literal["best-first", "worst-first"] | None = None,
+    dataset: str | Sequence[str] = [],
+    split: str = "dev",
+    limit: int | None = None,
+    sample: int | None = None,
+    data_dir: str | Path | None = None,
+    questions: str | Path | None = None,
+    corpus: str | Path | None = None,
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    prompts: str | Path | None = None,
+    style: Literal["short", "long"] = "short",
+    max_steps: int | None = None,
+    concurrency: int = 32,
+    seed: int = 0,
+    temperature: float = 0.0,
+    top_p: float | None = None,
+    max_reply_tokens: int = 512,
+    extra_body: str | Mapping[str, Any] | None = None,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    timeout: float = 300.0,
+    preset: Literal["reasonrag"] | None = None,
+    base_model: str | None = None,
+    trained_on: str | Path | None = None,
+    patience: float = 120.0,
+    run: str | Path,
+    method: Literal["agent", "direct", "cot", "rag", "iter-retgen", "search-r1"] = "agent",
+    iterations: int = 3,
+    max_searches: int = 4,
+    judge: str | None = None,
+    judge_base_url: str | Sequence[str] = [],
+    judge_extra_body: str | Mapping[str, Any] | None = None,
+    judge_price_in: float | None = None,
+    judge_price_out: float | None = None,
+    allow: str | Sequence[str] = [],
+    bootstrap: int = 2000,
+    bootstrap_seed: int = 0,
+    confidence: float = 0.95,
+) -> Report:
+    """Answer the questions of a split with a model, and measure the answers.
+
+    Works inside a running event loop too. Failed questions are in the report. Raises InputError before anything is
+    asked; RunStopped where a cap, a lost endpoint or a full disk ended it, and KeyboardInterrupt after Ctrl-C: what
+    was answered is kept, and the same call goes on.
+
+    Example:
+        >>> agent = reasonrag.evaluate(dataset="atlas", split="dev", limit=5, model="offline", run="evals/agent")
+        >>> same = {"dataset": "atlas", "split": "dev", "limit": 5, "model": "offline"}
+        >>> rag = reasonrag.evaluate(**same, method="rag", run="evals/rag")
+        >>> agent.questions
+        5
+
+    Args:
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        judge_chat_model: used instead of the judge that the settings would open.
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        index: A built index, or where to put a new one; give it twice for hybrid
+        index_home: Directory of the indexes that have no --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+            index's own, else minilm]
+        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+        top_k: Passages per search
+        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
+            [...] [default: never]
+        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first]
+        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
+            one of --data-dir; repeat it to mix several (generate, tune)
+        split: Split of the data set; bamboogle and popqa have test
+        limit: Use only the first N questions; may grow between sessions of a run
+        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
+            sessions of a run
+        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
+            on the Hub]
+        questions: Your own questions (JSONL) instead of --dataset
+        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
+            passages that came with its questions]
+        model: A model name of the endpoint, the folder of a trained model (which is then served), or offline
+            [default for atlas: offline]
+        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+            OpenAI's]
+        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
+            writes
+        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
+            judge); metadata.style of a question wins
+        max_steps: Maximum steps to an answer; the last one must conclude [default: 7]
+        concurrency: HTTP requests in flight, per model
+        seed: Seed of the run
+        temperature: Sampling temperature; 0: greedy
+        top_p: Nucleus sampling [default: 1]
+        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
+        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
+            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this, in dollars
+        max_calls: Stop before the run uses more completions than this
+        max_tokens: Stop before the run uses more tokens than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the list price]
+        price_out: Dollars per million completion tokens [default: the list price]
+        rpm: Requests per minute, per endpoint and model [default: from response headers]
+        tpm: Tokens per minute, per endpoint and model [default: from response headers]
+        timeout: Seconds to wait for a response before a request is given up
+        preset: reasonrag: as the published model is used, with 9 replies (4 searches) of 256 tokens, 3 passages,
+            the worst first as in its training data, temperature 0, and --prompts reasonrag-published unless the
+            model's folder has some; flags win
+        base_model: Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter
+            names]
+        trained_on: Folder of the model, or of the data set it was trained on, if --model is a name on a server:
+            questions and conditions are checked against it
+        patience: Seconds without any response before the endpoint is considered lost
+        run: Directory of the evaluation; an interrupted one found there is continued
+        method: How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen,
+            search-r1
+        iterations: Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7
+        max_searches: Searches of search-r1 before it must answer; 4 is its paper's action budget
+        judge: Model that scores every answer against the gold answers: a model name, or offline
+        judge_base_url: Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]
+        judge_extra_body: Extra fields for every request to the judge, as a JSON object
+        judge_price_in: Dollars per million prompt tokens of the judge [default: the list price]
+        judge_price_out: Dollars per million completion tokens of the judge [default: the list price]
+        allow: Only warn if this differs from training; repeatable: renderer, top_k, retriever, max_steps,
+            max_passage_chars, passage_order, style, trained_questions
+        bootstrap: Bootstrap resamples per interval
+        bootstrap_seed: Seed of the resamples
+        confidence: Level of the intervals
+    """
+
+def from_dataset(
+    rows: Iterable[Mapping[str, Any]],
+    path: str | Path,
+    *,
+    question: str = "question",
+    golden_answers: str | None = "golden_answers",
+    id: str | None = "id",
+) -> Path:
+    """Write the questions of a `datasets.Dataset` as a question file, for `questions=` of `generate`; returns its path.
+
+    A column `metadata`, FlashRAG's, is kept. Raises InputError, and leaves what is there, if the file cannot be written
+    or a row lacks a column or a question.
+
+    Example:
+        >>> rows = [{"text": "Where was Ada Lovelace born?", "answer": "London"}]  # or datasets.load_dataset(..)
+        >>> print(reasonrag.from_dataset(rows, "mine.jsonl", question="text", golden_answers="answer", id=None))
+        mine.jsonl
+
+    Args:
+        rows: a `datasets.Dataset`, or any rows by column name.
+        path: the JSONL file to write; one that is there is replaced.
+        question: column of the questions.
+        golden_answers: column of the gold answers: a text, a list of texts, or `{"text": [..]}`, as SQuAD has them.
+            None: there are none, so generate with `outcome="judge"`.
+        id: column of the ids. None, or no such column: `q0`, `q1`, ..
+    """
+
+def generate(
+    *,
+    chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    replay: bool | str | Path = False,
+    outcome: OutcomeName | OutcomeFunction | None = None,
+    index: str | Path | Sequence[str | Path] = [],
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+    top_k: int = 3,
+    max_passage_chars: int | None = None,
+    passage_order: Literal["best-first", "worst-first"] | None = None,
+    dataset: str | Sequence[str] = [],
+    split: str = "train",
+    limit: int | None = None,
+    sample: int | None = None,
+    data_dir: str | Path | None = None,
+    questions: str | Path | None = None,
+    corpus: str | Path | None = None,
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    prompts: str | Path | None = None,
+    style: Literal["short", "long"] = "short",
+    max_steps: int | None = None,
+    concurrency: int = 32,
+    seed: int = 0,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_reply_tokens: int = 512,
+    extra_body: str | Mapping[str, Any] | None = None,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    timeout: float = 300.0,
+    run: str | Path | None = None,
+    value_model: str | None = None,
+    value_base_url: str | Sequence[str] = [],
+    value_temperature: float | None = None,
+    value_extra_body: str | Mapping[str, Any] | None = None,
+    recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
+    rubric: str | Path | None = None,
+    reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
+    | None = None,
+    judge_weight: float | None = None,
+    judge_gold: bool | None = None,
+    siblings: int | None = None,
+    continuations: int | None = None,
+    simulations: int | None = None,
+    max_calls_per_question: int | None = None,
+    alpha: float | None = None,
+    exploration: float | None = None,
+    value_price_in: float | None = None,
+    value_price_out: float | None = None,
+    abort_degenerate: float = 0.95,
+) -> RunSummary:
+    """Explore questions with a teacher, and write step-level rollouts to a run directory.
+
+    The same call continues an interrupted run. Works inside a running event loop too. Failed questions, with their
+    causes, and what stopped a run early are in the summary. Raises InputError before anything is started, and
+    StorageError if writing fails; after Ctrl-C it saves the state, then raises KeyboardInterrupt.
+
+    Example:
+        >>> run = reasonrag.generate(dataset="atlas", limit=10, run="runs/first")
+        >>> run.done, run.failed
+        (10, 0)
+
+    Args:
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        value_chat_model: likewise for the value model, which continues the teacher's steps.
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        replay: send no requests; answers come from the run's journal, or from the journal at this path.
+        outcome: a name, or a function of a `Question` and the text of an answer that returns the answer's quality
+            from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's thread, once per
+            distinct answer to a question; gold answers are then not needed. A question for which it fails has no
+            tree: it is counted in `failed`, `warnings` says why, and Python warns.
+        index: A built index, or where to put a new one; give it twice for hybrid
+        index_home: Directory of the indexes that have no --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+            index's own, else minilm]
+        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+        top_k: Passages per search
+        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
+            [...] [default: never]
+        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first; released:
+            worst-first]
+        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
+            one of --data-dir; repeat it to mix several (generate, tune)
+        split: Split of the data set
+        limit: Use only the first N questions; may grow between sessions of a run
+        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
+            sessions of a run
+        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
+            on the Hub]
+        questions: Your own questions (JSONL) instead of --dataset
+        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
+            passages that came with its questions]
+        model: Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for
+            atlas: offline]
+        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+            OpenAI's]
+        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
+            writes
+        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
+            judge); metadata.style of a question wins
+        max_steps: Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and
+            released: 8; prorag and ragym: 10]
+        concurrency: HTTP requests in flight, per model
+        seed: Seed of the run
+        temperature: Sampling temperature [default: 1; prorag: 0.9]
+        top_p: Nucleus sampling [default: 1; prorag: 0.95]
+        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
+        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
+            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this, in dollars
+        max_calls: Stop before the run uses more completions than this
+        max_tokens: Stop before the run uses more tokens than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the list price]
+        price_out: Dollars per million completion tokens [default: the list price]
+        rpm: Requests per minute, per endpoint and model [default: from response headers]
+        tpm: Tokens per minute, per endpoint and model [default: from response headers]
+        timeout: Seconds to wait for a response before a request is given up
+        run: Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]
+        value_model: Model that continues the teacher's steps, for example the student: rewards are then those of
+            its policy; offline for the extractive teacher [default: the teacher]
+        value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
+        value_temperature: Sampling temperature of the value model [default: --temperature]
+        value_extra_body: Extra fields for every request to the value model, as a JSON object
+        recipe: economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md
+        rubric: Text file of criteria for an answer, one per line, for questions without metadata.rubric; with
+            --outcome rubric
+        reward: Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank,
+            spre+judge-score or spre+judge-rank [default: the recipe's]
+        judge_weight: Weight of the judge when combined with spre [default: 0.5]
+        judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
+        siblings: Steps sampled per state [default: the recipe's]
+        continuations: Real continuations per step [default: the recipe's]
+        simulations: Simulations per question; of ragym, steps of its chain [default: the recipe's]
+        max_calls_per_question: Maximum completions for the search of one question; judgements of --reward and
+            --outcome are extra [default: the recipe's]
+        alpha: Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]
+        exploration: c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]
+        value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
+            --value-base-url]
+        value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
+            with --value-base-url]
+        abort_degenerate: Stop when this share of the questions shows the same sign of degeneracy and can give no
+            pair; 0: never
+    """
+
+def import_published(
+    sources: str | Path | Sequence[str | Path],
+    *,
+    say: Say = ...,
+    out: str | Path,
+    replace: bool = False,
+    recipe: Literal["released", "continuation"] = "released",
+    keep_rewards: bool = False,
+    as_published: bool = False,
+    alpha: float | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    questions: str | Path | Sequence[str | Path] = [],
+    teacher: str | None = None,
+) -> ImportReport:
+    """Read published trees or pairs, repair them, and write a run or a data set.
+
+    Raises InputError if a source cannot be read, holds neither trees nor pairs, or nothing usable, and if `out` is
+    taken; nothing is written then.
+
+    Example:
+        >>> report = reasonrag.import_published("data/first/RAG_ProGuide.json", out="data/imported")
+        >>> report.kind
+        'pairs'
+
+    Args:
+        sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`.
+        say: receives progress.
+        out: Directory for the result: a run directory from trees, or a data set from pairs
+        replace: Replace an import of other files
+        recipe: Rewards of trees: released (the published builder's, weighted by visits) or continuation (mean over
+            the answers below a step, margins by layer)
+        keep_rewards: Label trees by the rewards in the published files
+        as_published: Compute the rewards of trees exactly as the published builder does: none above a missing node,
+            none for a forced conclusion
+        alpha: Discount per step of the rewards of trees [default: the recipe's, 0.9]
+        dataset: Data set of the questions [default: unknown]
+        split: Split of the questions [default: unknown]
+        questions: Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. If it is called
+            DATASET/SPLIT.jsonl, it names data set and split too
+        teacher: Model that wrote the replies [default: unknown]
+    """
+
+def index_build(
+    *,
+    watcher: BuildWatcher | None = None,
+    corpus: str | Path,
+    kind: Literal["bm25", "dense"] | None = None,
+    out: str | Path | None = None,
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    from_faiss: str | Path | None = None,
+    backend: Literal["flag", "sentence-transformers"] | None = None,
+    pooling: Literal["cls", "mean", "lasttoken"] | None = None,
+    normalize: bool | None = None,
+    query_instruction: str | None = None,
+    passage_instruction: str | None = None,
+    max_length: int | None = None,
+    precision: Literal["fp32", "bf16", "fp16"] | None = None,
+    batch_size: int = 64,
+    device: str | Sequence[str] = [],
+    gpu: bool = False,
+) -> tuple[Path, IndexManifest]:
+    """Build an index over a corpus; returns its directory and its manifest.
+
+    Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
+    vectors is built without encoding again. Raises InputError for a bad corpus, encoder or directory.
+
+    Example:
+        >>> place, manifest = reasonrag.index_build(corpus="corpora/handbook.jsonl", out="indexes/handbook")
+        >>> manifest.passages
+        2
+
+    Args:
+        watcher: is told what happens while it goes on; none: silent.
+        corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or
+            hf://datasets/ORG/NAME[@REVISION][/FILE]
+        kind: bm25 or dense [default: dense if a setting of an encoder is given, else bm25]
+        out: Directory of the index [default: in --index-home, where generate finds it]
+        index_home: Directory of the indexes that have no --out
+        encoder: A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]
+        type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again [default:
+            flat]
+        from_faiss: Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding
+        backend: Library that runs the encoder [default: flag for BGE, else sentence-transformers]
+        pooling: cls, mean or lasttoken [default: the model's own]
+        normalize: Normalize vectors to length 1 [default: yes]
+        query_instruction: Text put before every query [default: the model's own]
+        passage_instruction: Text put before every passage [default: the model's own]
+        max_length: Tokens read of a text [default: the model's, at most 512]
+        precision: fp32, bf16 or fp16: weights while encoding passages [default: bf16 if the hardware has it]
+        batch_size: Passages per batch
+        device: Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]
+        gpu: Train faiss on GPUs; needs the index-gpu extra
+    """
+
+def index_check(
+    directory: Path | str,
+    *,
+    queries: int = 200,
+    at: int = 10,
+    questions: Path | str | None = None,
+    watcher: BuildWatcher | None = None,
+) -> IndexCheck:
+    """Check a whole index and its corpus: hashes, row counts, and recall of every faiss index against an exact search.
+
+    Raises InputError if there is no index, and for a bad question file.
+
+    Example:
+        >>> reasonrag.index_check("indexes/handbook").faults
+        []
+
+    Args:
+        directory: of an index.
+        queries: number of test queries.
+        at: passages compared per query.
+        questions: a question file, each question used as a query, to measure recall of gold passages and of
+            answers.
+        watcher: is told what happens while it goes on; none: silent.
+    """
+
+def index_info(directory: Path | str) -> IndexManifest:
+    """The manifest of an index. Raises InputError if there is none.
+
+    Example:
+        >>> reasonrag.index_info("indexes/handbook").kind
+        'bm25'
+
+    Args:
+        directory: of an index.
+    """
+
+def index_serve(
+    *,
+    say: Callable[[str], None] = ...,
+    listening: Callable[[str], None] = ...,
+    retriever: str | None = None,
+    index: str | Path | Sequence[str | Path] = [],
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+    corpus: str | Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8977,
+    allow_host: str | Sequence[str] = [],
+    max_waiting: int = 4096,
+    allow_empty_queries: bool = False,
+) -> None:
+    """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
+
+    Raises InputError for a bad index or address.
+
+    Example:
+        >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
+
+    Args:
+        say: receives what is reported while it runs.
+        listening: called with the address once the server accepts requests.
+        retriever: bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from
+            REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]
+        index: A built index, or where to put a new one; give it twice for hybrid
+        index_home: Directory of the indexes that have no --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+            index's own, else minilm]
+        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+        corpus: Corpus to index if its index is missing
+        host: Address to listen on; 0.0.0.0 accepts other machines
+        port: Port; 0 takes a free one
+        allow_host: Host name under which clients reach the server, as behind a reverse proxy; repeatable. With a
+            --host beyond loopback, other names are refused once this is given
+        max_waiting: Queries that may wait; further ones get status 503 with Retry-After
+        allow_empty_queries: Answer an empty query with no passages; Search-R1's trainer sends some
+    """
+
+def load_pairs(directory: str | Path, *, split: SplitName = "train") -> Pairs:
+    """The pairs of a data set.
+
+    Raises InputError if there are none, or the data set is unfinished.
+
+    Example:
+        >>> rows = reasonrag.load_pairs("data/first")
+        >>> rows[0]["chosen_reward"] > rows[0]["rejected_reward"]
+        True
+        >>> rows.to_dataset().num_rows == len(rows)
+        True
+
+    Args:
+        directory: a data set that `pairs` or `import_published` wrote.
+        split: train, or validation.
+    """
+
+def load_rollouts(run: str | Path) -> Rollouts:
+    """The trees of a run, read one at a time.
+
+    Raises InputError if there is no rollouts file; while iterating also for a line that is no record.
+
+    Example:
+        >>> trees = reasonrag.load_rollouts("runs/first")
+        >>> len(trees)
+        10
+        >>> max(node.reward or 0 for tree in trees for node in tree.nodes) <= 1
+        True
+        >>> trees.to_dataset().column_names[:2]
+        ['question_id', 'question']
+
+    Args:
+        run: a run directory, or a rollouts file.
+    """
+
+def pairs(
+    runs: str | Path | Sequence[str | Path],
+    *,
+    chat_model: ChatModel | None = None,
+    watcher: Watcher | None = None,
+    processes: int = 1,
+    min_margin: float = 0.05,
+    min_confidence: float = 0.7,
+    max_similarity: float = 0.9,
+    max_per_combination: int = 1,
+    max_per_state: int = 0,
+    max_per_question: int = 0,
+    same_type: bool = False,
+    allow_malformed: bool = False,
+    allow_ungrounded: bool = False,
+    allow_repeated_query: bool = False,
+    out: str | Path | None = None,
+    replace: bool = False,
+    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
+    | Sequence[Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]] = [],
+    validation: float = 0.05,
+    balance: bool = False,
+    max_efficiency_only: float = 0.1,
+    max_style_only: float = 0.1,
+    max_tokens: int = 0,
+    eval: str | Sequence[str] = [],
+    allow_eval: str | Sequence[str] = [],
+    flip: float = 0.0,
+    seed: int = 0,
+    as_published: bool = False,
+    tokenizer: str | None = None,
+    allow: str | Sequence[str] = [],
+    label: Literal["value", "judge"] = "value",
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    max_reply_tokens: int = 512,
+    extra_body: str | Mapping[str, Any] | None = None,
+    judge_gold: bool = False,
+    prompts: str | Path | None = None,
+    concurrency: int = 32,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+) -> PairSummary:
+    """Turn the sibling steps of runs into a preference data set.
+
+    Raises InputError where a source cannot be read, and where `out` cannot be written, is being written, or holds a
+    data set made from other runs and `replace` is not given; AuditFailed where rows have errors that `allow` does
+    not name (all files but the candidates then stay as they were, and a data set of other runs altogether); and of a
+    judge what `label_by_judge` does.
+
+    Example:
+        >>> data = reasonrag.pairs("runs/first", out="data/first")
+        >>> data.pairs > 0
+        True
+
+    Args:
+        runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl.
+        chat_model: the judge of `label="judge"`, used instead of the one that the settings would open.
+        watcher: is told what happens while it goes on; none: silent.
+        processes: how many share the trees of a large run; more than one only where the calling script has a main
+            guard, as `multiprocessing` asks for.
+        min_margin: Minimum difference of rewards
+        min_confidence: Minimum probability that the chosen step is truly better
+        max_similarity: Maximum share of words that the two steps have in common; 1: any
+        max_per_combination: Pairs per state and pair of action types, widest margins first; 0: all
+        max_per_state: Pairs per state, most confident first; 0: all
+        max_per_question: Pairs per question, most confident first; 0: all
+        same_type: Pair only steps of the same action type, or steps of any types
+        allow_malformed: Let replies that did not parse be the rejected side
+        allow_ungrounded: Let steps that no passage supports be the chosen side
+        allow_repeated_query: Let queries that repeat an earlier one of their path be the chosen side
+        out: Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .. [default: data/<name
+            of the run>]
+        replace: Replace a data set made from other runs
+        format: Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl,
+            parquet
+        validation: Share of the questions with a pair that are held out for validation; 0: none
+        balance: Keep as many pairs of each action type as there are of the rarest
+        max_efficiency_only: Maximum share of pairs whose sides differ only in the number of steps to the answer; 1:
+            any
+        max_style_only: Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any
+        max_tokens: Maximum length of prompt and reply together, in tokens; 0: any
+        eval: Leave out questions found in this evaluation split: a question file, a folder with
+            <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]
+        allow_eval: Keep questions found in this evaluation split, as dataset/split, or all; repeatable
+        flip: Share of the training pairs whose sides are swapped, to study label noise
+        seed: Seed of the validation split, of --flip, and of the order in which a judge sees steps: another seed
+            asks the judge again
+        as_published: Label and filter as the system whose recipe made the runs (ReasonRAG, ProRAG, RAG-Gym),
+            instead of as above
+        tokenizer: Tokenizer that counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on
+            the Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
+        allow: Write the files in spite of this error of the audit, by its name; repeatable
+        label: Where labels come from: value (continuations; free), or judge (--model sees the steps of a state and
+            picks a better one and a worse one, or none)
+        model: The judge: a model name of the endpoint, or offline
+        base_url: OpenAI-compatible endpoint of the judge; repeat to share the load among several [default:
+            OPENAI_BASE_URL, else OpenAI's]
+        max_reply_tokens: Maximum length of the judge's reply, in tokens, reasoning included
+        extra_body: Extra fields for every request to the judge, as a JSON object
+        judge_gold: Show the judge the gold answers
+        prompts: Directory of your own prompts; the judge's is pick.txt
+        concurrency: HTTP requests in flight
+        max_cost: Stop before the judge costs more than this, in dollars
+        max_calls: Stop before the judge uses more completions than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the list price]
+        price_out: Dollars per million completion tokens [default: the list price]
+    """
+
+def publish(
+    directory: str | Path | None = None,
+    *,
+    dry_run: bool = False,
+    say: Callable[[str], None] = ...,
+    repo: str,
+    private: bool | None = None,
+    with_trees: str | Path | Sequence[str | Path] = [],
+    model: str | Path | None = None,
+    base_model: str | None = None,
+    license: str | None = None,
+    allow: str | Sequence[str] = [],
+    allow_eval: str | Sequence[str] = [],
+    max_shard_mb: int = 500,
+) -> Publication | ModelPublication:
+    """Publish the data set in `directory`, or with `model=FOLDER` a model, with its card; private unless `public`.
+
+    Raises InputError before anything is uploaded, UploadStopped if the upload fails: the same call resumes it.
+
+    Example:
+        >>> done = reasonrag.publish("data/first", repo="me/first", dry_run=True)
+        >>> print(done.url)
+        None
+
+    Args:
+        directory: a data set.
+        dry_run: write `DIR/publish` and contact nothing.
+        say: receives progress.
+        repo: Name on the Hub: organisation/name
+        private: Make the repository public after the upload, or refuse one that is public already [default: a new
+            repository is private; an existing one stays as it is]
+        with_trees: Also upload the trees of this run directory, without paths and addresses; repeatable
+        model: Publish this model instead of a data set: a folder written by train
+        base_model: Name on the Hub of the model it was trained from, if its files name a folder
+        license: Licence, as the Hub names it [default: cc-by-sa-4.0 for data with passages of Wikipedia; for a
+            model, that of its card]
+        allow: Publish in spite of this objection, by its name; repeatable
+        allow_eval: Publish questions of this evaluation split, or a model trained on them, as dataset/split, or
+            all; repeatable
+        max_shard_mb: Maximum size of a Parquet file's rows, in MB of JSON
+    """
+
+def review_report(directory: str | Path) -> ReviewReport:
+    """Compare the judgements of all reviewers with the labels and with each other; writes `review/report.json`.
+
+    Raises InputError if there is no data set, a file of judgements is damaged or the report cannot be written.
+
+    Example:
+        >>> reasonrag.review_report("data/first").reviewers
+        []
+
+    Args:
+        directory: a data set that `reasonrag review` showed.
+    """
+
+def show(run: str | Path, question_id: str | None, *, trees: str | Path | Sequence[str | Path] = []) -> QuestionView:
+    """Everything about one question: its trees step by step, its pairs, and why each was labelled so.
+
+    The pairs of a run are those that the default filters would keep; caps on the whole data set are not applied.
+    Raises InputError if the question is not there.
+
+    Example:
+        >>> seen = reasonrag.show("runs/first", "atlas_train_0_5")
+        >>> seen.question
+        'Who was born first, Bam Traecel or Bex Traecel?'
+
+    Args:
+        run: a run directory, or a data set.
+        question_id: as in the question file.
+        trees: Where the run of a data set is now, if it has moved; repeatable [default: from its summary]
+    """
+
+def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
+    """What a run or a data set holds, in numbers.
+
+    The pairs of a run are those that `reasonrag pairs` makes with its default filters, without decontamination.
+    Raises InputError if `path` is neither, or a line cannot be read.
+
+    Example:
+        >>> reasonrag.stats("runs/first").questions
+        10
+
+    Args:
+        path: a run directory or a data set.
+        watch: is told the share of the work that is done.
+    """
+
+def train(
+    config: str | Path,
+    *,
+    dry_run: bool = False,
+    watcher: TrainingWatcher | None = None,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    set: str | Sequence[str] = [],
+    prompts: str | Path | None = None,
+    allow: str | Sequence[str] = [],
+    allow_eval: str | Sequence[str] = [],
+    nodes: int = 1,
+    node_rank: int | None = None,
+    master: str | None = None,
+    gpus_per_node: int | None = None,
+    slurm: str | Path | None = None,
+    ray: bool = False,
+    merge: str | Path | None = None,
+) -> TrainingResult:
+    """Train a model on a data set with LLaMA-Factory.
+
+    Raises InputError before anything is started, TrainingFailed if LLaMA-Factory exits with an error,
+    KeyboardInterrupt after its process has ended: the same call resumes.
+
+    Example:
+        >>> reasonrag.train("qwen2.5-7b-dpo-lora", data="data/first", out="saves/first")  # doctest: +SKIP
+
+    Args:
+        config: a YAML file, or the bare name of a shipped one.
+        dry_run: report the resolved configuration and what would be refused, start nothing.
+        watcher: is told what happens while it goes on; none: silent.
+        data: Data set to train on: a directory of reasonrag pairs
+        out: Directory of the trained model, output_dir [default: saves/<data>-<config>]
+        set: key=value: set a key of the configuration, as YAML; null removes it. Repeatable
+        prompts: Directory of your own prompts, if the data were made with them [default: those of imported data,
+            else ours]
+        allow: Train in spite of this objection, by its name; repeatable
+        allow_eval: Train on questions of this evaluation split, as dataset/split, or all; repeatable
+        nodes: Number of machines; run the same command on each
+        node_rank: Rank of this machine, from 0 [default: 0 if there is one machine]
+        master: HOST or HOST:PORT of machine 0 [default port: 29500]
+        gpus_per_node: Processes per machine, one per GPU [default: all its GPUs]
+        slurm: Write a batch script for Slurm to this file, without training
+        ray: Train on a Ray cluster: one worker per GPU, --nodes x --gpus-per-node
+        merge: Merge this adapter into its base model instead of training; with --out
+    """
+
+def tune(
+    *,
+    chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    min_margin: float = 0.05,
+    min_confidence: float = 0.7,
+    max_similarity: float = 0.9,
+    max_per_combination: int = 1,
+    max_per_state: int = 0,
+    max_per_question: int = 0,
+    same_type: bool = False,
+    allow_malformed: bool = False,
+    allow_ungrounded: bool = False,
+    allow_repeated_query: bool = False,
+    run: str | Path,
+    pilot: int = 30,
+    vary: str | Sequence[str] = [],
+    index: str | Path | Sequence[str | Path] = [],
+    index_home: str | Path = ...,
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+    top_k: int = 3,
+    max_passage_chars: int | None = None,
+    passage_order: Literal["best-first", "worst-first"] | None = None,
+    dataset: str | Sequence[str] = [],
+    split: str = "train",
+    sample: int | None = None,
+    data_dir: str | Path | None = None,
+    questions: str | Path | None = None,
+    corpus: str | Path | None = None,
+    model: str | None = None,
+    base_url: str | Sequence[str] = [],
+    prompts: str | Path | None = None,
+    style: Literal["short", "long"] = "short",
+    max_steps: int | None = None,
+    concurrency: int = 32,
+    seed: int = 0,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_reply_tokens: int = 512,
+    extra_body: str | Mapping[str, Any] | None = None,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    yes: bool = False,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    timeout: float = 300.0,
+    value_model: str | None = None,
+    value_base_url: str | Sequence[str] = [],
+    value_temperature: float | None = None,
+    value_extra_body: str | Mapping[str, Any] | None = None,
+    recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
+    outcome: Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "judge", "rubric"] | None = None,
+    rubric: str | Path | None = None,
+    reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
+    | None = None,
+    judge_weight: float | None = None,
+    judge_gold: bool | None = None,
+    siblings: int | None = None,
+    continuations: int | None = None,
+    simulations: int | None = None,
+    max_calls_per_question: int | None = None,
+    alpha: float | None = None,
+    exploration: float | None = None,
+    value_price_in: float | None = None,
+    value_price_out: float | None = None,
+    abort_degenerate: float = 0.95,
+) -> Tuning:
+    """Try configurations on the first questions, and find the one that gives the most right pairs for its cost.
+
+    The settings of `generate` make the base; they come from where `generate` has them, table [generate] included.
+    Caps apply to all trials and sessions together; what stopped the trials early is in the result, and the same call
+    resumes them. Raises InputError, StorageError and KeyboardInterrupt as `generate` does.
+
+    Example:
+        >>> tuned = reasonrag.tune(dataset="atlas", model="offline", pilot=4, vary=["siblings"], run="runs/tune")
+        >>> len(tuned.trials) > 1
+        True
+
+    Args:
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        min_margin: Minimum difference of rewards
+        min_confidence: Minimum probability that the chosen step is truly better
+        max_similarity: Maximum share of words that the two steps have in common; 1: any
+        max_per_combination: Pairs per state and pair of action types, widest margins first; 0: all
+        max_per_state: Pairs per state, most confident first; 0: all
+        max_per_question: Pairs per question, most confident first; 0: all
+        same_type: Pair only steps of the same action type, or steps of any types
+        allow_malformed: Let replies that did not parse be the rejected side
+        allow_ungrounded: Let steps that no passage supports be the chosen side
+        allow_repeated_query: Let queries that repeat an earlier one of their path be the chosen side
+        run: Directory of the trials; interrupted ones found there are continued
+        pilot: Questions to try every configuration on, the first N
+        vary: Vary this setting; repeatable: alpha, max-calls-per-question, siblings, continuations, exploration,
+            temperature, max-steps [default: all that the recipe uses]
+        index: A built index, or where to put a new one; give it twice for hybrid
+        index_home: Directory of the indexes that have no --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+            index's own, else minilm]
+        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+        top_k: Passages per search
+        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
+            [...] [default: never]
+        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first; released:
+            worst-first]
+        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
+            one of --data-dir; repeat it to mix several (generate, tune)
+        split: Split of the data set
+        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
+            sessions of a run
+        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
+            on the Hub]
+        questions: Your own questions (JSONL) instead of --dataset
+        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
+            passages that came with its questions]
+        model: Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for
+            atlas: offline]
+        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+            OpenAI's]
+        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
+            writes
+        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
+            judge); metadata.style of a question wins
+        max_steps: Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and
+            released: 8; prorag and ragym: 10]
+        concurrency: HTTP requests in flight, per model
+        seed: Seed of the run
+        temperature: Sampling temperature [default: 1; prorag: 0.9]
+        top_p: Nucleus sampling [default: 1; prorag: 0.95]
+        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
+        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
+            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this, in dollars
+        max_calls: Stop before the run uses more completions than this
+        max_tokens: Stop before the run uses more tokens than this
+        yes: Without --max-cost, go on without a question or a warning about the cost
+        price_in: Dollars per million prompt tokens [default: the list price]
+        price_out: Dollars per million completion tokens [default: the list price]
+        rpm: Requests per minute, per endpoint and model [default: from response headers]
+        tpm: Tokens per minute, per endpoint and model [default: from response headers]
+        timeout: Seconds to wait for a response before a request is given up
+        value_model: Model that continues the teacher's steps, for example the student: rewards are then those of
+            its policy; offline for the extractive teacher [default: the teacher]
+        value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
+        value_temperature: Sampling temperature of the value model [default: --temperature]
+        value_extra_body: Extra fields for every request to the value model, as a JSON object
+        recipe: economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md
+        outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer),
+            builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. The last two need no gold
+            answers: the teacher scores the answer, in addition to --max-calls-per-question [default: the recipe's]
+        rubric: Text file of criteria for an answer, one per line, for questions without metadata.rubric; with
+            --outcome rubric
+        reward: Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank,
+            spre+judge-score or spre+judge-rank [default: the recipe's]
+        judge_weight: Weight of the judge when combined with spre [default: 0.5]
+        judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
+        siblings: Steps sampled per state [default: the recipe's]
+        continuations: Real continuations per step [default: the recipe's]
+        simulations: Simulations per question; of ragym, steps of its chain [default: the recipe's]
+        max_calls_per_question: Maximum completions for the search of one question; judgements of --reward and
+            --outcome are extra [default: the recipe's]
+        alpha: Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]
+        exploration: c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]
+        value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
+            --value-base-url]
+        value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
+            with --value-base-url]
+        abort_degenerate: Stop when this share of the questions shows the same sign of degeneracy and can give no
+            pair; 0: never
+    """
+
+def view(
+    path: str | Path,
+    *,
+    watch: Callable[[float], None] | None = None,
+    trees: str | Path | Sequence[str | Path] = [],
+    out: str | Path | None = None,
+    max_mb: int = 64,
+    seed: int = 0,
+    port: int = 8766,
+) -> Path:
+    """Write the page of a run or a data set, and return where it is.
+
+    Raises InputError if `path` is neither, or if a file cannot be read or written.
+
+    Example:
+        >>> print(reasonrag.view("data/first"))
+        data/first/view.html
+
+    Args:
+        path: a run directory or a data set.
+        watch: is told the share of the work that is done.
+        trees: Where the run of a data set is now, if it has moved; repeatable [default: from its summary]
+        out: The page to write [default: view.html in the directory shown, unless --serve]
+        max_mb: Maximum size of the page, in MB; of a larger set it lists all questions and holds the trees of a
+            sample
+        seed: Seed of that sample
+        port: With --serve: port on loopback; 0 takes a free one
+    """

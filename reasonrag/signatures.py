@@ -1,0 +1,95 @@
+"""Signatures of the public calls: the settings of a call become the keyword parameters that `help()` and editors show.
+
+Decides which types a caller may pass for a setting, and that a wrong setting is one short error. Knows no call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from textwrap import fill
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.settings import Settings
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+_ARGS = "\n\nArgs:\n"
+
+
+def public_call(*models: type[Settings], without: Collection[str] = ()) -> Callable[[Call], Call]:
+    """Show the settings of the models in the signature and the docstring of a call that takes `**flags`.
+
+    A setting that is not passed still comes from the environment, reasonrag.toml or the default, which the signature
+    shows. Parameters of the call itself win over settings of one name, and the first model over the second. Errors of
+    ours leave the call without the errors that caused them, and InputError without its inner frames.
+    """
+
+    def shown(call: Call) -> Call:
+        fields = {name: field for model in reversed(models) for name, field in model.model_fields.items()}
+        own = inspect.signature(call).parameters
+        first = models[0].model_fields if models else {}
+        names = [*first, *(name for name in fields if name not in first)]
+        names = [name for name in names if name not in own and name not in without]
+
+        @wraps(call)
+        def called(*args: Any, **flags: Any) -> Any:
+            try:
+                return call(*args, **flags)
+            except InputError as error:
+                raise error.with_traceback(None) from None
+            except ReasonragError as error:
+                raise error from None
+
+        given = [each for each in own.values() if each.kind != Parameter.VAR_KEYWORD]
+        parameters = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=Parameter.empty if fields[name].is_required() else fields[name].get_default(),
+                annotation=accepted(fields[name].annotation),
+            )
+            for name in names
+        ]
+        vars(called)["__signature__"] = inspect.signature(call).replace(parameters=[*given, *parameters])
+        lines = [_line(name, fields[name].description) for name in names]
+        text = inspect.getdoc(call) or ""
+        called.__doc__ = "\n".join([text if _ARGS in f"\n\n{text}" or not lines else f"{text}{_ARGS}".rstrip(), *lines])
+        return cast("Call", called)
+
+    return shown
+
+
+def accepted(annotation: Any) -> str:
+    """The type that a caller may pass for a setting of this type, as source text: a path as text too, a list as any
+    sequence or as one item, JSON as an object or its text."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return accepted(parts[0])
+    if origin in (Union, UnionType):
+        return " | ".join(dict.fromkeys(accepted(each) for each in parts))
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, parts))}]"
+    if origin is list:
+        return f"{accepted(parts[0])} | Sequence[{accepted(parts[0])}]"
+    if origin is dict:
+        return "str | Mapping[str, Any]"
+    if annotation is Path:
+        return "str | Path"
+    return "None" if annotation is NoneType else str(annotation.__name__)
+
+
+def _line(name: str, description: str | None) -> str:
+    """A setting in a docstring."""
+    return fill(
+        f"{name}: {description or ''}",
+        width=112,
+        initial_indent="    ",
+        subsequent_indent="        ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

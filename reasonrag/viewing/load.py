@@ -1,0 +1,168 @@
+"""Runs and data sets as Python objects: `reasonrag.load_rollouts` and `load_pairs`, and what `datasets` makes of them.
+
+Decides which columns the tables have. Writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preference import RolloutNode, RolloutRecord
+from preference.export.formats import Row, SplitName, pairs_files
+from preference.export.parquet import proguide_schema
+from preference.records import parse_rollout
+from reasonrag.data.item_files import explained_records, read_items
+from reasonrag.errors import InputError, needs_extra
+from reasonrag.files import check_finished, reading, rollouts_in
+from reasonrag.signatures import public_call
+
+if TYPE_CHECKING:
+    from datasets import Dataset  # brings pyarrow
+
+_ROWS = 1000
+"""Rows that become part of a table at a time."""
+_STEP_COLUMNS = {
+    **dict.fromkeys(("question_id", "question"), "string"),
+    "golden_answers": "strings",
+    **dict.fromkeys(("dataset", "split"), "string"),
+    **dict.fromkeys(("id", "parent_id", "layer"), "int64"),
+    "action": "string",
+    "prompt": "messages",
+    **dict.fromkeys(("response", "action_type", "content", "parse_error"), "string"),
+    "terminal": "bool",
+    **dict.fromkeys(("f1", "em", "reward", "value"), "double"),
+    "visits": "int64",
+    "grounded": "bool",
+}
+
+
+class Rollouts:
+    """The trees of a run, read from its file one at a time, in the order of the file.
+
+    Iterating gives `RolloutRecord`s, as often as wished; `len` counts the questions, failed ones included.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[RolloutRecord]:
+        with explained_records(), reading(self.path), self.path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield parse_rollout(line, where=f"{self.path}, line {number}")
+
+    def __len__(self) -> int:
+        with reading(self.path), self.path.open("rb") as lines:
+            return sum(1 for _ in lines)
+
+    def to_dataset(self) -> Dataset:
+        """A `datasets.Dataset` with a row for each step of each tree: question, prompt, reply, type, reward, scores.
+
+        Raises InputError without the extra `hub`.
+        """
+        with needs_extra("hub", "to_dataset"):
+            import pyarrow as pa
+
+        kinds = {
+            "string": pa.string(),
+            "strings": pa.list_(pa.string()),
+            "int64": pa.int64(),
+            "double": pa.float64(),
+            "bool": pa.bool_(),
+            "messages": pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])),
+        }
+        schema = pa.schema([(name, kinds[kind]) for name, kind in _STEP_COLUMNS.items()])
+        return _dataset((_step_row(tree, node) for tree in self for node in tree.nodes if node.prompt), schema)
+
+
+class Pairs(list[Row]):
+    """The rows of a data set: dictionaries with the columns of RAG_ProGuide and ours."""
+
+    def to_dataset(self) -> Dataset:
+        """A `datasets.Dataset` with these rows; the column types are those of `pairs --format parquet`.
+
+        Raises InputError without the extra `hub`.
+        """
+        with needs_extra("hub", "to_dataset"):
+            schema = proguide_schema()
+        return _dataset(self, schema)
+
+
+@public_call()
+def load_rollouts(run: str | Path) -> Rollouts:
+    """The trees of a run, read one at a time.
+
+    Raises InputError if there is no rollouts file; while iterating also for a line that is no record.
+
+    Example:
+        >>> trees = reasonrag.load_rollouts("runs/first")
+        >>> len(trees)
+        10
+        >>> max(node.reward or 0 for tree in trees for node in tree.nodes) <= 1
+        True
+        >>> trees.to_dataset().column_names[:2]
+        ['question_id', 'question']
+
+    Args:
+        run: a run directory, or a rollouts file.
+    """
+    path = rollouts_in(Path(run))
+    if not path.is_file():
+        raise InputError(f"there is no {path}; give a run directory of reasonrag generate")
+    return Rollouts(path)
+
+
+@public_call()
+def load_pairs(directory: str | Path, *, split: SplitName = "train") -> Pairs:
+    """The pairs of a data set.
+
+    Raises InputError if there are none, or the data set is unfinished.
+
+    Example:
+        >>> rows = reasonrag.load_pairs("data/first")
+        >>> rows[0]["chosen_reward"] > rows[0]["rejected_reward"]
+        True
+        >>> rows.to_dataset().num_rows == len(rows)
+        True
+
+    Args:
+        directory: a data set that `pairs` or `import_published` wrote.
+        split: train, or validation.
+    """
+    check_finished(Path(directory))
+    path = pairs_files(Path(directory)).get(split)
+    if path is None or not path.is_file():
+        raise InputError(f"{directory} has no {split} pairs; give a data set of reasonrag pairs")
+    rows = Pairs()
+    for item in read_items(path):
+        if not isinstance(item.value, dict):
+            raise InputError(f"{path}, row {item.number}: this is not a JSON object; make the data set again")
+        rows.append(item.value)
+    return rows
+
+
+def _step_row(tree: RolloutRecord, node: RolloutNode) -> Row:
+    of_question = {name: getattr(tree, name) for name in ("question_id", "question", "dataset", "split")}
+    own = {name: getattr(node, name) for name in _STEP_COLUMNS if name in RolloutNode.model_fields}
+    return (
+        own
+        | of_question
+        | {
+            "golden_answers": list(tree.golden_answers),
+            "prompt": [message.model_dump() for message in node.prompt or ()],
+            "parse_error": node.parse_error.cause if node.parse_error else None,
+        }
+    )
+
+
+def _dataset(rows: Iterable[Row], schema: Any) -> Dataset:
+    with needs_extra("hub", "to_dataset"):
+        import pyarrow as pa
+        from datasets import Dataset
+    waiting = iter(rows)
+    tables = [schema.empty_table()]
+    while some := list(islice(waiting, _ROWS)):
+        tables.append(pa.Table.from_pylist(some, schema=schema))
+    return Dataset(pa.concat_tables(tables))

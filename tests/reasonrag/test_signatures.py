@@ -1,0 +1,89 @@
+"""The public calls as a user of Python sees them: signatures, documentation, examples and errors."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import traceback
+from pathlib import Path
+
+import pytest
+from mypy import api as mypy
+
+import reasonrag
+from reasonrag.errors import InputError
+from tests.helpers import stub
+
+CALLS = [name for name in reasonrag.__all__ if name != "__version__"]
+ROOT = Path(__file__).parents[2]
+OF_TRAINING = ("doctor", "train")
+"""Their examples need LLaMA-Factory's environment."""
+IN_ORDER = (
+    *("estimate", "generate", "load_rollouts", "pairs", "load_pairs", "audit", "show", "stats", "view"),
+    *("review_report", "calibrate", "tune", "ask", "evaluate", "compare", "corpus_build"),
+    *("index_build", "index_info", "index_check", "index_serve", "import_published", "publish", "from_dataset"),
+    "check_renderer",
+)
+
+
+def test_every_call_has_an_example_and_names_its_parameters() -> None:
+    assert sorted([*IN_ORDER, *OF_TRAINING]) == CALLS
+    for name in CALLS:
+        call = getattr(reasonrag, name)
+        said = inspect.getdoc(call) or ""
+        assert "Example:\n    >>> " in said, name
+        for parameter in inspect.signature(call).parameters.values():
+            assert f"\n    {parameter.name}: " in said, (name, parameter.name)
+            assert parameter.kind != parameter.VAR_KEYWORD, name
+
+
+def examples(*names: str) -> None:
+    """Run the examples of these calls, one after another, as one session."""
+    names_known: dict[str, object] = {"reasonrag": reasonrag}
+    runner = doctest.DocTestRunner(verbose=False)
+    for name in names:
+        text = inspect.getdoc(getattr(reasonrag, name)) or ""
+        test = doctest.DocTestParser().get_doctest(text, names_known, name, None, None)
+        runner.run(test, clear_globs=False)
+        names_known |= test.globs
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def test_the_examples_run_in_the_order_of_the_work() -> None:
+    Path("handbook").mkdir()
+    Path("handbook/leave.md").write_text("# Leave\n\nEveryone has 28 days.\n\n## Parents\n\nUp to 14 months together.")
+    examples(*IN_ORDER)
+
+
+def test_the_examples_of_training_run(train_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", str(train_python))
+    examples("doctor", "train")
+
+
+@pytest.mark.usefixtures("golden")
+def test_editors_and_type_checkers_see_the_settings(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--refresh-golden"):
+        stub.path().write_text(stub.stub())
+    assert stub.path().read_text() == stub.stub(), "the settings have changed: make golden"
+
+
+def test_a_type_checker_finds_a_misspelled_setting(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from reasonrag import generate\n"
+        'generate(dataset="atlas", siblings=4, outcome=lambda question, answer: 1.0)\n'
+        'generate(dataset=["atlas", "nq"], siblngs=4)\n'
+        'generate(recipe="econmy")\n'
+    )
+    said, *_ = mypy.run(["--config-file", str(ROOT / "pyproject.toml"), "--no-incremental", str(script)])
+    found = [line.partition(": error: ")[0].rpartition(":")[2] for line in said.splitlines() if ": error: " in line]
+    assert found == ["3", "4"], said
+
+
+def test_a_wrong_setting_is_one_error_without_the_one_that_caused_it() -> None:
+    with pytest.raises(InputError, match="limit") as caught:
+        reasonrag.generate(dataset="atlas", limit=-3, run="runs/x")
+    shown = traceback.format_exception(caught.value)
+    assert len([line for line in shown if line.startswith("Traceback")]) == 1
+    assert "pydantic" not in "".join(shown)
+    assert not Path("runs/x").exists()

@@ -1,0 +1,49 @@
+"""Runs and data sets as Python objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import reasonrag
+from preference import RolloutRecord
+from reasonrag.errors import InputError
+
+
+@pytest.fixture
+def explored() -> None:
+    reasonrag.generate(dataset="atlas", limit=6, run="runs/a")
+    reasonrag.pairs("runs/a", out="data/a")
+
+
+@pytest.mark.usefixtures("explored")
+def test_what_is_loaded_is_what_was_written_also_as_a_dataset() -> None:
+    trees = reasonrag.load_rollouts("runs/a")
+    records = list(trees)
+    assert len(trees) == len(records) == 6
+    assert all(isinstance(each, RolloutRecord) for each in records)
+    steps = trees.to_dataset()
+    assert steps.num_rows == sum(len(each.nodes) - 1 for each in records)
+    assert steps[0]["prompt"][-1]["content"].startswith("Question: ")
+    assert {row["action_type"] for row in steps} >= {"query", "evidence", "answer"}
+
+    rows = reasonrag.load_pairs("data/a")
+    table = rows.to_dataset()
+    assert table.num_rows == len(rows) > 0
+    assert table[0] == rows[0]
+    with pytest.raises(InputError, match="there is no "):
+        reasonrag.load_rollouts("data/a")
+    with pytest.raises(InputError, match="has no train pairs"):
+        reasonrag.load_pairs("runs/a")
+
+
+@pytest.mark.usefixtures("explored")
+def test_a_damaged_line_is_named_when_it_is_reached() -> None:
+    path = Path("runs/a/rollouts.jsonl")
+    first, second, *_ = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second[:100])
+    trees = iter(reasonrag.load_rollouts(path))
+    next(trees)
+    with pytest.raises(InputError, match=r"rollouts.jsonl, line 2"):
+        next(trees)
