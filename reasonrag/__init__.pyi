@@ -132,62 +132,61 @@ def ask(
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
         told: called with every step as it is taken.
-        index: A built index, or where to put a new one; give it twice for hybrid
-        index_home: Directory of the indexes that have no --index
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+        index: Index to search, or where to build it; repeat for hybrid
+        index_home: Folder of indexes that are built without --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
-        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
-            [...] [default: never]
-        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first]
-        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
-            one of --data-dir; repeat it to mix several (generate, tune)
+        max_passage_chars: Cut passages longer than this many characters (at least 100) at a sentence end, marked
+            with [...] [default: no cut]
+        passage_order: Order of passages in a prompt: best-first or worst-first [default: best-first]
+        dataset: Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the built-in
+            atlas, or a folder of --data-dir; generate and tune mix several if it is repeated [default: atlas]
         split: Split of the data set
-        limit: Use only the first N questions; may grow between sessions of a run
-        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
-            sessions of a run
-        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
-            on the Hub]
-        questions: Your own questions (JSONL) instead of --dataset
-        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
-            passages that came with its questions]
-        model: A model name of the endpoint, the folder of a trained model (which is then served), or offline
-            [default for atlas: offline]
-        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+        limit: Use only the first N questions; a later session may raise it
+        sample: Draw N questions per data set at random, stratified by question type; --seed decides which. A later
+            session may raise it
+        data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
+            the Hub]
+        questions: Your own questions (JSONL), instead of --dataset
+        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
+            set's corpus, else the passages in the question file]
+        model: Model name at the endpoint, folder of a trained model (which is served while the command runs), or
+            offline [default for atlas: offline; otherwise required]
+        base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
-        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
-            writes
-        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
-            judge); metadata.style of a question wins
-        max_steps: Maximum steps to an answer; the last one must conclude [default: 7]
-        concurrency: HTTP requests in flight, per model
+        prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
+        style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
+            question's metadata.style takes precedence
+        max_steps: Maximum steps per answer; at the last one the agent must answer [default: 7]
+        concurrency: HTTP requests in flight per model
         seed: Seed of the run
         temperature: Sampling temperature; 0: greedy
-        top_p: Nucleus sampling [default: 1]
-        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
-        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
-            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
-        max_cost: Stop before the run costs more than this, in dollars
-        max_calls: Stop before the run uses more completions than this
-        max_tokens: Stop before the run uses more tokens than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        top_p: Nucleus sampling probability [default: 1]
+        max_reply_tokens: Maximum tokens per completion, reasoning tokens included
+        extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
+            Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this many dollars
+        max_calls: Stop before the run uses more than this many completions
+        max_tokens: Stop before the run uses more than this many tokens
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
-        rpm: Requests per minute, per endpoint and model [default: from response headers]
-        tpm: Tokens per minute, per endpoint and model [default: from response headers]
-        timeout: Seconds to wait for a response before a request is given up
-        preset: reasonrag: as the published model is used, with 9 replies (4 searches) of 256 tokens, 3 passages,
-            the worst first as in its training data, temperature 0, and --prompts reasonrag-published unless the
-            model's folder has some; flags win
-        base_model: Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter
-            names]
-        trained_on: Folder of the model, or of the data set it was trained on, if --model is a name on a server:
-            questions and conditions are checked against it
-        patience: Seconds without any response before the endpoint is considered lost
+        rpm: Requests per minute for each endpoint and model [default: from response headers]
+        tpm: Tokens per minute for each endpoint and model [default: from response headers]
+        timeout: Seconds before an unanswered request is given up
+        preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
+            passages, worst first as in its training data, temperature 0, and --prompts reasonrag-published unless
+            the model folder has prompts. Flags take precedence
+        base_model: Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]
+        trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
+            questions and conditions match the training
+        patience: Seconds without a response before the endpoint counts as lost
     """
 
 def audit(
@@ -208,10 +207,10 @@ def audit(
 
     Args:
         directory: a data set, or one file of rows; a run stands for the data set that `pairs` made of it.
-        tokenizer: Tokenizer that counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on
-            the Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
+        tokenizer: Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the
+            Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
         allow: Accept this error, by its name; repeatable
-        out: Directory for audit.json and audit.html [default: beside the data]
+        out: Folder for audit.json and audit.html [default: beside the data]
     """
 
 def calibrate(
@@ -254,20 +253,20 @@ def calibrate(
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
-        revalue: Pairs to revalue by fresh continuations; 0: none
-        k: Fresh continuations of each of their steps
-        seed: Seed of the choice of pairs
-        min_confidence: Minimum confidence of the pairs to choose from
-        model: Model that continues. Its key is OPENAI_API_KEY, or REASONRAG_VALUE_API_KEY for the run's value model
-            at its own address [default: the run's value model, else its teacher]
+        revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
+        k: Fresh continuations per step
+        seed: Seed of the sample of pairs
+        min_confidence: Minimum confidence of the sampled pairs
+        model: Model that continues the steps. Its key is read from OPENAI_API_KEY, or from REASONRAG_VALUE_API_KEY
+            for the run's value model at its own endpoint [default: the run's value model, else its teacher]
         base_url: OpenAI-compatible endpoint of that model; repeatable [default: the run's]
-        corpus: The run's corpus, if it has moved
-        index: The run's index, if it has moved; repeatable
-        prompts: Directory of the run's own prompts, if it has moved
+        corpus: Corpus of the run, if it was moved
+        index: Index of the run, if it was moved; repeatable
+        prompts: Folder with the run's own prompts, if it was moved
         concurrency: HTTP requests in flight
-        max_cost: Stop before all calibrations of the run with this model cost more than this, in dollars
-        max_calls: Stop before they use more completions than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        max_cost: Stop before all calibrations of this run with this model cost more than this many dollars
+        max_calls: Stop before they use more than this many completions
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the run's, else the list price]
         price_out: Dollars per million completion tokens [default: the run's, else the list price]
     """
@@ -309,11 +308,12 @@ def compare(
     Args:
         runs: directories of `evaluate`; the first is compared with the others.
         out: where to write; none: `compare-A-B` beside the first.
-        group: Several seeds of one condition, NAME=RUN,RUN; repeatable, compared after the single runs
-        confidence: Level of the intervals
+        group: NAME=RUN,RUN: evaluations of one condition with several seeds; repeatable. Groups are compared after
+            single runs
+        confidence: Confidence level of the intervals
         bootstrap: Bootstrap resamples per interval
-        seed: Seed of the resamples, and of the choice of examples
-        examples: Wins, and losses, shown in full
+        seed: Seed of the resamples and of the examples
+        examples: Wins and losses to show in full, this many of each
     """
 
 def corpus_build(
@@ -339,11 +339,11 @@ def corpus_build(
     Args:
         folder: of Markdown, HTML, text and PDF files.
         advanced: called with the number of files read so far, and of all.
-        out: The corpus to write [default: corpora/<folder>.jsonl]
-        max_chars: Longest text of a passage, in characters; its title is not counted
-        max_file_mb: Largest file that is read, in MB
-        max_pages: Most pages of a PDF that is read
-        max_seconds: Longest time to read a file
+        out: File of the corpus [default: corpora/<folder>.jsonl]
+        max_chars: Maximum characters per passage, without its title
+        max_file_mb: Skip files larger than this many MB
+        max_pages: Skip PDF files with more pages than this
+        max_seconds: Give up a file after this many seconds
     """
 
 def doctor(
@@ -369,16 +369,14 @@ def doctor(
 
     Args:
         config: the name of a configuration in `train_configs/`, or your own file; none: checks only the machine.
-        data: Data set to train on: a directory of reasonrag pairs
-        out: Directory of the trained model, whose disk needs space [default: the configuration's]
-        index: Index to check, as it would be used with the model; repeatable
-        prompts: Directory of your own prompts, as they would be used with the model
-        model: Folder of the model, or the name of a Qwen2.5 [default: the configuration's, else
-            Qwen2.5-7B-Instruct]
-        set: key=value: set a key of the configuration, as for train; repeatable
-        gpus: Plan for this number of GPUs in all [default: those of this machine, else 1]
-        gpu_memory: Plan for GPUs with this memory, in GB as cards are sold [default: those of this machine, else
-            80]
+        data: Data set to train on: a folder written by pairs
+        out: Folder of the trained model, to check its disk space [default: the configuration's]
+        index: Index that the model will search, to check it; repeatable
+        prompts: Folder with your own prompts, if the model will use them
+        model: Folder of the model, or a name of Qwen2.5 [default: the configuration's, else Qwen2.5-7B-Instruct]
+        set: KEY=VALUE: change a key of the configuration, as for train; repeatable
+        gpus: Total number of GPUs to plan for [default: those of this machine, else 1]
+        gpu_memory: Memory per GPU to plan for, in GB as cards are sold [default: that of this machine, else 80]
     """
 
 def estimate(
@@ -464,84 +462,85 @@ def estimate(
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model.
         outcome: a name, or a function as for `generate`.
-        retriever: bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from
-            REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]
-        index: A built index, or where to put a new one; give it twice for hybrid
-        index_home: Directory of the indexes that have no --index
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+        retriever: bm25, dense, hybrid, or the address of a retrieval server (http://host:port; its token is read
+            from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
+        index: Index to search, or where to build it; repeat for hybrid
+        index_home: Folder of indexes that are built without --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
-        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
-            [...] [default: never]
-        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first; released:
+        max_passage_chars: Cut passages longer than this many characters (at least 100) at a sentence end, marked
+            with [...] [default: no cut]
+        passage_order: Order of passages in a prompt: best-first or worst-first [default: best-first; released:
             worst-first]
-        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
-            one of --data-dir; repeat it to mix several (generate, tune)
+        dataset: Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the built-in
+            atlas, or a folder of --data-dir; generate and tune mix several if it is repeated [default: atlas]
         split: Split of the data set
-        limit: Use only the first N questions; may grow between sessions of a run
-        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
-            sessions of a run
-        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
-            on the Hub]
-        questions: Your own questions (JSONL) instead of --dataset
-        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
-            passages that came with its questions]
-        model: Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for
-            atlas: offline]
-        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+        limit: Use only the first N questions; a later session may raise it
+        sample: Draw N questions per data set at random, stratified by question type; --seed decides which. A later
+            session may raise it
+        data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
+            the Hub]
+        questions: Your own questions (JSONL), instead of --dataset
+        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
+            set's corpus, else the passages in the question file]
+        model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
+            teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise required]
+        base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
-        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
-            writes
-        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
-            judge); metadata.style of a question wins
-        max_steps: Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and
-            released: 8; prorag and ragym: 10]
-        concurrency: HTTP requests in flight, per model
+        prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
+        style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
+            question's metadata.style takes precedence
+        max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
+            and released 8; prorag and ragym 10]
+        concurrency: HTTP requests in flight per model
         seed: Seed of the run
         temperature: Sampling temperature [default: 1; prorag: 0.9]
-        top_p: Nucleus sampling [default: 1; prorag: 0.95]
-        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
-        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
-            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
-        max_cost: Stop before the run costs more than this, in dollars
-        max_calls: Stop before the run uses more completions than this
-        max_tokens: Stop before the run uses more tokens than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        top_p: Nucleus sampling probability [default: 1; prorag: 0.95]
+        max_reply_tokens: Maximum tokens per completion, reasoning tokens included
+        extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
+            Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this many dollars
+        max_calls: Stop before the run uses more than this many completions
+        max_tokens: Stop before the run uses more than this many tokens
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
-        rpm: Requests per minute, per endpoint and model [default: from response headers]
-        tpm: Tokens per minute, per endpoint and model [default: from response headers]
-        timeout: Seconds to wait for a response before a request is given up
-        run: Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]
-        value_model: Model that continues the teacher's steps, for example the student: rewards are then those of
-            its policy; offline for the extractive teacher [default: the teacher]
+        rpm: Requests per minute for each endpoint and model [default: from response headers]
+        tpm: Tokens per minute for each endpoint and model [default: from response headers]
+        timeout: Seconds before an unanswered request is given up
+        run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
+        value_model: Model that continues the teacher's steps, for example the student: rewards are then the
+            student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
-        value_extra_body: Extra fields for every request to the value model, as a JSON object
-        recipe: economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md
-        rubric: Text file of criteria for an answer, one per line, for questions without metadata.rubric; with
+        value_extra_body: JSON object of extra fields for every request to the value model
+        recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
+            docs/reference/recipes.md
+        rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
-        reward: Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank,
+        reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
-        judge_weight: Weight of the judge when combined with spre [default: 0.5]
+        judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
-        siblings: Steps sampled per state [default: the recipe's]
+        siblings: Steps to sample per state [default: the recipe's]
         continuations: Real continuations per step [default: the recipe's]
-        simulations: Simulations per question; of ragym, steps of its chain [default: the recipe's]
-        max_calls_per_question: Maximum completions for the search of one question; judgements of --reward and
-            --outcome are extra [default: the recipe's]
-        alpha: Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]
-        exploration: c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]
+        simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
+        max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
+            recipe's]
+        alpha: Discount of the reward per step; not with ragym [default: the recipe's]
+        exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
             --value-base-url]
         value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
             with --value-base-url]
-        abort_degenerate: Stop when this share of the questions shows the same sign of degeneracy and can give no
-            pair; 0: never
+        abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
+            never
     """
 
 def evaluate(
@@ -624,77 +623,76 @@ def evaluate(
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
-        index: A built index, or where to put a new one; give it twice for hybrid
-        index_home: Directory of the indexes that have no --index
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+        index: Index to search, or where to build it; repeat for hybrid
+        index_home: Folder of indexes that are built without --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
-        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
-            [...] [default: never]
-        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first]
-        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
-            one of --data-dir; repeat it to mix several (generate, tune)
+        max_passage_chars: Cut passages longer than this many characters (at least 100) at a sentence end, marked
+            with [...] [default: no cut]
+        passage_order: Order of passages in a prompt: best-first or worst-first [default: best-first]
+        dataset: Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the built-in
+            atlas, or a folder of --data-dir; generate and tune mix several if it is repeated [default: atlas]
         split: Split of the data set; bamboogle and popqa have test
-        limit: Use only the first N questions; may grow between sessions of a run
-        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
-            sessions of a run
-        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
-            on the Hub]
-        questions: Your own questions (JSONL) instead of --dataset
-        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
-            passages that came with its questions]
-        model: A model name of the endpoint, the folder of a trained model (which is then served), or offline
-            [default for atlas: offline]
-        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+        limit: Use only the first N questions; a later session may raise it
+        sample: Draw N questions per data set at random, stratified by question type; --seed decides which. A later
+            session may raise it
+        data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
+            the Hub]
+        questions: Your own questions (JSONL), instead of --dataset
+        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
+            set's corpus, else the passages in the question file]
+        model: Model name at the endpoint, folder of a trained model (which is served while the command runs), or
+            offline [default for atlas: offline; otherwise required]
+        base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
-        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
-            writes
-        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
-            judge); metadata.style of a question wins
-        max_steps: Maximum steps to an answer; the last one must conclude [default: 7]
-        concurrency: HTTP requests in flight, per model
+        prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
+        style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
+            question's metadata.style takes precedence
+        max_steps: Maximum steps per answer; at the last one the agent must answer [default: 7]
+        concurrency: HTTP requests in flight per model
         seed: Seed of the run
         temperature: Sampling temperature; 0: greedy
-        top_p: Nucleus sampling [default: 1]
-        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
-        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
-            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
-        max_cost: Stop before the run costs more than this, in dollars
-        max_calls: Stop before the run uses more completions than this
-        max_tokens: Stop before the run uses more tokens than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        top_p: Nucleus sampling probability [default: 1]
+        max_reply_tokens: Maximum tokens per completion, reasoning tokens included
+        extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
+            Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this many dollars
+        max_calls: Stop before the run uses more than this many completions
+        max_tokens: Stop before the run uses more than this many tokens
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
-        rpm: Requests per minute, per endpoint and model [default: from response headers]
-        tpm: Tokens per minute, per endpoint and model [default: from response headers]
-        timeout: Seconds to wait for a response before a request is given up
-        preset: reasonrag: as the published model is used, with 9 replies (4 searches) of 256 tokens, 3 passages,
-            the worst first as in its training data, temperature 0, and --prompts reasonrag-published unless the
-            model's folder has some; flags win
-        base_model: Base model of an adapter: a folder or a name on the Hub [default: the one that the adapter
-            names]
-        trained_on: Folder of the model, or of the data set it was trained on, if --model is a name on a server:
-            questions and conditions are checked against it
-        patience: Seconds without any response before the endpoint is considered lost
+        rpm: Requests per minute for each endpoint and model [default: from response headers]
+        tpm: Tokens per minute for each endpoint and model [default: from response headers]
+        timeout: Seconds before an unanswered request is given up
+        preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
+            passages, worst first as in its training data, temperature 0, and --prompts reasonrag-published unless
+            the model folder has prompts. Flags take precedence
+        base_model: Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]
+        trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
+            questions and conditions match the training
+        patience: Seconds without a response before the endpoint counts as lost
         run: Directory of the evaluation; an interrupted one found there is continued
-        method: How questions are answered: agent, or a baseline: direct, cot (no passages), rag, iter-retgen,
-            search-r1
-        iterations: Iterations of iter-retgen; 3 as in FlashRAG, the paper reports 1 to 7
-        max_searches: Searches of search-r1 before it must answer; 4 is its paper's action budget
+        method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
+            iter-retgen, search-r1
+        iterations: Iterations of iter-retgen; FlashRAG uses 3, the paper 1 to 7
+        max_searches: Searches of search-r1 before it must answer; its paper's action budget is 4
         judge: Model that scores every answer against the gold answers: a model name, or offline
-        judge_base_url: Endpoint of the judge; its key is REASONRAG_JUDGE_API_KEY [default: --base-url]
-        judge_extra_body: Extra fields for every request to the judge, as a JSON object
+        judge_base_url: Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]
+        judge_extra_body: JSON object of extra fields for every request to the judge
         judge_price_in: Dollars per million prompt tokens of the judge [default: the list price]
         judge_price_out: Dollars per million completion tokens of the judge [default: the list price]
-        allow: Only warn if this differs from training; repeatable: renderer, top_k, retriever, max_steps,
+        allow: Warn, but go on, if this differs from training; repeatable: renderer, top_k, retriever, max_steps,
             max_passage_chars, passage_order, style, trained_questions
         bootstrap: Bootstrap resamples per interval
         bootstrap_seed: Seed of the resamples
-        confidence: Level of the intervals
+        confidence: Confidence level of the intervals
     """
 
 def from_dataset(
@@ -812,82 +810,83 @@ def generate(
             from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's thread, once per
             distinct answer to a question; gold answers are then not needed. A question for which it fails has no
             tree: it is counted in `failed`, `warnings` says why, and Python warns.
-        index: A built index, or where to put a new one; give it twice for hybrid
-        index_home: Directory of the indexes that have no --index
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+        index: Index to search, or where to build it; repeat for hybrid
+        index_home: Folder of indexes that are built without --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
-        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
-            [...] [default: never]
-        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first; released:
+        max_passage_chars: Cut passages longer than this many characters (at least 100) at a sentence end, marked
+            with [...] [default: no cut]
+        passage_order: Order of passages in a prompt: best-first or worst-first [default: best-first; released:
             worst-first]
-        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
-            one of --data-dir; repeat it to mix several (generate, tune)
+        dataset: Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the built-in
+            atlas, or a folder of --data-dir; generate and tune mix several if it is repeated [default: atlas]
         split: Split of the data set
-        limit: Use only the first N questions; may grow between sessions of a run
-        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
-            sessions of a run
-        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
-            on the Hub]
-        questions: Your own questions (JSONL) instead of --dataset
-        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
-            passages that came with its questions]
-        model: Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for
-            atlas: offline]
-        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+        limit: Use only the first N questions; a later session may raise it
+        sample: Draw N questions per data set at random, stratified by question type; --seed decides which. A later
+            session may raise it
+        data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
+            the Hub]
+        questions: Your own questions (JSONL), instead of --dataset
+        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
+            set's corpus, else the passages in the question file]
+        model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
+            teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise required]
+        base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
-        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
-            writes
-        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
-            judge); metadata.style of a question wins
-        max_steps: Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and
-            released: 8; prorag and ragym: 10]
-        concurrency: HTTP requests in flight, per model
+        prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
+        style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
+            question's metadata.style takes precedence
+        max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
+            and released 8; prorag and ragym 10]
+        concurrency: HTTP requests in flight per model
         seed: Seed of the run
         temperature: Sampling temperature [default: 1; prorag: 0.9]
-        top_p: Nucleus sampling [default: 1; prorag: 0.95]
-        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
-        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
-            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
-        max_cost: Stop before the run costs more than this, in dollars
-        max_calls: Stop before the run uses more completions than this
-        max_tokens: Stop before the run uses more tokens than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        top_p: Nucleus sampling probability [default: 1; prorag: 0.95]
+        max_reply_tokens: Maximum tokens per completion, reasoning tokens included
+        extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
+            Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this many dollars
+        max_calls: Stop before the run uses more than this many completions
+        max_tokens: Stop before the run uses more than this many tokens
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
-        rpm: Requests per minute, per endpoint and model [default: from response headers]
-        tpm: Tokens per minute, per endpoint and model [default: from response headers]
-        timeout: Seconds to wait for a response before a request is given up
-        run: Run directory; continues an interrupted run found there [default: runs/<dataset>-<split>-<recipe>]
-        value_model: Model that continues the teacher's steps, for example the student: rewards are then those of
-            its policy; offline for the extractive teacher [default: the teacher]
+        rpm: Requests per minute for each endpoint and model [default: from response headers]
+        tpm: Tokens per minute for each endpoint and model [default: from response headers]
+        timeout: Seconds before an unanswered request is given up
+        run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
+        value_model: Model that continues the teacher's steps, for example the student: rewards are then the
+            student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
-        value_extra_body: Extra fields for every request to the value model, as a JSON object
-        recipe: economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md
-        rubric: Text file of criteria for an answer, one per line, for questions without metadata.rubric; with
+        value_extra_body: JSON object of extra fields for every request to the value model
+        recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
+            docs/reference/recipes.md
+        rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
-        reward: Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank,
+        reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
-        judge_weight: Weight of the judge when combined with spre [default: 0.5]
+        judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
-        siblings: Steps sampled per state [default: the recipe's]
+        siblings: Steps to sample per state [default: the recipe's]
         continuations: Real continuations per step [default: the recipe's]
-        simulations: Simulations per question; of ragym, steps of its chain [default: the recipe's]
-        max_calls_per_question: Maximum completions for the search of one question; judgements of --reward and
-            --outcome are extra [default: the recipe's]
-        alpha: Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]
-        exploration: c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]
+        simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
+        max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
+            recipe's]
+        alpha: Discount of the reward per step; not with ragym [default: the recipe's]
+        exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
             --value-base-url]
         value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
             with --value-base-url]
-        abort_degenerate: Stop when this share of the questions shows the same sign of degeneracy and can give no
-            pair; 0: never
+        abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
+            never
     """
 
 def import_published(
@@ -918,19 +917,19 @@ def import_published(
     Args:
         sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`.
         say: receives progress.
-        out: Directory for the result: a run directory from trees, or a data set from pairs
+        out: Output folder: a run if trees are imported, a data set if pairs are
         replace: Replace an import of other files
         recipe: Rewards of trees: released (the published builder's, weighted by visits) or continuation (mean over
-            the answers below a step, margins by layer)
-        keep_rewards: Label trees by the rewards in the published files
+            the answers below a step, margins adjusted for depth)
+        keep_rewards: Keep the rewards in the published files as labels
         as_published: Compute the rewards of trees exactly as the published builder does: none above a missing node,
             none for a forced conclusion
         alpha: Discount per step of the rewards of trees [default: the recipe's, 0.9]
-        dataset: Data set of the questions [default: unknown]
-        split: Split of the questions [default: unknown]
-        questions: Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. If it is called
-            DATASET/SPLIT.jsonl, it names data set and split too
-        teacher: Model that wrote the replies [default: unknown]
+        dataset: Data set that the questions come from [default: unknown]
+        split: Split that the questions come from [default: unknown]
+        questions: Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. DATASET/SPLIT.jsonl also
+            sets data set and split
+        teacher: Model that wrote the completions [default: unknown]
     """
 
 def index_build(
@@ -968,22 +967,22 @@ def index_build(
         watcher: is told what happens while it goes on; none: silent.
         corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or
             hf://datasets/ORG/NAME[@REVISION][/FILE]
-        kind: bm25 or dense [default: dense if a setting of an encoder is given, else bm25]
-        out: Directory of the index [default: in --index-home, where generate finds it]
-        index_home: Directory of the indexes that have no --out
-        encoder: A folder, a name on the Hub, minilm, or hashing for tests [default: minilm]
-        type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; existing vectors are reused, not encoded again [default:
-            flat]
-        from_faiss: Adopt a Flat or SQ index of the corpus (for example FlashRAG's e5_Flat.index) without encoding
+        kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
+        out: Folder of the index [default: a folder in --index-home, where generate finds it]
+        index_home: Folder of indexes that are built without --out
+        encoder: A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]
+        type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]
+        from_faiss: Take over a Flat or SQ faiss index of the corpus, such as FlashRAG's e5_Flat.index, without
+            encoding
         backend: Library that runs the encoder [default: flag for BGE, else sentence-transformers]
         pooling: cls, mean or lasttoken [default: the model's own]
         normalize: Normalize vectors to length 1 [default: yes]
-        query_instruction: Text put before every query [default: the model's own]
-        passage_instruction: Text put before every passage [default: the model's own]
-        max_length: Tokens read of a text [default: the model's, at most 512]
-        precision: fp32, bf16 or fp16: weights while encoding passages [default: bf16 if the hardware has it]
+        query_instruction: Text before every query [default: the model's own]
+        passage_instruction: Text before every passage [default: the model's own]
+        max_length: Maximum tokens read per text [default: the model's limit, at most 512]
+        precision: Weights while passages are encoded: fp32, bf16 or fp16 [default: bf16 if the hardware has it]
         batch_size: Passages per batch
-        device: Device of torch, for example cuda:0; repeat to share the work [default: all GPUs, else the CPU]
+        device: torch device, for example cuda:0; repeat to use several [default: all GPUs, else the CPU]
         gpu: Train faiss on GPUs; needs the index-gpu extra
     """
 
@@ -1051,22 +1050,22 @@ def index_serve(
     Args:
         say: receives what is reported while it runs.
         listening: called with the address once the server accepts requests.
-        retriever: bm25, dense, hybrid, or http://host:port of a retrieval server (its token, if any, is read from
-            REASONRAG_RETRIEVER_TOKEN) [default: what --index holds, else bm25]
-        index: A built index, or where to put a new one; give it twice for hybrid
-        index_home: Directory of the indexes that have no --index
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+        retriever: bm25, dense, hybrid, or the address of a retrieval server (http://host:port; its token is read
+            from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
+        index: Index to serve, or where to build it; repeat for hybrid
+        index_home: Folder of indexes that are built without --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
-        corpus: Corpus to index if its index is missing
+        corpus: Corpus to index if there is no index yet
         host: Address to listen on; 0.0.0.0 accepts other machines
-        port: Port; 0 takes a free one
-        allow_host: Host name under which clients reach the server, as behind a reverse proxy; repeatable. With a
-            --host beyond loopback, other names are refused once this is given
-        max_waiting: Queries that may wait; further ones get status 503 with Retry-After
-        allow_empty_queries: Answer an empty query with no passages; Search-R1's trainer sends some
+        port: Port; 0 picks a free one
+        allow_host: Host name by which clients reach the server, for example through a reverse proxy; repeatable. If
+            it is given, requests for other names are refused, also with a --host beyond loopback
+        max_waiting: Maximum queries waiting; more are refused with status 503 and Retry-After
+        allow_empty_queries: Answer an empty query with no passages, for Search-R1's trainer, which sends some
     """
 
 def load_pairs(directory: str | Path, *, split: SplitName = "train") -> Pairs:
@@ -1168,51 +1167,52 @@ def pairs(
         watcher: is told what happens while it goes on; none: silent.
         processes: how many share the trees of a large run; more than one only where the calling script has a main
             guard, as `multiprocessing` asks for.
-        min_margin: Minimum difference of rewards
-        min_confidence: Minimum probability that the chosen step is truly better
-        max_similarity: Maximum share of words that the two steps have in common; 1: any
-        max_per_combination: Pairs per state and pair of action types, widest margins first; 0: all
-        max_per_state: Pairs per state, most confident first; 0: all
-        max_per_question: Pairs per question, most confident first; 0: all
-        same_type: Pair only steps of the same action type, or steps of any types
-        allow_malformed: Let replies that did not parse be the rejected side
-        allow_ungrounded: Let steps that no passage supports be the chosen side
-        allow_repeated_query: Let queries that repeat an earlier one of their path be the chosen side
-        out: Directory for the data set: RAG_ProGuide.json, candidates.jsonl, summary.json, .. [default: data/<name
-            of the run>]
-        replace: Replace a data set made from other runs
-        format: Also write this format, beside RAG_ProGuide; repeatable: alpaca, sharegpt, kto, reward, sft, trl,
-            parquet
-        validation: Share of the questions with a pair that are held out for validation; 0: none
-        balance: Keep as many pairs of each action type as there are of the rarest
-        max_efficiency_only: Maximum share of pairs whose sides differ only in the number of steps to the answer; 1:
-            any
-        max_style_only: Maximum share of pairs of two answers that cover-EM cannot tell apart; 1: any
-        max_tokens: Maximum length of prompt and reply together, in tokens; 0: any
+        min_margin: Minimum difference between the rewards of the two steps
+        min_confidence: Minimum probability that the chosen step is really the better one
+        max_similarity: Maximum share of words that the two steps have in common; 1: no limit
+        max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
+            limit
+        max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
+        max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
+        same_type: Pair only steps of the same action type, or of any
+        allow_malformed: Accept unparsable replies as rejected steps
+        allow_ungrounded: Accept chosen steps that no passage supports
+        allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
+        out: Folder of the data set [default: data/<name of the run>]
+        replace: Replace a data set that was made from other runs
+        format: Also write this format: alpaca, sharegpt, kto, reward, sft, trl or parquet; repeatable. RAG_ProGuide
+            is always written
+        validation: Share of questions with a pair to hold out for validation; 0: none
+        balance: Reduce every action type to the number of pairs of the rarest one
+        max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
+            limit
+        max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
+        max_tokens: Maximum tokens of prompt and reply together; 0: no limit
         eval: Leave out questions found in this evaluation split: a question file, a folder with
-            <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: those beside the data of the runs]
-        allow_eval: Keep questions found in this evaluation split, as dataset/split, or all; repeatable
-        flip: Share of the training pairs whose sides are swapped, to study label noise
-        seed: Seed of the validation split, of --flip, and of the order in which a judge sees steps: another seed
-            asks the judge again
-        as_published: Label and filter as the system whose recipe made the runs (ReasonRAG, ProRAG, RAG-Gym),
-            instead of as above
-        tokenizer: Tokenizer that counts tokens: qwen2.5, estimate, a folder with a tokenizer.json, or a model on
-            the Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
-        allow: Write the files in spite of this error of the audit, by its name; repeatable
-        label: Where labels come from: value (continuations; free), or judge (--model sees the steps of a state and
-            picks a better one and a worse one, or none)
-        model: The judge: a model name of the endpoint, or offline
-        base_url: OpenAI-compatible endpoint of the judge; repeat to share the load among several [default:
+            <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the data of the
+            runs]
+        allow_eval: Keep questions found in this evaluation split: dataset/split, or all; repeatable
+        flip: Share of training pairs whose sides are swapped, to study label noise
+        seed: Seed of the validation split, of --flip, and of the order of steps shown to a judge (another seed asks
+            the judge again)
+        as_published: Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG,
+            RAG-Gym) does, without the filters above
+        tokenizer: Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the
+            Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
+        allow: Write the data set despite this audit error, by its name; repeatable
+        label: Source of the labels: value (rewards of the search; free) or judge (--model picks a better and a
+            worse step of each state, or none)
+        model: Judge, for --label judge: a model name at the endpoint, or offline
+        base_url: OpenAI-compatible endpoint of the judge; repeat to spread the load over several [default:
             OPENAI_BASE_URL, else OpenAI's]
-        max_reply_tokens: Maximum length of the judge's reply, in tokens, reasoning included
-        extra_body: Extra fields for every request to the judge, as a JSON object
+        max_reply_tokens: Maximum tokens per completion of the judge, reasoning tokens included
+        extra_body: JSON object of extra fields for every request to the judge
         judge_gold: Show the judge the gold answers
-        prompts: Directory of your own prompts; the judge's is pick.txt
+        prompts: Folder with your own prompts; the judge's is pick.txt
         concurrency: HTTP requests in flight
-        max_cost: Stop before the judge costs more than this, in dollars
-        max_calls: Stop before the judge uses more completions than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        max_cost: Stop before the judge costs more than this many dollars
+        max_calls: Stop before the judge uses more than this many completions
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
     """
@@ -1245,18 +1245,18 @@ def publish(
         directory: a data set.
         dry_run: write `DIR/publish` and contact nothing.
         say: receives progress.
-        repo: Name on the Hub: organisation/name
-        private: Make the repository public after the upload, or refuse one that is public already [default: a new
-            repository is private; an existing one stays as it is]
-        with_trees: Also upload the trees of this run directory, without paths and addresses; repeatable
-        model: Publish this model instead of a data set: a folder written by train
-        base_model: Name on the Hub of the model it was trained from, if its files name a folder
-        license: Licence, as the Hub names it [default: cc-by-sa-4.0 for data with passages of Wikipedia; for a
-            model, that of its card]
-        allow: Publish in spite of this objection, by its name; repeatable
-        allow_eval: Publish questions of this evaluation split, or a model trained on them, as dataset/split, or
-            all; repeatable
-        max_shard_mb: Maximum size of a Parquet file's rows, in MB of JSON
+        repo: Repository on the Hub: organisation/name
+        private: --public makes the repository public after the upload; --private refuses one that is public already
+            [default: a new repository is private, an existing one stays as it is]
+        with_trees: Also upload the search trees of this run, without paths and addresses; repeatable
+        model: Publish this model folder, written by train, instead of a data set
+        base_model: Name on the Hub of the model's base model, if its files name a local folder
+        license: Licence by its name on the Hub [default: cc-by-sa-4.0 for data with Wikipedia passages; the licence
+            in its card for a model]
+        allow: Publish despite this objection, by its name; repeatable
+        allow_eval: Publish questions of this evaluation split, or a model trained on them: dataset/split, or all;
+            repeatable
+        max_shard_mb: Maximum size of a Parquet file, in MB of JSON
     """
 
 def review_report(directory: str | Path) -> ReviewReport:
@@ -1286,7 +1286,8 @@ def show(run: str | Path, question_id: str | None, *, trees: str | Path | Sequen
     Args:
         run: a run directory, or a data set.
         question_id: as in the question file.
-        trees: Where the run of a data set is now, if it has moved; repeatable [default: from its summary]
+        trees: Run that a data set was made from, if it was moved; repeatable [default: from the summary of the data
+            set]
     """
 
 def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> Overview:
@@ -1335,20 +1336,20 @@ def train(
         config: a YAML file, or the bare name of a shipped one.
         dry_run: report the resolved configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
-        data: Data set to train on: a directory of reasonrag pairs
-        out: Directory of the trained model, output_dir [default: saves/<data>-<config>]
-        set: key=value: set a key of the configuration, as YAML; null removes it. Repeatable
-        prompts: Directory of your own prompts, if the data were made with them [default: those of imported data,
-            else ours]
-        allow: Train in spite of this objection, by its name; repeatable
-        allow_eval: Train on questions of this evaluation split, as dataset/split, or all; repeatable
-        nodes: Number of machines; run the same command on each
-        node_rank: Rank of this machine, from 0 [default: 0 if there is one machine]
-        master: HOST or HOST:PORT of machine 0 [default port: 29500]
-        gpus_per_node: Processes per machine, one per GPU [default: all its GPUs]
-        slurm: Write a batch script for Slurm to this file, without training
-        ray: Train on a Ray cluster: one worker per GPU, --nodes x --gpus-per-node
-        merge: Merge this adapter into its base model instead of training; with --out
+        data: Data set to train on: a folder written by pairs. Required, unless --merge is given
+        out: Folder of the trained model [default: saves/<data>-<config>]
+        set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable
+        prompts: Folder with the prompts of the data, if they are your own [default: those of imported data, else
+            ours]
+        allow: Train despite this objection, by its name; repeatable
+        allow_eval: Train on questions of this evaluation split: dataset/split, or all; repeatable
+        nodes: Number of machines; give the same command on each
+        node_rank: Number of this machine, from 0 [default: 0 if there is one machine]
+        master: HOST or HOST:PORT of the machine with --node-rank 0 [default port: 29500]
+        gpus_per_node: Processes per machine, one per GPU [default: all GPUs]
+        slurm: Write a Slurm batch script to this file; do not train
+        ray: Train on a Ray cluster, one worker per GPU (--nodes x --gpus-per-node)
+        merge: Merge this adapter into its base model, into --out; do not train
     """
 
 def tune(
@@ -1442,97 +1443,100 @@ def tune(
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
-        min_margin: Minimum difference of rewards
-        min_confidence: Minimum probability that the chosen step is truly better
-        max_similarity: Maximum share of words that the two steps have in common; 1: any
-        max_per_combination: Pairs per state and pair of action types, widest margins first; 0: all
-        max_per_state: Pairs per state, most confident first; 0: all
-        max_per_question: Pairs per question, most confident first; 0: all
-        same_type: Pair only steps of the same action type, or steps of any types
-        allow_malformed: Let replies that did not parse be the rejected side
-        allow_ungrounded: Let steps that no passage supports be the chosen side
-        allow_repeated_query: Let queries that repeat an earlier one of their path be the chosen side
+        min_margin: Minimum difference between the rewards of the two steps
+        min_confidence: Minimum probability that the chosen step is really the better one
+        max_similarity: Maximum share of words that the two steps have in common; 1: no limit
+        max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
+            limit
+        max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
+        max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
+        same_type: Pair only steps of the same action type, or of any
+        allow_malformed: Accept unparsable replies as rejected steps
+        allow_ungrounded: Accept chosen steps that no passage supports
+        allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         run: Directory of the trials; interrupted ones found there are continued
-        pilot: Questions to try every configuration on, the first N
-        vary: Vary this setting; repeatable: alpha, max-calls-per-question, siblings, continuations, exploration,
-            temperature, max-steps [default: all that the recipe uses]
-        index: A built index, or where to put a new one; give it twice for hybrid
-        index_home: Directory of the indexes that have no --index
-        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing for tests [default: the
+        pilot: Questions to try every configuration on: the first N
+        vary: Setting to vary: alpha, max-calls-per-question, siblings, continuations, exploration, temperature or
+            max-steps; repeatable [default: all that the recipe uses]
+        index: Index to search, or where to build it; repeat for hybrid
+        index_home: Folder of indexes that are built without --index
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
-        max_passage_chars: Cut longer passages to this many characters (at least 100) at a sentence end, marked
-            [...] [default: never]
-        passage_order: Order of the passages in a prompt: best-first or worst-first [default: best-first; released:
+        max_passage_chars: Cut passages longer than this many characters (at least 100) at a sentence end, marked
+            with [...] [default: no cut]
+        passage_order: Order of passages in a prompt: best-first or worst-first [default: best-first; released:
             worst-first]
-        dataset: atlas (the default), hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, or
-            one of --data-dir; repeat it to mix several (generate, tune)
+        dataset: Data set: hotpotqa, 2wikimultihopqa (2wiki), musique, popqa, bamboogle, nq, triviaqa, the built-in
+            atlas, or a folder of --data-dir; generate and tune mix several if it is repeated [default: atlas]
         split: Split of the data set
-        sample: Draw N questions of each data set at random, by --seed, stratified by type; may grow between
-            sessions of a run
-        data_dir: Directory with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection
-            on the Hub]
-        questions: Your own questions (JSONL) instead of --dataset
-        corpus: Corpus (JSONL; .gz and .zst too), or wiki-18 for Wikipedia 2018 [default: the data set's, else the
-            passages that came with its questions]
-        model: Teacher: a model name of the endpoint, or offline [default: gpt-4o if OPENAI_API_KEY is set; for
-            atlas: offline]
-        base_url: OpenAI-compatible endpoint; repeat to share the load among several [default: OPENAI_BASE_URL, else
+        sample: Draw N questions per data set at random, stratified by question type; --seed decides which. A later
+            session may raise it
+        data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
+            the Hub]
+        questions: Your own questions (JSONL), instead of --dataset
+        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
+            set's corpus, else the passages in the question file]
+        model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
+            teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise required]
+        base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
-        prompts: Directory of your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, which import
-            writes
-        style: Answers wanted: short (a name, a date, yes or no ..) or long (sentences; judge these: --outcome
-            judge); metadata.style of a question wins
-        max_steps: Maximum steps to an answer; the last one must conclude [default: the recipe's: 7; reasonrag and
-            released: 8; prorag and ragym: 10]
-        concurrency: HTTP requests in flight, per model
+        prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
+        style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
+            question's metadata.style takes precedence
+        max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
+            and released 8; prorag and ragym 10]
+        concurrency: HTTP requests in flight per model
         seed: Seed of the run
         temperature: Sampling temperature [default: 1; prorag: 0.9]
-        top_p: Nucleus sampling [default: 1; prorag: 0.95]
-        max_reply_tokens: Maximum length of a completion, in tokens, reasoning included
-        extra_body: Extra fields for every request to the model, as a JSON object: '{"reasoning_effort": "low"}',
-            for Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
-        max_cost: Stop before the run costs more than this, in dollars
-        max_calls: Stop before the run uses more completions than this
-        max_tokens: Stop before the run uses more tokens than this
-        yes: Without --max-cost, go on without a question or a warning about the cost
+        top_p: Nucleus sampling probability [default: 1; prorag: 0.95]
+        max_reply_tokens: Maximum tokens per completion, reasoning tokens included
+        extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
+            Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        max_cost: Stop before the run costs more than this many dollars
+        max_calls: Stop before the run uses more than this many completions
+        max_tokens: Stop before the run uses more than this many tokens
+        yes: Without --max-cost: start without asking or warning about the cost
         price_in: Dollars per million prompt tokens [default: the list price]
         price_out: Dollars per million completion tokens [default: the list price]
-        rpm: Requests per minute, per endpoint and model [default: from response headers]
-        tpm: Tokens per minute, per endpoint and model [default: from response headers]
-        timeout: Seconds to wait for a response before a request is given up
-        value_model: Model that continues the teacher's steps, for example the student: rewards are then those of
-            its policy; offline for the extractive teacher [default: the teacher]
+        rpm: Requests per minute for each endpoint and model [default: from response headers]
+        tpm: Tokens per minute for each endpoint and model [default: from response headers]
+        timeout: Seconds before an unanswered request is given up
+        value_model: Model that continues the teacher's steps, for example the student: rewards are then the
+            student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
-        value_extra_body: Extra fields for every request to the value model, as a JSON object
-        recipe: economy, reasonrag, continuation (once called paper), released, prorag or ragym; see docs/recipes.md
-        outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 unless earlier evidence holds the answer),
-            builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. The last two need no gold
-            answers: the teacher scores the answer, in addition to --max-calls-per-question [default: the recipe's]
-        rubric: Text file of criteria for an answer, one per line, for questions without metadata.rubric; with
+        value_extra_body: JSON object of extra fields for every request to the value model
+        recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
+            docs/reference/recipes.md
+        outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer),
+            builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. With judge and rubric the
+            teacher scores, and gold answers are not needed; these calls are not in --max-calls-per-question
+            [default: the recipe's]
+        rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
-        reward: Reward of a step: spre (continuations), outcome (by visits), judge-score, judge-rank,
+        reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
-        judge_weight: Weight of the judge when combined with spre [default: 0.5]
+        judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
-        siblings: Steps sampled per state [default: the recipe's]
+        siblings: Steps to sample per state [default: the recipe's]
         continuations: Real continuations per step [default: the recipe's]
-        simulations: Simulations per question; of ragym, steps of its chain [default: the recipe's]
-        max_calls_per_question: Maximum completions for the search of one question; judgements of --reward and
-            --outcome are extra [default: the recipe's]
-        alpha: Discount of an answer's reward per step; not for recipe ragym [default: the recipe's]
-        exploration: c of UCT and PUCT; not for recipes economy and ragym [default: the recipe's]
+        simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
+        max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
+            recipe's]
+        alpha: Discount of the reward per step; not with ragym [default: the recipe's]
+        exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
             --value-base-url]
         value_price_out: Dollars per million completion tokens of the value model [default: the list price, or 0
             with --value-base-url]
-        abort_degenerate: Stop when this share of the questions shows the same sign of degeneracy and can give no
-            pair; 0: never
+        abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
+            never
     """
 
 def view(
@@ -1556,10 +1560,11 @@ def view(
     Args:
         path: a run directory or a data set.
         watch: is told the share of the work that is done.
-        trees: Where the run of a data set is now, if it has moved; repeatable [default: from its summary]
-        out: The page to write [default: view.html in the directory shown, unless --serve]
-        max_mb: Maximum size of the page, in MB; of a larger set it lists all questions and holds the trees of a
+        trees: Run that a data set was made from, if it was moved; repeatable [default: from the summary of the data
+            set]
+        out: Page to write [default: view.html in the folder shown]
+        max_mb: Maximum size of the page, in MB; a page of a larger set lists all questions and holds the trees of a
             sample
-        seed: Seed of that sample
-        port: With --serve: port on loopback; 0 takes a free one
+        seed: Seed of the sample
+        port: Port of --serve; 0 picks a free one
     """
