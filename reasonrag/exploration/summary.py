@@ -176,7 +176,7 @@ class RunCounts:
         self.outcome += sum(each.quality for each in finals)
         self.f1 += sum(each.f1 or 0.0 for each in finals)
         self.em += sum(each.em or 0.0 for each in finals)
-        self.mixed += len({each.quality for each in finals}) > 1
+        self.mixed += len({each.quality for each in rollout.ends}) > 1
         self.diversity.add(rollout)
         self.signs.add(observed_signs(rollout))
         self.repair_turns += rollout.usage.repairs

@@ -56,7 +56,7 @@ def test_the_terminal_shows_steps_evidence_sources_and_cost(reasonrag: Reasonrag
     assert done.status == 0, done.err
     shown = [line for line in done.out.splitlines() if line]
     assert shown[0].startswith("think: ")
-    assert re.match(r"  1\. Paris \[paris\]", shown[1])
+    assert re.match(r"  1\. France \[france\]", shown[1])
     assert any(line.startswith("evidence: ") for line in shown)
     assert any(line == "source: Paris [paris]" for line in shown)
     assert shown[-2].startswith("answer: ")

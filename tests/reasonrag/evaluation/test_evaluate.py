@@ -356,8 +356,9 @@ def test_text_of_others_is_harmless_on_the_page_and_in_the_terminal(reasonrag: R
 
 def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> None:
     """Exit status 3 and the command that continues; then the same bytes as without a cap, and nothing asked twice."""
-    assert reasonrag(*flags("evals/whole", "--index-home", home)).status == 0
-    capped = reasonrag(*flags(RUN, "--index-home", home, "--max-calls", 12))
+    weak = ("--model", "offline-weak", "--index-home", home)
+    assert reasonrag(*flags("evals/whole", *weak)).status == 0
+    capped = reasonrag(*flags(RUN, *weak, "--max-calls", 12))
     assert capped.status == 3
     assert "--max-calls: 12 of 12 calls are used" in capped.err
     assert re.search(r"[0-3] of 6 questions are done", capped.err)

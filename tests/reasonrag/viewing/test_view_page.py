@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run with mixed questions, to which a failed one and replies that nobody could read were added."""
     place = tmp_path_factory.mktemp("view")
     with contextlib.chdir(place):
-        reasonrag.generate(dataset="atlas", limit=QUESTIONS, run="run", max_calls_per_question=24)
+        reasonrag.generate(dataset="atlas", limit=QUESTIONS, model="offline-weak", run="run", max_calls_per_question=24)
         add_mishaps(place / "run" / "rollouts.jsonl")
         reasonrag.pairs("run", out="pairs")
     return place / "run"
