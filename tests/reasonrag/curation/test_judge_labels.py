@@ -29,7 +29,7 @@ Done = Any
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of six questions."""
     home = tmp_path_factory.mktemp("run")
-    reasonrag.generate(dataset="atlas", limit=6, run=home / "run")
+    reasonrag.generate(dataset="atlas", model="offline-weak", limit=6, run=home / "run")
     return home / "run"
 
 
