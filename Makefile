@@ -14,7 +14,7 @@ FLASHRAG := flashrag-dev==0.3.0.dev20260919
 TRAIN_BIN := .venv-train/bin
 TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-fast test-core lint types golden docs bench loop pictures train-env tiny-model clean
+.PHONY: demo test test-fast test-core lint types golden notebooks docs bench loop pictures train-env tiny-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -44,6 +44,10 @@ types: .venv/test
 # Write golden files anew, after reading why they differ.
 golden: .venv/embed
 	$(BIN)/pytest --quiet --refresh-golden
+
+# Run the notebooks and keep their outputs in them.
+notebooks: .venv/test .venv-train/ready
+	$(BIN)/python notebooks/execute.py
 
 # The documentation site, in site/index.html. A link that leads nowhere is an error.
 docs: .venv/docs
