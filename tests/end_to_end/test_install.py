@@ -1,4 +1,4 @@
-"""The ways to install that the README names beside make: from a copy of the sources, with the real tools and registry."""
+"""The ways to install that the README names beside make: a copy of the sources, the real tools, the real registry."""
 
 from __future__ import annotations
 
