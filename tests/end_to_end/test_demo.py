@@ -24,7 +24,7 @@ def explore(model: str) -> None:
 @pytest.fixture
 def demo(shared: Shared) -> list[ExploredQuestion]:
     """Its questions with their pairs."""
-    return list(open_collection(shared.folder("demo", lambda: explore(NAME)) / "data").scan())
+    return list(open_collection(shared.folder("demo of Python", lambda: explore(NAME)) / "data").scan())
 
 
 def kept(question: ExploredQuestion) -> list[Candidate]:
@@ -62,7 +62,7 @@ def test_queries_follow_the_evidence_and_do_not_repeat_the_question(demo: list[E
 
 def test_the_demo_is_mostly_right_and_shows_no_warning(shared: Shared) -> None:
     """Answers are right more often than not, and wrong often enough to be learned from."""
-    run = shared.folder("demo", lambda: explore(NAME)) / "run"
+    run = shared.folder("demo of Python", lambda: explore(NAME)) / "run"
     summary = json.loads((run / "summary.json").read_bytes())
     assert 0.5 <= summary["mean_f1"] <= 0.8
     assert summary["warnings"] == []

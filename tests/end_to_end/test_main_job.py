@@ -400,7 +400,7 @@ def test_a_failed_question_makes_exit_status_1_and_stops_no_other(reasonrag: Rea
         done = reasonrag(*small_flags(), "--model", "strict", "--base-url", address, "--concurrency", 4)
         server.shutdown()
     assert done.status == 1
-    assert "http_400" in done.out
+    assert "http 400" in done.out
     assert "failures.jsonl" in done.out
     errors = [rollout.error for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))]
     assert [error is not None for error in errors] == [True, False, False, False, False, False]
@@ -833,7 +833,7 @@ def test_an_index_is_built_once_and_used_again(reasonrag: Reasonrag, tmp_path: P
     corpus = tmp_path / "d" / "hotpotqa" / "corpus.jsonl"
     built = reasonrag("index", "build", "--corpus", corpus, "--out", "ix")
     assert built.status == 0
-    assert "1 passages" in built.out
+    assert "1 passage" in built.out
     used = reasonrag("generate", *FROM_DIR, "--run", "runs/a", "--index", "ix")
     assert used.status == 0
     assert "building" not in used.err

@@ -141,7 +141,7 @@ def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(profile: str, r
         quick = reasonrag("evaluate", "--model", "o", "--base-url", base_url, "--limit", 2, *flags, "--run", "runs/e")
     summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
     assert (done.status, summary["stopped"]["cause"], summary["repair_turns"]) == (1, "degenerate", 0)
-    assert "reasoning_cut in 20 of 20 questions" in summary["stopped"]["message"]
+    assert "reasoning cut in 20 of 20 questions" in summary["stopped"]["message"]
     cut = summary["parse_failures_by_cause"]["reasoning_cut"]
     assert f"warning: {cut:,} replies were nothing but reasoning, cut at --max-reply-tokens 24: raise it" in done.err
     assert "identical_siblings" not in done.err

@@ -321,7 +321,7 @@ def test_a_file_of_questions_is_its_own_split_whatever_it_is_called(tmp_path: Pa
     (tmp_path / "questions.jsonl").write_bytes(record.to_line())
     found = decontaminate(tmp_path, splits_of(file))
     assert (found.contaminated, found.summary.own_split) == (frozenset(), {"popqa/test": 1})
-    assert "1 question drawn from popqa/test itself" in " ".join(found.warnings)
+    assert "1 question from popqa/test itself" in " ".join(found.warnings)
 
 
 def test_training_questions_of_the_same_name_are_no_own_split(tmp_path: Path) -> None:

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 import reasonrag as package
 from mcts import RECIPES
 from preference import RolloutRecord, read_rollouts
-from reasonrag.curation.settings import PairsSettings
 from reasonrag.data import atlas
 from reasonrag.data.questions import open_questions
-from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.degeneracy import (
     OUTCOMES_STOP_FROM,
     PAGE,
@@ -32,15 +30,11 @@ from reasonrag.exploration.degeneracy import (
     StopDecision,
     observed_signs,
 )
-from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.settings import IndexSettings
-from reasonrag.studies.settings import CalibrateSettings
-from reasonrag.training.settings import DoctorSettings, TrainSettings
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import QUESTIONS, real_run
 from tests.helpers.shared import Shared
@@ -620,41 +614,3 @@ def test_a_run_is_not_stopped_when_nothing_is_left_to_ask() -> None:
     summary = package.generate(dataset="atlas", limit=20, simulations=3, run="runs/a", chat_model=model)
     assert (summary.stopped, summary.done) == (None, 20)
     assert any(each.startswith("instant answer in 20 of 20") for each in summary.warnings)
-
-
-# -- the page --------------------------------------------------------------------------------------------------
-
-TEXT = (ROOT / PAGE).read_text("utf-8")
-
-
-def test_every_sign_has_its_section_and_every_section_its_sign() -> None:
-    """The anchor that a message names leads there; each says how it looks, why, and what to do."""
-    signs = TEXT.partition("\n## Trees that teach nothing\n")[2].partition("\n## ")[0]
-    sections = {each.partition("\n")[0]: each for each in signs.split("\n### ")[1:]}
-    assert list(sections) == [sign.name for sign in SIGNS]
-    for section in sections.values():
-        assert all(part in section for part in ("\n*", "Looks like: ", "Why: ", "What to do: "))
-
-
-def test_every_flag_on_the_page_exists() -> None:
-    """A remedy that cannot be followed is none."""
-    settings = (GenerateSettings, PairsSettings, IndexSettings, TrainSettings, DoctorSettings, EvaluateSettings)
-    known = {f"--{name.replace('_', '-')}" for each in (*settings, CalibrateSettings) for name in each.model_fields}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known | {"--dry-run", "--pilot", "--json"}
-
-
-def test_every_message_on_the_page_is_one_that_is_printed() -> None:
-    """Word by word, so that it is found by searching for it."""
-    sources = "".join(
-        path.read_text("utf-8") for name in ("reasonrag", "preference") for path in (ROOT / name).rglob("*.py")
-    )
-    messages = re.findall(r"^\| `([^`]+)` \|", TEXT.partition("\n## Messages\n")[2], re.MULTILINE)
-    assert len(messages) > 10
-    assert [each for each in messages if each not in sources] == []
-
-
-def test_every_link_within_the_page_leads_somewhere() -> None:
-    """Headings become anchors in lower case, with dashes and without commas."""
-    headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
-    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors

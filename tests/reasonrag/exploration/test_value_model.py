@@ -303,7 +303,7 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
     ("changed", "message"),
     [
         ({"value_model": "gpt-4o"}, "--value-model gpt-4o is the teacher"),
-        ({"recipe": "released"}, "recipe released continues nothing"),
+        ({"recipe": "released"}, "recipe released samples no continuations"),
         ({"value_model": "qwen", "max_cost": 1}, "give --value-price-in and --value-price-out"),
         (
             {"value_model": "qwen", "max_cost": 1, "value_base_url": ["http://127.0.0.1:9/v1"], "value_price_in": 1},

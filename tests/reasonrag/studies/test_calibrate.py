@@ -614,7 +614,7 @@ def test_a_configuration_with_a_damaged_key_is_refused(run: Path, part: str, key
 def test_what_is_asked_is_said_before(run: Path, reasonrag: Reasonrag) -> None:
     """How many steps, and a bound that holds; nothing where the journal has all of it."""
     first = reasonrag("calibrate", run, "--revalue", 4, "--k", 3, "--json")
-    told = re.search(r"([\d,]+) steps x 3 continuations by offline: at most ([\d,]+) replies", first.err)
+    told = re.search(r"([\d,]+) steps x 3 continuations by offline: at most ([\d,]+) completions", first.err)
     assert told
     calls = json.loads(first.out)["revaluation"]["calls"]
     assert 0 < int(told[1]) <= 8

@@ -268,7 +268,7 @@ def test_a_cutoff_that_would_cut_prompts_is_objected_to(judged: dict[str, Judged
     what = long.objections["truncated_prompts"]
     assert f"cutoff_len 300 cuts the end of {rows['prompts_cut']} prompts" in what
     assert f"of {rows['rows']} rows, of up to {rows['longest_row']} tokens" in what
-    assert f"--set cutoff_len={rows['advised_cutoff']} cuts nothing" in what
+    assert f"--set cutoff_len={rows['advised_cutoff']}, or leave it out, to cut nothing" in what
 
 
 def test_what_a_configuration_needs_and_is_not_there_is_objected_to(judged: dict[str, Judged]) -> None:

@@ -317,7 +317,7 @@ async def test_an_adapter_is_served_as_the_merged_model_and_its_death_is_told(
         os.kill(max(processes_about(adapter)), signal.SIGKILL)
         await asyncio.sleep(60)
 
-    with pytest.raises(RunStopped, match=r"of adapter was killed by signal 9\..*\. Its last words:"):
+    with pytest.raises(RunStopped, match=r"of adapter was killed by signal 9\..*\. Its last output:"):
         await use(adapter, said.append, ask_and_kill)
     assert replies == [text for _, text, _ in made.replies["merged"]]
     assert made.replies["merged"] != made.replies["tiny"]
