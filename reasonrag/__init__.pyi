@@ -1306,7 +1306,7 @@ def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> 
     """
 
 def train(
-    config: str | Path,
+    config: str | Path | None = None,
     *,
     dry_run: bool = False,
     watcher: TrainingWatcher | None = None,
@@ -1333,7 +1333,7 @@ def train(
         >>> reasonrag.train("qwen2.5-7b-dpo-lora", data="data/first", out="saves/first")  # doctest: +SKIP
 
     Args:
-        config: a YAML file, or the bare name of a shipped one.
+        config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the resolved configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
         data: Data set to train on: a folder written by pairs. Required, unless --merge is given

@@ -20,13 +20,14 @@ from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
+from reasonrag.errors import InputError
 from reasonrag.files import writing
 from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.from_settings import launch_options, repeated_flags, resolve_settings
-from reasonrag.training.llamafactory.config_files import as_yaml
+from reasonrag.training.llamafactory.config_files import as_yaml, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
 from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
@@ -84,7 +85,7 @@ class TrainingResult(BaseModel):
 
 @public_call(TrainSettings)
 def train(
-    config: str | Path,
+    config: str | Path | None = None,
     *,
     dry_run: bool = False,
     watcher: TrainingWatcher | None = None,
@@ -99,17 +100,19 @@ def train(
         >>> reasonrag.train("qwen2.5-7b-dpo-lora", data="data/first", out="saves/first")  # doctest: +SKIP
 
     Args:
-        config: a YAML file, or the bare name of a shipped one.
+        config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the resolved configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
     """
     changes = flags.get("set")
     if isinstance(changes, Mapping):  # as Python would say it
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
-    settings = resolve(TrainSettings, "train", flags)
+    settings = resolve(TrainSettings, "train", flags | {"config": None if config is None else str(config)})
+    if not settings.config:
+        raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names())}")
     watcher = watcher or SilentWatcher()
     launch = launch_options(settings)
-    resolution, data = resolve_settings(str(config), settings)
+    resolution, data = resolve_settings(settings.config, settings)
     if not dry_run and not (settings.slurm or launch.node_rank) and (done := _done_already(resolution, data)):
         return done
     prepared = prepare_training(
@@ -124,7 +127,7 @@ def train(
     if dry_run:
         return _result(prepared, "dry run")
     if settings.slurm:
-        words = repeated_flags(str(config), settings, data=data.directory, out=resolution.out)
+        words = repeated_flags(settings.config, settings, data=data.directory, out=resolution.out)
         return _write_script(prepared, settings.slurm, words)
     output = OutputDirectory(resolution.out, rank=launch.node_rank)
     with output.held() as lock:
