@@ -42,7 +42,7 @@ def teacher_and_address(answer: str) -> tuple[str, str | None]:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ValueError("the address must look like http://127.0.0.1:8000/v1")
-        if parts.username or parts.password or parts.query:
+        if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError("the address may hold a key; leave it out, and put the key into OPENAI_API_KEY")
     return name, address or None
 
@@ -74,6 +74,8 @@ def _checked(parse: Callable[[str], object]) -> AfterValidator:
     """Refuses an answer that cannot be parsed; control characters have no place in a settings file."""
 
     def check(answer: str) -> str:
+        if not answer.strip():
+            raise ValueError("this is empty")
         if not answer.isprintable():
             raise ValueError("this holds a control character")
         parse(answer)

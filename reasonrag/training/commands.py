@@ -49,11 +49,6 @@ def train(
     if flags["merge"] is not None:
         _merge(config, flags, as_json=as_json)
         return
-    config = config or resolve(TrainSettings, "train", flags).config
-    if config is None:
-        from reasonrag.training.llamafactory.config_files import shipped_names
-
-        raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names())}")
     from reasonrag.training.display import TerminalTraining, show_training
     from reasonrag.training.display import as_json as in_json
     from reasonrag.training.train import train as train_model
@@ -84,8 +79,11 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
         raise InputError("--merge trains nothing, so it takes no configuration; --set changes keys of the export")
     settings = resolve(TrainSettings, "train", flags)
     assert settings.merge is not None  # noqa: S101 - it was asked for
+    out = settings.out
+    if out and flags["out"] is None and out.resolve() == settings.merge.resolve():
+        out = None  # of reasonrag.toml: where this adapter was trained
     with interrupts():
-        merged = merge_adapter(settings.merge, settings.out, settings.set, watcher=TerminalTraining())
+        merged = merge_adapter(settings.merge, out, settings.set, watcher=TerminalTraining())
     print_result(merged, show_merged, as_json=as_json)
 
 

@@ -83,6 +83,13 @@ def test_the_file_leads_from_own_questions_to_a_data_set(reasonrag: Reasonrag, m
     assert reasonrag("pairs", "runs/questions-train-economy").status == 0
     assert Path("data/questions-train-economy/summary.json").is_file()
     assert "a configuration is needed" not in reasonrag("train", "--dry-run").err
+    adapter = Path("saves/questions-train-economy")
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "mine/base"}')
+    monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", "nowhere")
+    merging = reasonrag("train", "--merge", adapter).err
+    assert "REASONRAG_TRAIN_PYTHON" in merging, "the merged model does not go where the adapter is"
+    assert "is not empty" in reasonrag("train", "--merge", adapter, "--out", adapter).err
 
 
 @pytest.mark.parametrize(
@@ -91,6 +98,7 @@ def test_the_file_leads_from_own_questions_to_a_data_set(reasonrag: Reasonrag, m
         ("--teacher", "gpt 4o", "NAME at URL"),
         ("--teacher", "qwen at localhost", "must look like http://127.0.0.1:8000/v1"),
         ("--teacher", "qwen at http://host/v1?key=mine", "the address may hold a key"),
+        ("--teacher", "qwen at http://host/v1#mine", "the address may hold a key"),
         ("--teacher", "sk-proj-abcdefghijklmnopqrstuvwx0123456789ABCDEFGH", "looks like a key"),
         ("--data", "hotpotqaa", "did you mean 'hotpotqa'?"),
         ("--data", "bamboogle", "no training questions"),
@@ -99,6 +107,7 @@ def test_the_file_leads_from_own_questions_to_a_data_set(reasonrag: Reasonrag, m
         ("--data", "'", "No closing quotation"),
         ("--budget", "-1", "must be at least 0"),
         ("--student", "a\nb", "control character"),
+        ("--student", " ", "this is empty"),
     ],
 )
 def test_an_answer_that_no_command_could_use_is_refused(
@@ -108,7 +117,7 @@ def test_an_answer_that_no_command_could_use_is_refused(
     done = reasonrag("init", flag, answer, "--yes")
     assert (done.status, FILE.exists()) == (2, False)
     assert said in done.err
-    if "\n" not in answer:
+    if answer.strip() and "\n" not in answer:
         names = ["--teacher", "--data", "--budget", "--student"]
         typed(monkeypatch, *([""] * names.index(flag)), answer, *([""] * 5), source=Terminal)
         again = reasonrag("init")
