@@ -51,11 +51,16 @@ def from_dataset(
     columns = {"question": question} | ({"golden_answers": golden_answers} if golden_answers else {})
     with writing(place), atomic_replacement(place) as file:
         for number, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise InputError(f"row {number} is not a mapping; of a DatasetDict pass one split, as dataset['train']")
             read = _question(row, number, columns, f"q{number}" if id is None or row.get(id) is None else row[id])
             if read.id in seen:
                 raise InputError(f"row {number}: an earlier row has the id {read.id!r}; give another `id`, or None")
             seen.add(read.id)
-            file.write(orjson.dumps(read.model_dump(exclude={"origin"})) + b"\n")
+            try:
+                file.write(orjson.dumps(read.model_dump(exclude={"origin"})) + b"\n")
+            except TypeError as error:
+                raise InputError(f"row {number}: its metadata is not valid JSON ({error}); remove it") from error
         if not seen:
             raise InputError("there is no row, so there is no question to write")
     return place

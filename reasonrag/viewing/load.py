@@ -164,5 +164,8 @@ def _dataset(rows: Iterable[Row], schema: Any) -> Dataset:
     waiting = iter(rows)
     tables = [schema.empty_table()]
     while some := list(islice(waiting, _ROWS)):
-        tables.append(pa.Table.from_pylist(some, schema=schema))
+        try:
+            tables.append(pa.Table.from_pylist(some, schema=schema))
+        except pa.ArrowException as error:
+            raise InputError(f"a row has a value of another type than its column: {error}") from None
     return Dataset(pa.concat_tables(tables))

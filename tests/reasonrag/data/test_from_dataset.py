@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 import reasonrag
 from reasonrag.errors import InputError
@@ -46,10 +46,12 @@ def test_rows_without_ids_are_numbered_and_explored() -> None:
         ([{"question": "A?", "golden_answers": ["x"]}, {"question": " ", "golden_answers": []}], "row 1: question"),
         ([{"id": 1, "question": "A?", "golden_answers": "x"}] * 2, "an earlier row has the id '1'"),
         ([{"question": "A?", "golden_answers": 7}], "row 0: golden_answers"),
+        ([{"question": "A?", "golden_answers": "x", "metadata": {"image": b""}}], "row 0: its metadata"),
+        (DatasetDict(train=Dataset.from_list([{"question": "A?", "golden_answers": "x"}])), "pass one split"),
         ([], "there is no row"),
     ],
 )
-def test_what_is_wrong_is_said_and_the_file_stays_as_it_was(rows: list[dict[str, Any]], said: str) -> None:
+def test_what_is_wrong_is_said_and_the_file_stays_as_it_was(rows: Any, said: str) -> None:
     Path("mine.jsonl").write_text("before")
     with pytest.raises(InputError, match=said):
         reasonrag.from_dataset(rows, "mine.jsonl")

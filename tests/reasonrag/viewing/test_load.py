@@ -9,6 +9,7 @@ import pytest
 import reasonrag
 from preference import RolloutRecord
 from reasonrag.errors import InputError
+from reasonrag.viewing.load import Pairs
 
 
 @pytest.fixture
@@ -36,6 +37,12 @@ def test_what_is_loaded_is_what_was_written_also_as_a_dataset() -> None:
         reasonrag.load_rollouts("data/a")
     with pytest.raises(InputError, match="has no train pairs"):
         reasonrag.load_pairs("runs/a")
+
+
+def test_a_value_of_the_wrong_type_is_bad_input() -> None:
+    rows = Pairs([{"layer": "three"}])
+    with pytest.raises(InputError, match=r"another type than its column: .*three"):
+        rows.to_dataset()
 
 
 @pytest.mark.usefixtures("explored")
