@@ -175,6 +175,8 @@ def _open_repository(
         raise ReasonragError(
             f"{repo} is already public, so --private would hide nothing; leave it out, or choose another name"
         )
+    if not info.private:
+        say(f"{repo} is public already: everyone can read the new files once all are uploaded")
     return bool(info.private), str(info.sha), False
 
 

@@ -219,6 +219,7 @@ def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubSe
     hub.put(REPO, old)
     done = published(hub, data)
     assert done.returncode == 0, done.stderr
+    assert "org/atlas is public already: everyone can read the new files" in done.stderr
     new = {**files_of(data / "publish"), "figures/one.png": b"mine"}
     assert hub.repositories[REPO].files == new
     views = {seen.public for seen in hub.seen}
