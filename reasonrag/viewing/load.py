@@ -49,9 +49,12 @@ class Rollouts:
         self.path = path
 
     def __iter__(self) -> Iterator[RolloutRecord]:
-        with explained_records(), reading(self.path), self.path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                yield parse_rollout(line, where=f"{self.path}, line {number}")
+        try:
+            with explained_records(), reading(self.path), self.path.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    yield parse_rollout(line, where=f"{self.path}, line {number}")
+        except InputError as error:
+            raise error.with_traceback(None) from None
 
     def __len__(self) -> int:
         with reading(self.path), self.path.open("rb") as lines:

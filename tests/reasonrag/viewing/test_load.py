@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -52,5 +53,7 @@ def test_a_damaged_line_is_named_when_it_is_reached() -> None:
     path.write_bytes(first + second[:100])
     trees = iter(reasonrag.load_rollouts(path))
     next(trees)
-    with pytest.raises(InputError, match=r"rollouts.jsonl, line 2"):
+    with pytest.raises(InputError, match=r"rollouts.jsonl, line 2") as caught:
         next(trees)
+    shown = traceback.format_exception(caught.value)
+    assert len([line for line in shown if line.startswith("Traceback")]) == 1
