@@ -94,7 +94,7 @@ def check_names(settings: AgentSettings) -> None:
     if settings.data_dir and not (settings.dataset or settings.questions):
         raise InputError(f"--data-dir {settings.data_dir} needs --dataset; {choices('', data_sets(settings.data_dir))}")
     if settings.questions and settings.dataset:
-        raise InputError("give --questions or --dataset, not both")
+        raise InputError("give --questions or --dataset, not both; reasonrag.toml and the environment count, too")
     names = [canonical_dataset(each) for each in settings.dataset]
     if repeated := [each for each, count in Counter(names).items() if count > 1]:
         raise InputError(f"--dataset {repeated[0]} was given twice")
