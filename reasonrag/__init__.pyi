@@ -488,7 +488,7 @@ def estimate(
         corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
             set's corpus, else the passages in the question file]
         model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
-            teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise required]
+            teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
@@ -834,7 +834,7 @@ def generate(
         corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
             set's corpus, else the passages in the question file]
         model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
-            teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise required]
+            teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
@@ -1481,7 +1481,7 @@ def tune(
         corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
             set's corpus, else the passages in the question file]
         model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
-            teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise required]
+            teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt

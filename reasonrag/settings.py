@@ -231,7 +231,8 @@ def resolve(
         where = origin.get(name, f"--{name.replace('_', '-')}")
         if first["type"] == "missing":
             raise InputError(f"{where} is required: {fields[name].description}") from error
-        given = f" (got {_excerpt(values[name])})" if name in values else ""
+        wrong = first["input"] if len(first["loc"]) > 1 else values.get(name)  # one of several
+        given = f" (got {_excerpt(wrong)})" if name in values else ""
         raise InputError(f"{where}: {plain_message(first['msg'])}{given}") from error
 
 

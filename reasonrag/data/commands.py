@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from reasonrag.data.settings import CorpusSettings
 from reasonrag.options import Json, interrupts, options, print_result
 from reasonrag.rendering import counted
-from reasonrag.terminal import PLAIN_LINE_EVERY_S, counts_text, on_one_line, print_shown, print_table
+from reasonrag.terminal import PLAIN_LINE_EVERY_S, counts_text, on_one_line, print_next, print_shown, print_table
 
 if TYPE_CHECKING:
     from reasonrag.data.documents.build import CorpusSummary
@@ -69,7 +68,14 @@ def _show(summary: CorpusSummary) -> None:
     if len(summary.unreadable) > _SHOWN_FILES:
         print_shown(f"and {len(summary.unreadable) - _SHOWN_FILES:,} more, in {about}")
     print_shown(f"wrote {summary.out} ({counted(summary.passages, 'passage')}); summary: {about}")
-    print_shown(
-        f"next: reasonrag generate --questions QUESTIONS.jsonl --corpus {shlex.quote(summary.out)} --outcome judge "
-        "--style long"
+    print_next(
+        "generate",
+        "--questions",
+        "QUESTIONS.jsonl",
+        "--corpus",
+        summary.out,
+        "--model",
+        "offline",
+        "--run",
+        "runs/trial",
     )

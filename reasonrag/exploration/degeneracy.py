@@ -189,7 +189,7 @@ SIGNS = (
     Sign(
         "query_is_question",
         "most first queries are the question itself",
-        "Tell the teacher to ask for one fact at a time (--prompts)",
+        "Tell the teacher to ask for one fact at a time (--prompts; the offline teacher follows no instructions)",
         query_is_question,
         stops_from=None,
     ),

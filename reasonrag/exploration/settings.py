@@ -25,7 +25,7 @@ class GenerateSettings(AgentSettings):
     )
     model: str | None = setting(
         "Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as "
-        "poor teachers do) [default: gpt-4o if OPENAI_API_KEY is set; offline for atlas; otherwise "
+        "poor teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else "
         "required]",
         Panel.MODEL,
         common=True,
