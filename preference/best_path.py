@@ -16,13 +16,14 @@ def question_record(rollout: RolloutRecord, run_origin: Origin | None = None) ->
         golden_answers=rollout.golden_answers,
         origin=origin_of(rollout, run_origin),
         error=rollout.error,
-        ends=_ends(rollout),
+        ends=ends_of(rollout),
         usage=rollout.usage,
         path=None if rollout.error else best_path(rollout),
     )
 
 
-def _ends(rollout: RolloutRecord) -> Ends:
+def ends_of(rollout: RolloutRecord) -> Ends:
+    """How the continuations of a tree ended; partial outcomes are mixed, also where all are equal."""
     outcomes = {end.quality for node in rollout.nodes for end in node.rollouts}
     if not outcomes:
         return "unknown"

@@ -114,7 +114,7 @@ class AgentSettings(ReadingSettings):
     max_steps: int | None = setting(
         "Maximum steps per answer; at the last one the agent must answer [default: 7]", Panel.MODEL, ge=1
     )
-    concurrency: Concurrency = setting("HTTP requests in flight per model", default=32, common=True)
+    concurrency: Concurrency = setting("HTTP requests in flight per model", default=32)
     seed: Seed = setting("Seed of the run", Panel.EXECUTION, default=0)
     temperature: float | None = setting("Sampling temperature [default: 1]", Panel.MODEL, ge=0, le=2)
     top_p: float | None = setting("Nucleus sampling probability [default: 1]", Panel.MODEL, gt=0, le=1)

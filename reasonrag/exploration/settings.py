@@ -61,6 +61,7 @@ class GenerateSettings(AgentSettings):
         "docs/reference/recipes.md",
         Panel.SEARCH,
         default="economy",
+        common=True,
     )
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer), "

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, Usage, read_rollouts
+from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from reasonrag.errors import OutcomeError
@@ -89,7 +90,7 @@ class RunSummary(SessionNumbers):
     mean_outcome: float | None
     """Mean of the answer quality that search and labels use, over all questions."""
     questions_mixed: int
-    """Questions with different outcomes, the only ones that give a training signal."""
+    """Questions whose outcomes are neither all right nor all wrong: those that can give a training signal."""
     diversity_by_layer: dict[str, float]
     """Distinct steps per draw over states with at least two draws; equivalent steps are one."""
     degenerate: dict[str, int]
@@ -176,7 +177,7 @@ class RunCounts:
         self.outcome += sum(each.quality for each in finals)
         self.f1 += sum(each.f1 or 0.0 for each in finals)
         self.em += sum(each.em or 0.0 for each in finals)
-        self.mixed += len({each.quality for each in rollout.ends}) > 1
+        self.mixed += ends_of(rollout) == "mixed"
         self.diversity.add(rollout)
         self.signs.add(observed_signs(rollout))
         self.repair_turns += rollout.usage.repairs

@@ -85,7 +85,7 @@ def test_the_help_of_a_command_fits_80_columns_and_ends_with_a_command_line_that
 def test_generate_shows_the_twelve_flags_that_a_newcomer_needs(reasonrag: Reasonrag) -> None:
     """Beside those for help."""
     shown = re.findall(r"^  (--[a-z-]+)", reasonrag("generate", "--help").out, re.M)
-    twelve = "dataset limit questions corpus retriever model base-url outcome concurrency run max-cost dry-run".split()
+    twelve = "dataset limit questions corpus retriever model base-url recipe outcome run max-cost dry-run".split()
     assert shown == [f"--{name}" for name in (*twelve, "help-all", "help")]
 
 
