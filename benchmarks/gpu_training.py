@@ -32,10 +32,10 @@ from reporting import ROOT, publish, table
 
 from preference.export.formats import FORMATS, dataset_info
 from reasonrag.curation.audit.report import read_audit
+from reasonrag.llm.servers.environment import find_python
 from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
 from reasonrag.training.hardware import TrainingEnvironment, query_driver
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
-from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.inspection import inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
 

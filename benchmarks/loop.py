@@ -44,8 +44,8 @@ from loop_world import Size, write_world
 from reporting import ROOT, publish
 
 from preference.records import read_rollouts
-from reasonrag.evaluation.evaluated_model.local_server import served
-from reasonrag.training.llamafactory.environment import find_python
+from reasonrag.llm.servers.environment import find_python
+from reasonrag.llm.servers.local_server import served
 
 HERE = Path(__file__).parent
 PROMPTS, CONFIGS = HERE / "loop_prompts", HERE / "loop_configs"

@@ -15,6 +15,7 @@ from typing import Any
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.llm.servers.environment import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import TrainingEnvironment
@@ -29,7 +30,6 @@ from reasonrag.training.llamafactory.dataset_info import (
     count_rows,
     read_questions,
 )
-from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.llamafactory.launcher import (
     Launch,

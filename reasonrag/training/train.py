@@ -22,6 +22,7 @@ from preference.export.files import write_file
 from reasonrag.agent.prompting import PROMPTS, save_prompts
 from reasonrag.errors import InputError
 from reasonrag.files import writing
+from reasonrag.llm.servers.environment import PYTHON_VARIABLE
 from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
@@ -30,7 +31,6 @@ from reasonrag.training.from_settings import launch_options, repeated_flags, res
 from reasonrag.training.llamafactory.config_files import as_yaml, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
-from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
 from reasonrag.training.llamafactory.launcher import (
     LAST_LINES,
     TrainingFailed,

@@ -71,7 +71,7 @@ async def open_evaluated_model(
 ) -> ChatModel:
     """The model itself; for a folder a server of it is started, which ends with `opened`."""
     if subject.served_here and subject.folder is not None:
-        from reasonrag.evaluation.evaluated_model.local_server import served
+        from reasonrag.llm.servers.local_server import served
 
         server = await opened.enter_async_context(served(subject.folder, say=say, base_model=subject.base_model))
         spec = replace(spec, name=server.name, addresses=(server.base_url,))

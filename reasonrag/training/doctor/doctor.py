@@ -18,6 +18,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_small
+from reasonrag.llm.servers.environment import find_python
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.data_checks import (
@@ -50,7 +51,6 @@ from reasonrag.training.doctor.memory import (
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig
-from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
 from reasonrag.training.preflight_checks import (

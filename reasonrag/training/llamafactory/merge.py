@@ -16,11 +16,11 @@ from preference.export.files import write_file, write_json
 from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, prompts_beside, save_prompts
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
+from reasonrag.llm.servers.environment import find_python
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.progress import SilentWatcher
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
-from reasonrag.training.llamafactory.environment import find_python
 from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
 from reasonrag.training.model_card import CARD
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory

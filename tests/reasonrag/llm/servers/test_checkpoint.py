@@ -26,9 +26,9 @@ from aiohttp import ClientSession
 from preference import Message
 from reasonrag import evaluate
 from reasonrag.errors import InputError, RunStopped
-from reasonrag.evaluation.evaluated_model.local_server import LocalServer, served
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.llm.servers.local_server import LocalServer, served
 from reasonrag.llm.servers.model_folder import open_model
 
 pytestmark = pytest.mark.slow
@@ -364,7 +364,7 @@ def test_a_server_does_not_outlive_a_parent_that_is_killed(made: Made, train_pyt
     folder = made.home / "merged"
     code = (
         "import asyncio, os; from pathlib import Path\n"
-        "from reasonrag.evaluation.evaluated_model.local_server import LocalServer, served\n"
+        "from reasonrag.llm.servers.local_server import LocalServer, served\n"
         "async def main():\n"
         "    async with served(Path(os.environ['FOLDER']), say=print): pass\n"
         "asyncio.run(main())"

@@ -15,6 +15,7 @@ import pytest
 import reasonrag as package
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
+from reasonrag.llm.servers.environment import PYTHON_VARIABLE
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
@@ -30,7 +31,6 @@ from reasonrag.training.doctor.machine_checks import (
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, host_memory, parse_nvidia_smi
 from reasonrag.training.llamafactory.config_files import find_config
-from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import World, make_world

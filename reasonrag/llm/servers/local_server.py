@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import cast
 
 from reasonrag.errors import InputError, ReasonragError, RunStopped
-from reasonrag.evaluation.evaluated_model import watchdog
+from reasonrag.llm.servers import watchdog
+from reasonrag.llm.servers.environment import PYTHON_VARIABLE, find_python
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
 from reasonrag.redaction import excerpt, redact
 from reasonrag.terminal import shown
-from reasonrag.training.llamafactory.environment import PYTHON_VARIABLE, find_python
 from reasonrag.web import LOOPBACK
 
 START_S = 1800.0
