@@ -10,16 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reasonrag.agent.agent import Agent, AgentStep
-from reasonrag.agent.model_calls import Spending
+from reasonrag.agent.model_calls import ModelCaller, Spending
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.baseline_prompts import baseline_hash, load_baseline_prompts
-from reasonrag.evaluation.methods.baselines import baseline
+from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, load_baseline_prompts
+from reasonrag.evaluation.methods.closed_book import ClosedBook
+from reasonrag.evaluation.methods.iter_retgen import IterRetGen
 from reasonrag.evaluation.methods.method import Attempt, Method
+from reasonrag.evaluation.methods.search_r1 import SearchR1
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.report import EvaluationConditions
-from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, MethodName
+from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSettings, MethodName
+from reasonrag.retrieval.retriever import Retriever
 
 
 class NoRetriever:
@@ -45,6 +48,28 @@ def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
         iterations=settings.iterations,
         max_searches=settings.max_searches,
     )
+
+
+def baseline(
+    name: BaselineName,
+    *,
+    caller: ModelCaller,
+    prompts: BaselinePrompts,
+    retriever: Retriever,
+    top_k: int,
+    iterations: int,
+    max_searches: int,
+) -> Method:
+    """The method of this name."""
+    match name:
+        case "direct" | "cot":
+            return ClosedBook(name, caller, prompts)
+        case "rag":
+            return IterRetGen(name, caller, prompts, retriever, top_k, iterations=1)
+        case "iter-retgen":
+            return IterRetGen(name, caller, prompts, retriever, top_k, iterations)
+        case "search-r1":
+            return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, max_searches)
 
 
 def most_replies(settings: EvaluateSettings) -> int:

@@ -27,7 +27,7 @@ from reasonrag.evaluation.methods.baseline_prompts import (
     search_r1_found,
     search_r1_start,
 )
-from reasonrag.evaluation.methods.baselines import baseline
+from reasonrag.evaluation.methods.from_settings import baseline
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.settings import BaselineName, EvaluateSettings
 from reasonrag.llm.chat import ChatModel, Completion, Sampling, sample_seed

@@ -1,0 +1,59 @@
+"""Iter-RetGen, and standard RAG, which is one iteration of it.
+
+Decides what is searched and shown; knows no golden answer and no score. Departure from the publication
+(arXiv 2305.15294): it shows demonstrations; here the instruction alone says what is wanted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from reasonrag.agent.model_calls import ModelCaller
+from reasonrag.data.corpus import Passage
+from reasonrag.data.questions import Question
+from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, in_style, render_baseline
+from reasonrag.evaluation.methods.method import Attempt
+from reasonrag.evaluation.methods.replies import answered
+from reasonrag.evaluation.predictions import PredictedStep
+from reasonrag.evaluation.settings import BaselineName
+from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
+
+_ANSWER_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class IterRetGen:
+    """Iterates: search with the question and the last generation, generate from the passages; the last generation
+    answers (arXiv 2305.15294, section 3). With one iteration: standard RAG.
+
+    name: `iter-retgen`, or `rag`, whose instruction asks for the answer without reasoning.
+    """
+
+    name: BaselineName
+    caller: ModelCaller
+    prompts: BaselinePrompts
+    retriever: Retriever
+    top_k: int
+    iterations: int
+
+    async def answer(self, question: Question) -> Attempt:
+        prompts = in_style(self.prompts, self.caller.prompts, question.style)
+        steps: list[PredictedStep] = []
+        read: dict[str, Passage] = {}
+        answer = None
+        for iteration in range(self.iterations):
+            generated = steps[-1].response if steps else ""
+            found = await self.retriever.retrieve(_query(question.question, generated), self.top_k)
+            read |= {each.id: each for each in found if each.id not in read}
+            prompt = render_baseline(prompts, self.name, question.question, found)
+            # the same passages make the same prompt, whose next draw must be another one
+            step, answer = await answered(self.caller, question, prompt, found, sample=iteration)
+            steps.append(step)
+        return Attempt(answer, tuple(steps), self.iterations, tuple(read.values()))
+
+
+def _query(question: str, generated: str) -> str:
+    """The question and the last generation, cut to the maximum query length."""
+    said = _ANSWER_TAG.sub(" ", generated)
+    return f"{question} {said}".strip().encode()[:QUERY_BYTES].decode("utf-8", "ignore")
