@@ -5,6 +5,7 @@ Judges nothing. `llamafactory.inspection` asks LLaMA-Factory's environment; the 
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ REPORTED_PACKAGES: Final = (
     "datasets",
     "deepspeed",
 )
+DEEPSPEED: Final = "deepspeed>=0.10.0,<=0.18.4"
+"""What LLaMA-Factory 0.9.5 is made for, by its requirements/deepspeed.txt. Its package does not say so, and when it
+starts it asks only whether there is one."""
 _MIB = 2**20
 
 
@@ -43,6 +47,11 @@ class BrokenPin(BaseModel):
 
     pin: str
     found: str
+
+    @property
+    def name(self) -> str:
+        """The package's, as the pin spells it."""
+        return re.split(r"[<>=!~]", self.pin)[0].strip()
 
 
 class TrainingEnvironment(BaseModel):
@@ -75,6 +84,11 @@ def required_packages(config: Mapping[str, Any]) -> dict[str, str]:
         "unsloth": ("use_unsloth", bool(config.get("use_unsloth"))),
     }
     return {package: f"{key}: {config[key]}" for package, (key, asked) in wanted.items() if asked}
+
+
+def requirement(package: str) -> str:
+    """What to give to pip for a package of `required_packages`."""
+    return f"'{DEEPSPEED}'" if package == "deepspeed" else package
 
 
 def query_driver() -> list[Gpu] | None:

@@ -26,7 +26,7 @@ from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_small
 from reasonrag.run_config import changed_keys
-from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
+from reasonrag.training.llamafactory.config_resolution import comparable
 
 TRAINING, TRAIN_YAML, TRAIN_LOG = "training.json", "train.yaml", "train.log"
 SCHEMA: Final = "reasonrag.training/1"
@@ -116,7 +116,7 @@ class OutputDirectory:
                     f"{self.folder} holds {taken}, which reasonrag train did not write; choose another --out"
                 )
             return None
-        changed = changed_keys(with_warmup_ratio(found.decides), with_warmup_ratio(decides))
+        changed = changed_keys(comparable(found.decides), comparable(decides))
         if changed:
             more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
             raise InputError(

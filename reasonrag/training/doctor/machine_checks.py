@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from reasonrag.training.doctor.findings import CheckupFinding, CheckupSeverity, finding
 from reasonrag.training.doctor.memory import GB
-from reasonrag.training.hardware import REPORTED_PACKAGES, Gpu, TrainingEnvironment, required_packages
+from reasonrag.training.hardware import REPORTED_PACKAGES, Gpu, TrainingEnvironment, required_packages, requirement
 
 CHECKED_AT_START: Final = ("transformers", "datasets", "accelerate", "peft", "trl")
 """Packages whose versions LLaMA-Factory enforces at start; those of others it does not check."""
@@ -66,19 +66,21 @@ def check_packages(stock: TrainingEnvironment, config: Mapping[str, Any], *, her
         says = f"Python {stock.python} there has no LLaMA-Factory"
         advice = "make train-env builds .venv-train; or let REASONRAG_TRAIN_PYTHON name a Python that has it"
         found.append(finding("packages", "llamafactory", "error", says, advice))
+    needed = required_packages(config)
     for broken in stock.broken_pins:
-        name = broken.pin.partition(">")[0].partition("<")[0].partition("=")[0].partition("!")[0].strip()
+        name = broken.name
         if name in REMOVED_WITHOUT_GPU and not broken.found and stock.cuda is None:
             continue
-        severity: CheckupSeverity = "error" if name in (*CHECKED_AT_START, "torch", "llamafactory") else "warning"
+        stops = name in (*CHECKED_AT_START, "torch", "llamafactory") or (here and name in needed)
+        severity: CheckupSeverity = "error" if stops else "warning"
         is_there = f"{name} {broken.found} is there" if broken.found else f"{name} is not there"
         says = f"LLaMA-Factory needs {broken.pin}, and {is_there}"
         advice = f"in its environment: pip install '{broken.pin}'; or make train-env"
         found.append(finding("packages", "pins", severity, says, advice))
-    for package, key in required_packages(config).items():
+    for package, key in needed.items():
         if not stock.has(package):
             says = f"the configuration has `{key}`, which needs {package}; it is not beside LLaMA-Factory"
-            advice = f"in its environment: pip install {package}; or --set {key.partition(':')[0]}=null"
+            advice = f"in its environment: pip install {requirement(package)}; or --set {key.partition(':')[0]}=null"
             found.append(finding("packages", "missing", "error" if here else "warning", says, advice))
     return found
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from reasonrag.errors import ReasonragError
 from reasonrag.redaction import redact
-from reasonrag.training.hardware import TrainingEnvironment
+from reasonrag.training.hardware import DEEPSPEED, TrainingEnvironment
 
 _PATIENCE = 1800.0
 """Timeout in seconds; tokens of a large data set are counted meanwhile."""
@@ -79,7 +79,8 @@ def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
         "configs": {
             name: {"config": dict(config), "rows": rows.model_dump() if rows else None}
             for name, (config, rows) in configs.items()
-        }
+        },
+        "optional": [DEEPSPEED],
     }
     script = resources.files("reasonrag.training.llamafactory").joinpath("inspection_script.py").read_text("utf-8")
     with tempfile.TemporaryDirectory(prefix="reasonrag-") as place:

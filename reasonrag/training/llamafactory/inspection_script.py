@@ -1,9 +1,10 @@
 """Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
 
 Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {"configs": {name:
-{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}}; LLaMA-Factory is imported only if
-the job has a configuration. Knows nothing of reasonrag and imports nothing of it; contacts no hub. Configurations are
-checked as if without a GPU: what needs one (DeepSpeed, half precision) is looked up, not started.
+{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}, "optional": pins of packages that may
+be missing}; LLaMA-Factory is imported only if the job has a configuration. Knows nothing of reasonrag and
+imports nothing of it; contacts no hub. Configurations are checked as if without a GPU: what needs one (DeepSpeed, half
+precision) is looked up, not started.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NEEDS_A_GPU = ("deepspeed", "fsdp", "fsdp_config", "tf32", "fp16", "pure_bf16")
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     os.environ["HF_HUB_OFFLINE"] = "1"
-    found: dict[str, Any] = {"stock": _stock(), "configs": {}, "failure": None}
+    found: dict[str, Any] = {"stock": _stock(job["optional"]), "configs": {}, "failure": None}
     try:
         found["configs"] = {name: _judged(**each) for name, each in job["configs"].items()}
     except Exception as error:  # noqa: BLE001 - any error here is the reason LLaMA-Factory does not work
@@ -34,30 +35,33 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _stock() -> dict[str, Any]:
+def _stock(optional: list[str]) -> dict[str, Any]:
     """Packages by lower-case names with hyphens, unmet requirements, and GPUs."""
     named = [(each.metadata["Name"], each.version) for each in distributions()]
     versions = {name.lower().replace("_", "-"): version for name, version in named if name}
     return {
         "python": platform.python_version(),
         "versions": versions,
-        "broken_pins": [{"pin": pin, "found": found} for pin, found in _broken(versions)],
+        "broken_pins": [{"pin": pin, "found": found} for pin, found in _broken(versions, optional)],
         **_torch(),
     }
 
 
-def _broken(versions: dict[str, str]) -> list[tuple[str, str]]:
-    """Requirements of LLaMA-Factory that the installed packages do not meet."""
+def _broken(versions: dict[str, str], optional: list[str]) -> list[tuple[str, str]]:
+    """Requirements of LLaMA-Factory that the installed packages do not meet; of those in `optional` only by a wrong
+    version."""
     try:
         pins = requires("llamafactory") or []
         from packaging.requirements import Requirement
     except (PackageNotFoundError, ImportError):
         return []
     broken = []
-    for requirement in map(Requirement, pins):
+    for requirement in map(Requirement, [*pins, *optional]):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         found = versions.get(requirement.name.lower().replace("_", "-"))
+        if found is None and str(requirement) in map(str, map(Requirement, optional)):
+            continue
         if found is None or not requirement.specifier.contains(found, prereleases=True):
             broken.append((f"{requirement.name}{requirement.specifier}", found or ""))
     return broken

@@ -325,21 +325,29 @@ def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:
     assert (share["warmup_ratio"], "warmup_steps" in share) == (0.3, False)
 
 
-def test_a_training_whose_share_stood_in_warmup_steps_goes_on(data: Path) -> None:
-    """Folders of older versions: the same share is the same training, another one is not."""
+def test_a_training_that_an_older_configuration_began_goes_on(data: Path) -> None:
+    """Its share stood in warmup_steps, and it did not name pref_ftx: the same values are the same training, others are
+    not."""
     now = resolved(data).config
-    before = {name: value for name, value in now.items() if name != "warmup_ratio"} | {"warmup_steps": 0.2}
+    identity = training_identity(now, {})
+    before = {name: value for name, value in identity.items() if name != "warmup_ratio"} | {"warmup_steps": 0.2}
+    assert "pref_ftx" in now
+    assert "pref_ftx" not in before
     output = OutputDirectory(data.parent / "saves")
     output.folder.mkdir()
-    output.write_record(training_record(decides=training_identity(before, {})))
-    assert output.check(training_identity(now, {})) is not None
+    output.write_record(training_record(decides=before))
+    assert output.check(identity) is not None
+    output.write_record(training_record(decides=before | {"pref_ftx": 0.0}))
+    assert output.check(identity) is not None
     with pytest.raises(InputError, match=r"warmup_ratio was 0\.2, is 0\.1"):
         output.check(training_identity(now | {"warmup_ratio": 0.1}, {}))
+    with pytest.raises(InputError, match=r"pref_ftx was .*, is 0\.2"):
+        output.check(training_identity(resolved(data, pref_ftx=0.2).config, {}))
 
 
-@pytest.mark.parametrize("key", ["warmup_ratio", "warmup_steps"])
-def test_the_card_tells_the_warm_up(key: str, tmp_path: Path) -> None:
-    """Under the name it has in train.yaml, that of an older model too."""
+@pytest.mark.parametrize("key", ["warmup_ratio", "warmup_steps", "pref_ftx"])
+def test_the_card_tells_what_was_set(key: str, tmp_path: Path) -> None:
+    """Under the name it has in train.yaml; the warm-up under that of an older model too."""
     config = {"model_name_or_path": "base", "stage": "dpo", "finetuning_type": "full", key: 0.2}
     told = Provenance(base_model="base", stage="dpo", finetuning_type="full")
     record = training_record(resolved=config)

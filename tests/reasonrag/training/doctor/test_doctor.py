@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import packaging
 import pytest
 
 import reasonrag as package
@@ -18,6 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.servers.environment import PYTHON_VARIABLE
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.manifest import DenseManifest
+from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
 from reasonrag.training.doctor.findings import CheckupFinding
@@ -31,10 +33,12 @@ from reasonrag.training.doctor.machine_checks import (
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, host_memory, parse_nvidia_smi
 from reasonrag.training.llamafactory.config_files import find_config
+from reasonrag.training.preflight_checks import PreflightFindings
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import World, make_world
 
+PIP_DEEPSPEED = "in its environment: pip install 'deepspeed<=0.18.4,>=0.10.0'; or make train-env"
 A100 = Gpu(name="A100", memory=80 * GB, capability=(8, 0))
 T4 = Gpu(name="T4", memory=15 * GB, capability=(7, 5))
 STOCK = TrainingEnvironment(
@@ -118,6 +122,32 @@ def test_pins_of_llama_factory_are_held_against_what_is_there(
     """What it refuses to start with is an error; pictures are not missed where there is no GPU."""
     stock = STOCK.model_copy(update={"broken_pins": [BrokenPin(pin=pin, found=found)], "cuda": cuda})
     assert wrong(check_packages(stock, {}, here=True)).get("pins") == verdict
+
+
+@pytest.mark.parametrize(("version", "fits"), [("0.19.8", False), ("0.18.4", True), ("0.10.0", True), ("0.9.5", False)])
+def test_deepspeed_is_one_that_llama_factory_is_made_for(
+    version: str, *, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its package does not say which, so `pip install deepspeed` brings one that is too new. Found in an environment
+    that has nothing else; train would object by name."""
+    for name, number in (("llamafactory", "0.9.5"), ("deepspeed", version)):
+        told = tmp_path / f"{name}-{number}.dist-info" / "METADATA"
+        told.parent.mkdir()
+        told.write_text(f"Name: {name}\nVersion: {number}\n")
+    (tmp_path / "packaging").symlink_to(Path(packaging.__file__).parent)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys._base_executable} -S "$@"\n')  # type: ignore[attr-defined]
+    python.chmod(0o755)
+    monkeypatch.setenv(PYTHON_VARIABLE, str(python))
+    found = doctor("qwen2.5-7b-dpo-full")
+    assert [each.advice for each in found.findings if each.name == "pins"] == ([] if fits else [PIP_DEEPSPEED])
+    assert found.stock is not None
+    config = {"deepspeed": "zero3.json"}
+    assert wrong(check_packages(found.stock, config, here=True)).get("pins") == (None if fits else "error")
+    assert wrong(check_packages(found.stock, {}, here=True)).get("pins") == (None if fits else "warning")
+    objections = PreflightFindings()
+    preflight_checks.check_packages(config, found.stock, objections)
+    assert [each.name for each in objections.objections] == ([] if fits else ["deepspeed_version"])
 
 
 @pytest.mark.parametrize(
