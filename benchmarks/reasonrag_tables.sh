@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Tables 1 to 3 and Figures 6 and 7 of ReasonRAG (arXiv 2505.14069): bash benchmarks/reasonrag_tables.sh table1|table2|table3|figures
+#
+# As it stands: two cores, a tiny model of random weights (`make train-env tiny-model`), the offline teacher; every number is then
+# meaningless. On GPUs: the same script with the variables of benchmarks/reasonrag_tables.md. It stops at the first error, and the
+# same command continues it; nothing that is paid for is asked twice.
+set -euo pipefail
+
+RUNS=${RUNS:-runs/tables}                # all that is made
+TRAIN_SETS=${TRAIN_SETS:-atlas}          # questions to explore
+SAMPLE=${SAMPLE:-20}                     # of each, drawn at random
+TEST_SETS=${TEST_SETS:-atlas}            # questions to measure with
+LIMIT=${LIMIT-2}                         # of each, the first ones; empty: all
+TEACHER=${TEACHER:-offline}
+MODEL=${MODEL:-models/tiny-qwen2}        # folder of the untrained model
+SEARCH_R1=${SEARCH_R1:-$MODEL}           # folder of Search-R1's weights; without them the untrained model under its protocol
+SFT=${SFT:-smoke-cpu-sft}
+DPO=${DPO:-smoke-cpu-dpo-full}
+METHODS=${METHODS:-direct cot rag flare ircot iter-retgen adaptive-rag-prompted search-r1}
+ARMS=${ARMS:-base sft outcome process sft-dpo}
+STEPS=${STEPS:-9}                        # the budget of every method: 9 completions, 4 searches
+RETRIEVAL=${RETRIEVAL-}                  # flags of generate and evaluate: --index ..
+GENERATE=${GENERATE-}                    # more flags of generate: --max-cost ..
+TRAIN=${TRAIN---set max_steps=1 --set max_samples=8 --set plot_loss=false}
+EVALUATE=${EVALUATE---max-reply-tokens 16 --bootstrap 200}
+SWEEP=${SWEEP-}                          # more flags of sweep
+
+here=$(dirname "$0")
+
+table() { "${PYTHON:-python3}" "$here/reasonrag_tables.py" "$@"; }
+
+pairs() {  # NAME FLAGS: a data set of the trees, which are explored first
+    local name=$1 sets=()
+    for each in $TRAIN_SETS; do sets+=(--dataset "$each"); done
+    reasonrag generate "${sets[@]}" --split train --sample "$SAMPLE" --recipe reasonrag --model "$TEACHER" \
+        $RETRIEVAL $GENERATE --run "$RUNS/trees"
+    reasonrag pairs "$RUNS/trees" --out "$RUNS/data/$name" "${@:2}"
+}
+
+process_pairs() { pairs process --as-published --format sft --format sft-chosen; }
+
+evaluate() {  # ROW MODEL METHOD: on every test set
+    local split
+    for each in $TEST_SETS; do
+        case $each in popqa | bamboogle) split=test ;; *) split=dev ;; esac
+        reasonrag evaluate --dataset "$each" --split "$split" ${LIMIT:+--limit "$LIMIT"} --model "$2" --method "$3" \
+            --max-steps "$STEPS" --allow max_steps $RETRIEVAL $EVALUATE --run "$RUNS/evals/$1-$each"
+    done
+}
+
+arm() {  # of Table 3: trained where it must be, then measured as an agent
+    local process="$RUNS/data/process" out="$RUNS/saves/$1" from="--set model_name_or_path=$MODEL"
+    case $1 in
+        base) out=$MODEL ;;
+        sft) reasonrag train "$SFT" --data "$process" --out "$out" $from $TRAIN \
+            --set dataset=rag_proguide_sft_chosen --set eval_dataset=rag_proguide_sft_chosen_validation ;;
+        outcome)
+            pairs outcome --label outcome
+            reasonrag train "$DPO" --data "$RUNS/data/outcome" --out "$out" $from $TRAIN ;;
+        process) reasonrag train "$DPO" --data "$process" --out "$out" $from $TRAIN ;;
+        sft-dpo) reasonrag train "$DPO" --recipe sft-dpo --data "$process" --out "$out" $from $TRAIN ;;
+        *) echo "there is no arm $1" >&2; exit 2 ;;
+    esac
+    evaluate "$1" "$out" agent
+}
+
+table1() { process_pairs; table data "$RUNS/data/process"; }
+
+table2() {
+    for method in $METHODS; do
+        case $method in search-r1) evaluate "$method" "$SEARCH_R1" "$method" ;; *) evaluate "$method" "$MODEL" "$method" ;; esac
+    done
+    process_pairs
+    arm base
+    arm process
+    table scores "$RUNS/evals" "$TEST_SETS" $METHODS base process
+}
+
+table3() {
+    process_pairs
+    for each in $ARMS; do arm "$each"; done
+    for each in $TEST_SETS; do
+        reasonrag compare $(printf "$RUNS/evals/%s-$each " $ARMS) --out "$RUNS/compare-$each"
+    done
+    table scores "$RUNS/evals" "$TEST_SETS" $ARMS
+}
+
+figures() {
+    process_pairs
+    arm process
+    for each in $TEST_SETS; do reasonrag sweep "$RUNS/evals/process-$each" $SWEEP --out "$RUNS/sweep-$each"; done
+}
+
+case ${1-} in
+    table1 | table2 | table3 | figures) "$1" ;;
+    *) echo "usage: bash $0 table1|table2|table3|figures" >&2; exit 2 ;;
+esac
