@@ -6,9 +6,6 @@ of it is read as markup.
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -19,14 +16,15 @@ from reasonrag.evaluation.comparison_report import (
     ExampleAnswer,
     PairedComparison,
 )
+from reasonrag.evaluation.pages.drawing import COLORS, INK, label, svg_of
 from reasonrag.evaluation.pages.report_page import metric_name, number
 from reasonrag.evaluation.significance import MetricDelta
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import code, counted, drawing_style, escaped, percent
-from reasonrag.terminal import on_one_line
+from reasonrag.rendering import code, counted, escaped, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PAGE: Final = "compare.md"
 DRAWING: Final = "compare.svg"
@@ -38,10 +36,6 @@ _ALWAYS = ("em", "f1", "cover_em")
 _DRAWN = ("em", "f1", "cover_em", "judged_right", "gold_recall", "no_answer")
 _TYPES_DRAWN = 12
 """At most this many types are plotted, those with most questions; the table has all."""
-
-_COLORS = ("#0b6e99", "#c4651b", "#5c7f2b", "#8a4fa0", "#b03a48", "#4d4d4d")
-_INK, _LINE = "#222222", "#d5d5d5"
-_STYLE = drawing_style(ink=_INK, line=_LINE, size=10, grid="x", without=("top", "right", "left"))
 
 
 def difference_text(metric: str, delta: MetricDelta) -> str:
@@ -181,32 +175,24 @@ def _answer(name: str, said: ExampleAnswer) -> list[str]:
 
 def draw_comparison(comparison: Comparison) -> str:
     """Differences with their intervals, and wins and losses by type, as a standalone SVG."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
     pairs = comparison.pairs
     present = {name for pair in pairs for name, _ in shown_metrics(pair)}
     metrics = [each for each in _DRAWN if each in present]
     parts = _drawn_parts(comparison)
     rows = max(len(metrics), len(parts)) * max(1.0, 0.45 * len(pairs))
-    content = io.StringIO()
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # text is rendered by the viewer, so fonts missing here do not matter
-        warnings.filterwarnings("ignore", r"Glyph .* missing")
-        figure = Figure(figsize=(9.6, 1.9 + 0.42 * rows), layout="constrained")
-        FigureCanvasSVG(figure)
+
+    def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
         _draw_metrics(left, pairs, metrics, confidence=comparison.confidence)
         _draw_outcomes(right, pairs, parts)
-        whose = f"{_label(pairs[0].other)} " if len(pairs) == 1 else ""
-        reference = _label(comparison.conditions[0].name)
+        whose = f"{label(pairs[0].other)} " if len(pairs) == 1 else ""
+        reference = label(comparison.conditions[0].name)
         figure.suptitle(f"{whose}vs. {reference}, {counted(comparison.questions, 'question')}")
         if len(pairs) > 1:
             handles, labels = left.get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=3)
-        figure.savefig(content, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    return re.sub(r"<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
+
+    return svg_of(draw, inches=(9.6, 1.9 + 0.42 * rows), grid="x", without=("top", "right", "left"))
 
 
 def _drawn_parts(comparison: Comparison) -> list[str | None]:
@@ -223,16 +209,16 @@ def _places(rows: int, pairs: int, position: int) -> list[float]:
 
 def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequence[str], *, confidence: float) -> None:
     for position, pair in enumerate(pairs):
-        color = _COLORS[position % len(_COLORS)]
-        label = _label(pair.other)
+        color = COLORS[position % len(COLORS)]
+        name = label(pair.other)
         for y, metric in zip(_places(len(metrics), len(pairs), position), metrics, strict=True):
             delta = pair.metrics.get(metric)
             if delta is None or delta.value is None or delta.low is None or delta.high is None:
                 continue
             axes.plot([100 * delta.low, 100 * delta.high], [y, y], color=color, linewidth=2.2)
-            axes.plot(100 * delta.value, y, "o", color=color, markersize=5.5, label=label)
-            label = ""
-    axes.axvline(0, color=_INK, linewidth=0.9)
+            axes.plot(100 * delta.value, y, "o", color=color, markersize=5.5, label=name)
+            name = ""
+    axes.axvline(0, color=INK, linewidth=0.9)
     axes.set_yticks([-row for row in range(len(metrics))], [metric_name(each) for each in metrics])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-len(metrics) + 0.4, 0.6)
@@ -245,7 +231,7 @@ def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequenc
 
     height = 0.7 / len(pairs)
     for position, pair in enumerate(pairs):
-        color = _COLORS[position % len(_COLORS)]
+        color = COLORS[position % len(COLORS)]
         for y, name in zip(_places(len(parts), len(pairs), position), parts, strict=True):
             part = pair.by_type.get(name) if name is not None else None
             if name is not None and part is None:
@@ -256,18 +242,13 @@ def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequenc
             axes.barh(y, outcomes.style_wins, height, left=wins, color="none", edgecolor=color, hatch="////")
             axes.barh(y, -losses, height, color=color, alpha=0.55)
             axes.barh(y, -outcomes.style_losses, height, left=-losses, color="none", edgecolor=color, hatch="////")
-    axes.axvline(0, color=_INK, linewidth=0.9)
+    axes.axvline(0, color=INK, linewidth=0.9)
     widest = max(map(abs, axes.dataLim.intervalx))
     axes.set_xlim(-1.06 * max(widest, 1), 1.06 * max(widest, 1))
-    names = ["all questions" if name is None else _label(name) for name in parts]
+    names = ["all questions" if name is None else label(name) for name in parts]
     axes.set_yticks([-row for row in range(len(parts))], names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-len(parts) + 0.4, 0.6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):,.0f}")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.set_xlabel("losses | wins in EM (hatched: equal cover-EM)")
-
-
-def _label(text: str) -> str:
-    line = on_one_line(mask_secrets(text, secrets()))
-    return line if len(line) <= 40 else f"{line[:39]}…"  # noqa: PLR2004 - what fits beside a drawing
