@@ -1121,8 +1121,8 @@ def pairs(
     allow_repeated_query: bool = False,
     out: str | Path | None = None,
     replace: bool = False,
-    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
-    | Sequence[Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]] = [],
+    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
+    | Sequence[Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]] = [],
     validation: float = 0.05,
     balance: bool = False,
     max_efficiency_only: float = 0.1,
@@ -1180,8 +1180,8 @@ def pairs(
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
-        format: Also write this format: alpaca, sharegpt, kto, reward, sft, trl or parquet; repeatable. RAG_ProGuide
-            is always written
+        format: Also write this format: alpaca, sharegpt, kto, reward, sft, sft-chosen, trl or parquet; repeatable.
+            RAG_ProGuide is always written
         validation: Share of questions with a pair to hold out for validation; 0: none
         balance: Reduce every action type to the number of pairs of the rarest one
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no

@@ -15,7 +15,7 @@ from preference.candidates import QuestionRecord, is_two_turns
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "trl", "parquet"]
+FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
 SplitName = Literal["train", "validation"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
@@ -199,6 +199,9 @@ def kto_rows(rows: Sequence[Row]) -> Iterator[Row]:
             }
 
 
+_SFT_ORIGIN_COLUMNS = ("dataset", "split", "revision", "config_hash", "renderer")
+
+
 def sft_rows(question: QuestionRecord) -> Iterator[Row]:
     """The steps of a question's best path, each a prompt and its reply."""
     for step in question.path or ():
@@ -210,7 +213,30 @@ def sft_rows(question: QuestionRecord) -> Iterator[Row]:
             "action_type": ACTION_TYPE_NAMES[step.action_type],
             "layer": step.layer,
             "question_id": question.question_id,
-            **_fields(question.origin, ("dataset", "split", "revision", "config_hash", "renderer")),
+            **_fields(question.origin, _SFT_ORIGIN_COLUMNS),
+        }
+
+
+def sft_chosen_rows(rows: Sequence[Row]) -> Iterator[Row]:
+    """Every reply that is chosen in a state, once; also one that another pair of the state rejects.
+
+    Source: the SFT arm of arXiv 2505.14069, Table 3, which takes the chosen side of every pair.
+    """
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        reply = row["state_id"], row["chosen"]
+        if reply in seen:
+            continue
+        seen.add(reply)
+        yield {
+            "instruction": row["instruction"],
+            "input": row["input"],
+            "output": row["chosen"],
+            "action_type": row["chosen_action_type"],
+            "layer": row["layer"],
+            "state_id": row["state_id"],
+            "question_id": row["question_id"],
+            **{name: row[name] for name in _SFT_ORIGIN_COLUMNS},
         }
 
 
@@ -232,6 +258,7 @@ class Format:
 
 _SYSTEM_AND_PROMPT = {"system": "instruction", "prompt": "input"}
 _SIDES = {"chosen": "chosen", "rejected": "rejected"}
+_SFT: dict[str, Any] = {"columns": _SYSTEM_AND_PROMPT | {"response": "output"}}
 _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDES}
 """LLaMA-Factory's default columns would glue the instruction into the user turn."""
 
@@ -276,7 +303,8 @@ FORMATS: dict[FormatName, Format] = {
             },
         },
     ),
-    "sft": Format("sft", ".json", None, {"columns": _SYSTEM_AND_PROMPT | {"response": "output"}}),
+    "sft": Format("sft", ".json", None, _SFT),
+    "sft-chosen": Format("sft-chosen", ".json", sft_chosen_rows, _SFT),
     "trl": Format("trl", ".jsonl", _each(_trl_row), None),
     "parquet": Format("RAG_ProGuide", ".parquet", _unchanged, _PAIRS),
 }
@@ -299,9 +327,9 @@ def dataset_info(written: Iterable[tuple[FormatName, SplitName]]) -> dict[str, A
 
 
 def dataset_name(name: FormatName, split: SplitName = "train") -> str:
-    """Its name in LLaMA-Factory: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_kto`, .."""
+    """Its name in LLaMA-Factory: `rag_proguide`, `rag_proguide_validation`, `rag_proguide_sft_chosen`, .."""
     parts = [DATASET, *([] if name == "proguide" else [name]), *([] if split == "train" else [split])]
-    return "_".join(parts)
+    return "_".join(parts).replace("-", "_")
 
 
 def system_and_user(prompt: Sequence[Message]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from preference.candidates import Ends, QuestionRecord, is_training_split, question_key
 from preference.export.formats import (
     ACTION_TYPE_NAMES,
+    FORMATS,
     FormatName,
     Row,
     SplitName,
@@ -265,6 +266,11 @@ class ExportTally:
             found.append(
                 "all pairs come from one question, so there are none for validation: train without "
                 "eval_dataset and the other evaluation settings"
+            )
+        if self.counts["flipped"] and "sft-chosen" in options.formats:
+            found.append(
+                f"--flip exchanged the sides of {self.counts['flipped']:,} training pairs: "
+                f"{FORMATS['sft-chosen'].file_name('train')} holds their worse replies as targets"
             )
         if not self.counts["pairs"]:
             found.append(

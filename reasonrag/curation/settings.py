@@ -134,7 +134,7 @@ class PairsSettings(PairingSettings):
     )
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: alpaca, sharegpt, kto, reward, sft, trl or parquet; repeatable. "
+        "Also write this format: alpaca, sharegpt, kto, reward, sft, sft-chosen, trl or parquet; repeatable. "
         "RAG_ProGuide is always written",
         Panel.OUTPUT,
         default=[],

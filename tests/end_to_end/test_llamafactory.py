@@ -40,9 +40,11 @@ CONFIGS = sorted((ROOT / "train_configs").glob("*.yaml"))
 DPO = ROOT / "train_configs" / "qwen2.5-7b-dpo-full.yaml"
 TRAININGS = [each for each in CONFIGS if not each.stem.endswith("-export")]
 ZERO = sorted((ROOT / "train_configs" / "deepspeed").glob("*.json"))
-READ_FORMATS: tuple[FormatName, ...] = ("proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "parquet")
+READ_FORMATS: tuple[FormatName, ...] = (
+    *("proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "parquet"),
+)
 SPLITS: tuple[SplitName, ...] = ("train", "validation")
-STAGES: dict[FormatName, str] = {"kto": "kto", "sft": "sft", "reward": "rm"}
+STAGES: dict[FormatName, str] = {"kto": "kto", "sft": "sft", "sft-chosen": "sft", "reward": "rm"}
 """What each format is for; the others for DPO."""
 END = "<|im_end|>\n"
 """With which a turn ends, of any role."""
@@ -360,7 +362,8 @@ def test_the_reply_that_stands_for_any_other_is_none_of_the_same_state(split: Sp
 
 @pytest.mark.parametrize("entry", [name for name, stage in ENTRIES if stage == "sft"])
 def test_a_path_is_read_step_by_step(entry: str, reading: Reading) -> None:
-    """SFT sees every step of the best paths as a prompt and one reply, and learns the reply alone."""
+    """SFT sees every step of the best paths, and every chosen reply, as a prompt and one reply, and learns the reply
+    alone."""
     written, read = rows_in(reading.data / ENTRY_FILES[entry]), reading.rows(entry)
     assert len(read) == len(written) > 0
     for seen, row in zip(read, written, strict=True):
@@ -383,15 +386,16 @@ def test_training_sees_the_tokens_that_search_saw(reading: Reading) -> None:
     """Of every pair of a run: the prompt's ids are those of its state in the tokenizer's chat template, with the header
     of the reply, which is what an endpoint makes of the messages in search and at evaluation."""
     rendered = reading.tiny["render"]
+    single = ("kto", "sft-chosen")
     for name in READ_FORMATS:
         for split in SPLITS:
             entry = dataset_name(name, split)
             written = rows_in(
-                reading.data / (ENTRY_FILES[entry] if name == "kto" else FORMATS["proguide"].file_name(split))
+                reading.data / (ENTRY_FILES[entry] if name in single else FORMATS["proguide"].file_name(split))
             )
             if name == "sft":
                 continue
-            side = "prompt" if name == "kto" else "chosen_prompt"
+            side = "prompt" if name in single else "chosen_prompt"
             for seen, row in zip(reading.rows(entry), written, strict=True):
                 assert seen[side]["ids"] == rendered[row["state_id"]], entry
 

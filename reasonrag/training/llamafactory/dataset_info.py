@@ -131,11 +131,12 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
         name = dataset_name("proguide")  # the same rows under other column names
     entry = data.entries.get(name)
     if entry is None:
-        if form is None or name != dataset_name(form):
+        missing = next((each for each, known in FORMATS.items() if known.info and dataset_name(each) == name), None)
+        if missing is None:
             raise InputError(f"{data.directory} has no {name}: {choices(name, data.entries)}")
         # existing formats are named too, or they would be removed
         formats = [
-            each for each in FORMATS if each != "proguide" and (each == form or dataset_name(each) in data.entries)
+            each for each in FORMATS if each != "proguide" and (each == missing or dataset_name(each) in data.entries)
         ]
         flag = "".join(f" --format {each}" for each in formats)
         raise InputError(

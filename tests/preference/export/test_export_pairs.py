@@ -532,7 +532,7 @@ def test_a_larger_share_holds_out_the_same_questions_and_more(tmp_path: Path) ->
 
 
 def flipped(out: Path, share: float, *, seed: int = 0, questions: int = 400) -> PairSummary:
-    options = ExportOptions(validation=0.1, flip=share, seed=seed)
+    options = ExportOptions(("sft-chosen",), validation=0.1, flip=share, seed=seed)
     return export(out, *map(asked, range(questions)), options=options)
 
 
@@ -540,6 +540,9 @@ def flipped(out: Path, share: float, *, seed: int = 0, questions: int = 400) -> 
 def test_a_share_of_the_training_pairs_is_flipped(share: float, tmp_path: Path) -> None:
     """About that share, all or none at the ends, and each is marked; the validation part keeps its labels."""
     summary = flipped(tmp_path, share)
+    warned = [each for each in summary.warnings if each.startswith("--flip")]
+    said = f"sides of {summary.flipped} training pairs: sft-chosen.json holds their worse replies as targets"
+    assert [each.endswith(said) for each in warned] == [True] * bool(share)
     marked = [row["flipped"] for row in pairs(tmp_path)]
     assert sum(marked) == summary.flipped
     assert summary.flipped == pytest.approx(share * 360, abs=4 * (360 * share * (1 - share)) ** 0.5)

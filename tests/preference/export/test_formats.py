@@ -23,6 +23,7 @@ from preference.export.formats import (
     dataset_name,
     kto_rows,
     proguide_row,
+    sft_chosen_rows,
     sft_rows,
 )
 from tests.helpers.trees import (
@@ -202,6 +203,18 @@ def test_sft_has_the_steps_of_the_best_path() -> None:
     assert list(sft_rows(question_record(asked(1)))) == []
 
 
+def test_sft_of_chosen_replies_has_each_once() -> None:
+    """Best and middle of a state of three, in the order of the pairs: the middle one is rejected once, and taken like
+    the chosen side of any pair. The worst one is none."""
+    three = proguide_rows(siblings(query("best", 0.9), query("middle", 0.5), query("worst", 0.1)))
+    found = list(sft_chosen_rows(three))
+    assert [row["output"] for row in found] == ["So <query>best</query>", "So <query>middle</query>"]
+    copied = ("instruction", "input", "layer", "state_id", "question_id", "dataset", "split", "config_hash")
+    for row in found:
+        assert {name: row[name] for name in copied} == {name: three[0][name] for name in copied}
+        assert row["action_type"] == "Query Generation"
+
+
 # -- what LLaMA-Factory is told -----------------------------------------------------------------------------------
 
 
@@ -212,6 +225,7 @@ def test_sft_has_the_steps_of_the_best_path() -> None:
         ("proguide", "validation", "rag_proguide_validation"),
         ("kto", "train", "rag_proguide_kto"),
         ("sft", "validation", "rag_proguide_sft_validation"),
+        ("sft-chosen", "train", "rag_proguide_sft_chosen"),
     ],
 )
 def test_a_data_set_is_called_by_format_and_part(name: FormatName, split: SplitName, called: str) -> None:
@@ -236,7 +250,7 @@ def test_every_column_that_is_described_is_in_the_rows(name: FormatName) -> None
     pairs = proguide_rows(ada())
     row = next(iter(sft_rows(question_record(ada())))) if name == "sft" else converted(name, pairs)[0]
     assert set(entry["columns"].values()) <= set(row)
-    assert entry.get("ranking", False) == (name not in ("kto", "sft"))
+    assert entry.get("ranking", False) == (name not in ("kto", "sft", "sft-chosen"))
     if entry.get("formatting") != "sharegpt":
         assert row[entry["columns"]["system"]] == pairs[0]["instruction"]
         assert row[entry["columns"]["prompt"]] == pairs[0]["input"]

@@ -244,10 +244,13 @@ def test_who_knows_better_says_so_by_name(
 
 
 def test_a_missing_format_is_said_with_the_line_that_writes_it(train: Callable[..., Done], data: Path) -> None:
-    """KTO trains on other rows than DPO."""
+    """KTO trains on other rows than DPO; so does SFT on chosen replies, which is asked for by name."""
+    done = train("--set", "dataset=rag_proguide_sft_chosen", config="smoke-cpu-sft")
+    there = "--format kto --format reward --format sft"
+    assert f"Write it: reasonrag pairs {data} {there} --format sft-chosen --out {data}" in done.err
     edited(data / "dataset_info.json", lambda info: info.pop("rag_proguide_kto"))
     done = train(config="smoke-cpu-kto")
-    assert f"Write it: reasonrag pairs {data} --format kto --format reward --format sft --out {data}" in done.err
+    assert f"Write it: reasonrag pairs {data} {there} --out {data}" in done.err
 
 
 # -- what is filled in -----------------------------------------------------------------------------------------
