@@ -30,6 +30,7 @@ from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, r
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
@@ -75,8 +76,14 @@ class Reading:
     tiny: dict[str, Any]
     real: dict[str, Any] | None
     """With Qwen's own vocabulary; None where it cannot be had."""
-    arguments: dict[str, Any]
+    understood: dict[str, Any]
+    """What the parser made of `arguments`, and the version of transformers by which."""
     deepspeed: dict[str, Any]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.understood["arguments"]
+        return found
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What a training on an entry of dataset_info.json sees."""
@@ -87,9 +94,10 @@ class Reading:
 
 
 def llamafactory(
-    python: Path, *arguments: object, home: Path, timeout: float = 150
+    python: Path, *arguments: object, home: Path, timeout: float = 150, before: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command in its environment: on the CPU, without any network, with caches of its own."""
+    """A command in its environment: on the CPU, without any network, with caches of its own. before: a folder of
+    packages that are taken instead of those there."""
     environment = os.environ | {
         "HF_HOME": str(home),
         "HF_HUB_OFFLINE": "1",
@@ -98,6 +106,8 @@ def llamafactory(
         "MPLBACKEND": "agg",
     }
     environment.pop("PYTHONPATH", None)
+    if before:
+        environment["PYTHONPATH"] = str(before)
     command = [str(python), *map(str, arguments)]
     done = subprocess.run(
         command, env=environment, cwd=home, capture_output=True, text=True, timeout=timeout, check=False
@@ -106,10 +116,10 @@ def llamafactory(
     return done
 
 
-def work(python: Path, job: dict[str, Any], place: Path) -> dict[str, Any]:
+def work(python: Path, job: dict[str, Any], place: Path, *, before: Path | None = None) -> dict[str, Any]:
     """Have the script do a job."""
     (place / "job.json").write_bytes(orjson.dumps(job))
-    llamafactory(python, SCRIPT, place / "job.json", place / "done.json", home=place)
+    llamafactory(python, SCRIPT, place / "job.json", place / "done.json", home=place, before=before)
     done: dict[str, Any] = orjson.loads((place / "done.json").read_bytes())
     return done
 
@@ -131,9 +141,7 @@ def reading(train_python: Path, shared: Shared) -> Reading:
 def reading_of(place: Path) -> Reading:
     done = orjson.loads((place / "done.json").read_bytes())
     tiny, *real = done["read"]
-    return Reading(
-        place / "data", place / "hostile", tiny, real[0] if real else None, done["arguments"], done["deepspeed"]
-    )
+    return Reading(place / "data", place / "hostile", tiny, real[0] if real else None, done, done["deepspeed"])
 
 
 def reading_job(place: Path) -> dict[str, Any]:
@@ -154,7 +162,7 @@ def reading_job(place: Path) -> dict[str, Any]:
     qwens = vocabulary()
     return {
         "read": [tiny, *([real | {"vocabulary": str(qwens)}] if qwens else [])],
-        "arguments": {each.name: flags_of(each) for each in CONFIGS},
+        "arguments": arguments(),
         "deepspeed": {each.name: {"path": str(each), "arguments": flags_of(DPO)} for each in ZERO},
     }
 
@@ -462,17 +470,57 @@ def test_an_endpoint_is_sent_what_the_renderer_wrote() -> None:
 
 def flags_of(config: Path) -> list[str]:
     """A YAML file as LLaMA-Factory's command line, for a machine without a GPU. DeepSpeed is checked apart."""
-    values = yaml.safe_load(config.read_text("utf-8"))
-    if config in TRAININGS:
-        values["use_cpu"] = True
-    values.pop("deepspeed", None)
-    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+    return words(yaml.safe_load(config.read_text("utf-8")) | ({} if config not in TRAININGS else {"use_cpu": True}))
+
+
+def words(values: dict[str, Any]) -> list[str]:
+    return [word for name, value in values.items() if name != "deepspeed" for word in (f"--{name}", str(value))]
+
+
+def arguments() -> dict[str, list[str]]:
+    """What its parser is asked to understand: every configuration of ours, and one that a user brings with a share in
+    `warmup_steps`, as it is and as `train` passes it on."""
+    brought = yaml.safe_load(DPO.read_text("utf-8")) | {"use_cpu": True, "warmup_steps": 0.3}
+    del brought["warmup_ratio"]
+    ours = {each.name: flags_of(each) for each in CONFIGS}
+    return ours | {"brought": words(brought), "passed on": words(with_warmup_ratio(brought))}
+
+
+@pytest.fixture(params=["4", "5"])
+def understood(request: pytest.FixtureRequest, train_python: Path, shared: Shared) -> dict[str, Any]:
+    """What LLaMA-Factory's parser makes of `arguments`, by either generation of transformers that it takes."""
+    if request.param == "5":
+        done: dict[str, Any] = request.getfixturevalue("reading").understood
+    else:
+        older = train_python.parents[1] / "transformers-4"
+        if not older.is_dir():
+            pytest.skip(f"no {older} (make .venv-train/transformers-4/ready)")
+        place = shared.folder(
+            "llamafactory-4", lambda: work(train_python, {"arguments": arguments()}, Path.cwd(), before=older)
+        )
+        done = orjson.loads((place / "done.json").read_bytes())
+    assert done["transformers"].partition(".")[0] == request.param
+    found: dict[str, Any] = done["arguments"]
+    return found
+
+
+def test_a_share_of_warm_up_is_one_in_either_transformers(
+    understood: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    """Ours name it as `warmup_ratio`: .2 for full DPO, as ReasonRAG, else .1. In `warmup_steps` the older refuses one,
+    so `train` passes it on as a ratio."""
+    steps = {name: each.get("warm_up") for name, each in understood.items() if "export" not in name}
+    older = request.node.callspec.params["understood"] == "4"
+    assert steps.pop("brought") == (None if older else 300)
+    assert ("error" in understood["brought"]) is older
+    assert steps.pop("passed on") == 300
+    assert steps == {each.name: 200 if "dpo-full" in each.name else 100 for each in TRAININGS}
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
-def test_our_settings_are_understood_as_they_are_meant(config: Path, reading: Reading) -> None:
-    """Its own parser takes every key, as a number where it is one."""
-    understood = reading.arguments[config.name]
+def test_our_settings_are_understood_as_they_are_meant(config: Path, understood: dict[str, Any]) -> None:
+    """Its own parser takes every key, as a number where it is one, whichever transformers it has."""
+    understood = understood[config.name]
     assert "error" not in understood, understood["error"]
     meant = yaml.safe_load(config.read_text("utf-8"))
     meant.pop("deepspeed", None)

@@ -8,9 +8,12 @@ The job is a JSON object, what was done another, with the same parts:
                 a tiny one, or, where there is a file `vocabulary`, a tokenizer with Qwen's own
       load      name -> {dataset_dir, dataset, stage, cutoff_len}: data sets as LLaMA-Factory's get_dataset gives them
       render    name -> messages: token ids by the tokenizer's chat template, with the header of the reply
-    arguments   name -> command line arguments: the settings LLaMA-Factory understands by them; `export` of an export
+    arguments   name -> command line arguments: the settings LLaMA-Factory understands by them, and as `warm_up` the
+                steps that a training of 1,000 would warm up
     deepspeed   name -> {path, arguments}: what DeepSpeed would be given with these arguments, and what it is then
     train       name -> command line arguments: one training after another
+
+What was done also has the version of `transformers`.
 
 Knows nothing of ours: imports LLaMA-Factory, and of the tests only how the tiny model is made.
 """
@@ -28,7 +31,10 @@ import tiny_qwen
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
+    import transformers
+
     return {
+        "transformers": transformers.__version__,
         "read": [_read(**each) for each in job.get("read", [])],
         "arguments": {name: _understood(each) for name, each in job.get("arguments", {}).items()},
         "deepspeed": {name: _spread(**each) for name, each in job.get("deepspeed", {}).items()},
@@ -117,6 +123,8 @@ def _understood(arguments: list[str]) -> dict[str, Any]:
         shown |= {
             name: value for name, value in vars(group).items() if isinstance(value, str | int | float | bool | list)
         }
+        if hasattr(group, "get_warmup_steps"):
+            shown["warm_up"] = group.get_warmup_steps(1000)
     return shown
 
 

@@ -1,8 +1,8 @@
 """Lists installed packages and GPUs and has LLaMA-Factory check configurations: a script for its environment.
 
 Reads a job as JSON from stdin, writes its findings to the file named by its only argument. A job: {"configs": {name:
-{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}, "optional": pins of packages that may
-be missing}; LLaMA-Factory is imported only if the job has a configuration. Knows nothing of reasonrag and
+{"config": {key: value}, "rows": {"files", "system", "prompt", "replies"} or null}}, "optional": pins of packages that
+may be missing}; LLaMA-Factory is imported only if the job has a configuration. Knows nothing of reasonrag and
 imports nothing of it; contacts no hub. Configurations are checked as if without a GPU: what needs one (DeepSpeed, half
 precision) is looked up, not started.
 """
