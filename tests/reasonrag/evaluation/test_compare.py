@@ -23,6 +23,7 @@ from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import _shortened, compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.from_settings import conditions_of_method
+from reasonrag.evaluation.pages.drawing import label
 from reasonrag.evaluation.pages.report_page import _short
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
@@ -511,7 +512,7 @@ def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonr
     assert "iterations was 3, is 2" in refused.err
 
 
-@pytest.mark.parametrize("cut", [_shortened, _short, _label])
+@pytest.mark.parametrize("cut", [_shortened, _short, label])
 def test_a_key_across_the_end_of_an_example_is_not_shown_in_part(
     cut: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
