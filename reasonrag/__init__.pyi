@@ -181,8 +181,8 @@ def ask(
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
         preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
-            passages, worst first as in its training data, temperature 0, and --prompts reasonrag-published unless
-            the model folder has prompts. Flags take precedence
+            passages, temperature 0; for the agent also worst first as in its training data, and --prompts
+            reasonrag-published unless the model folder has prompts. Flags take precedence
         base_model: Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
@@ -591,8 +591,7 @@ def evaluate(
     patience: float = 120.0,
     run: str | Path,
     method: Literal["agent", "direct", "cot", "rag", "iter-retgen", "search-r1"] = "agent",
-    iterations: int = 3,
-    max_searches: int = 4,
+    repair: bool = True,
     judge: str | None = None,
     judge_base_url: str | Sequence[str] = [],
     judge_extra_body: str | Mapping[str, Any] | None = None,
@@ -672,8 +671,8 @@ def evaluate(
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
         preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
-            passages, worst first as in its training data, temperature 0, and --prompts reasonrag-published unless
-            the model folder has prompts. Flags take precedence
+            passages, temperature 0; for the agent also worst first as in its training data, and --prompts
+            reasonrag-published unless the model folder has prompts. Flags take precedence
         base_model: Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
@@ -681,8 +680,7 @@ def evaluate(
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1
-        iterations: Iterations of iter-retgen; FlashRAG uses 3, the paper 1 to 7
-        max_searches: Searches of search-r1 before it must answer; its paper's action budget is 4
+        repair: Give an unreadable reply of any method one repair turn, which takes nothing of the budget
         judge: Model that scores every answer against the gold answers: a model name, or offline
         judge_base_url: Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]
         judge_extra_body: JSON object of extra fields for every request to the judge

@@ -200,6 +200,11 @@ def _advice(changed: list[str]) -> str:
         advice += (
             ". The recipe has changed since the version of reasonrag that made the run; that version can finish it"
         )
+    if any(each.startswith("max_steps was None, ") for each in changed):
+        advice += (
+            ". Older versions gave baselines neither the common budget nor repair turns, so their answers would be "
+            "others now: evaluate into a new --run"
+        )
     return advice
 
 

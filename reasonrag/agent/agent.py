@@ -23,7 +23,6 @@ from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
-    NOT_REPAIRED,
     ParsedReply,
     ParseError,
     parse_ranking,
@@ -31,7 +30,7 @@ from reasonrag.agent.parsing import (
     parse_score,
     stop_strings,
 )
-from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_repair, render_variation
+from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_variation
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
@@ -111,6 +110,7 @@ class Agent:
     """The policy (model, retriever, prompts, sampling) and what it has spent. Keeps no steps.
 
     priority: of its requests among waiting ones; smaller first.
+    repair: whether an unreadable reply gets a repair turn; without it, it is a failed step at once.
     """
 
     model: ChatModel
@@ -123,11 +123,14 @@ class Agent:
     priority: int = 0
     spending: Spending = field(default_factory=Spending)
     passage_order: PassageOrder = BEST_FIRST
+    repair: bool = True
 
     @property
     def caller(self) -> ModelCaller:
         """Sends requests to the agent's model and records their usage."""
-        return ModelCaller(self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending)
+        return ModelCaller(
+            self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending, repair=self.repair
+        )
 
     def start(self, question: Question) -> State:
         return State(question, "conclude" if self.max_steps == 1 else "think", layer=0)
@@ -217,21 +220,21 @@ class Agent:
 
     async def _as_step(self, draw: _Draw, completion: Completion, sample: int) -> AgentStep:
         """The step of a reply; a reply that does not parse gets one repair turn, then is a failed step."""
-        state, reply = draw.state, plain_text(completion.text)
-        parsed = parse_reply(reply, action=state.action, finish_reason=completion.finish_reason)
-        if isinstance(parsed, ParsedReply):
-            return _parsed_step(draw, parsed, completion)
-        if parsed.cause in NOT_REPAIRED:
-            return _failed_step(draw, completion, parsed, None)
-        messages = render_repair(self.prompts, draw.messages, reply=reply, detail=parsed.detail)
-        self.spending.repairs += 1
-        stop = stop_strings(state.action)
-        [repair] = await self.caller.complete(state.question.id, messages, [sample], stop, draw.sampling)
-        second_reply = plain_text(repair.text)
-        repaired = parse_reply(second_reply, action=state.action, finish_reason=repair.finish_reason)
-        if isinstance(repaired, ParsedReply):
-            return _parsed_step(replace(draw, messages=messages, plain=False), repaired, repair, repaired=True)
-        return _failed_step(draw, completion, parsed, second_reply)
+        state = draw.state
+        found = await self.caller.read(
+            state.question.id,
+            draw.messages,
+            completion,
+            lambda said: parse_reply(plain_text(said.text), action=state.action, finish_reason=said.finish_reason),
+            sample=sample,
+            stop=stop_strings(state.action),
+            sampling=draw.sampling,
+        )
+        if isinstance(found.content, ParseError):
+            return _failed_step(draw, completion, found.content, found.unrepaired)
+        if found.repaired:
+            draw = replace(draw, messages=found.messages, plain=False)
+        return _parsed_step(draw, found.content, found.completion, repaired=found.repaired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
     )
 
 
-def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: str | None) -> AgentStep:
+def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Completion | None) -> AgentStep:
     """A step for a reply that did not parse: terminal, value 0, kept with its text and cause."""
     nothing = 0.0 if draw.state.question.golden_answers else None
     return AgentStep(
@@ -283,7 +286,9 @@ def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: str 
         action_type=None,
         content=None,
         terminal=True,
-        parse_error=ParseFailure(cause=error.cause, detail=error.detail, repair=repair),
+        parse_error=ParseFailure(
+            cause=error.cause, detail=error.detail, repair=None if repair is None else plain_text(repair.text)
+        ),
         f1=nothing,
         em=nothing,
         **draw.sampled_with,

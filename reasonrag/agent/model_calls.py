@@ -1,6 +1,6 @@
-"""Model calls of an agent and its judges: seeds, usage, and the repair of unreadable judgements.
+"""Model calls of an agent, of the baselines and of their judges: seeds, usage, and the repair of unreadable replies.
 
-Decides seeds and the repair of judgements. Does not know what is asked or how replies are used.
+Decides seeds, and when a reply gets a repair turn. Does not know what is asked or how replies are used.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from preference import Message, Usage
 from preference.export.sanitize import plain_text
+from reasonrag.agent.parsing import NOT_REPAIRED, ParseCause, ParseError
 from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
@@ -59,11 +60,31 @@ class Judgement(Generic[T]):
     cause: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadReply(Generic[T]):
+    """A reply, read; where it needed the repair turn and that helped, the second one.
+
+    content: or why the first reply could not be read. messages: what was sent for `completion`. unrepaired: the second
+    reply, where that could not be read either.
+    """
+
+    completion: Completion
+    content: T | ParseError
+    messages: tuple[Message, ...]
+    repaired: bool = False
+    unrepaired: Completion | None = None
+
+
+RepairTurn = Callable[[str, ParseError], tuple[Message, ...]]
+"""The messages of a repair turn, for the text of a reply and why it could not be read."""
+
+
 @dataclass(frozen=True)
 class ModelCaller:
     """Sends requests to a model with fixed sampling and seed, and records their usage.
 
     priority: of its requests among waiting ones; smaller first.
+    repair: whether an unreadable reply gets a repair turn.
     think_in_format: whether the prompts ask for think tags, which then are part of a reply.
     """
 
@@ -74,6 +95,7 @@ class ModelCaller:
     priority: int = 0
     spending: Spending = field(default_factory=Spending)
     think_in_format: bool = False
+    repair: bool = True
 
     def request(
         self,
@@ -107,6 +129,37 @@ class ModelCaller:
         self.spending.add(completions)
         return completions if self.think_in_format else list(map(without_reasoning, completions))
 
+    async def read(
+        self,
+        question_id: str,
+        messages: Sequence[Message],
+        completion: Completion,
+        parse: Callable[[Completion], T | ParseError],
+        *,
+        sample: int,
+        stop: tuple[str, ...],
+        sampling: Sampling | None = None,
+        repair_turn: RepairTurn | None = None,
+    ) -> ReadReply[T]:
+        """Read a reply to these messages; one repair turn if it is unreadable. Raises ModelError.
+
+        repair_turn: instead of the usual one.
+        """
+        content = parse(completion)
+        if not (isinstance(content, ParseError) and self.repair and content.cause not in NOT_REPAIRED):
+            return ReadReply(completion, content, tuple(messages))
+        again = (
+            repair_turn(completion.text, content)
+            if repair_turn
+            else render_repair(self.prompts, messages, reply=completion.text, detail=content.detail)
+        )
+        self.spending.repairs += 1
+        [second] = await self.complete(question_id, again, [sample], stop, sampling)
+        repaired = parse(second)
+        if isinstance(repaired, ParseError):
+            return ReadReply(completion, content, tuple(messages), unrepaired=second)
+        return ReadReply(second, repaired, again, repaired=True)
+
     async def judgement(
         self,
         question_id: str,
@@ -118,16 +171,20 @@ class ModelCaller:
         read: Callable[[Completion], T | None],
     ) -> Judgement[T]:
         """A judge's verdict inside a tag; one repair turn if it is unreadable. Raises ModelError."""
-        [completion] = await self.complete(question_id, prompt, [sample], (f"</{tag}>",))
-        value, calls = read(completion), 1
-        hopeless = completion.finish_reason == "content_filter" or is_only_reasoning(completion)
-        if value is None and not hopeless:  # a retry would be withheld, or cut, again
-            detail = f"expected <{tag}>..</{tag}> with {wanted}"
-            again = render_repair(self.prompts, prompt, reply=completion.text, detail=detail)
-            self.spending.repairs += 1
-            [completion] = await self.complete(question_id, again, [sample], (f"</{tag}>",))
-            value, calls = read(completion), 2
-        if value is not None:
-            return Judgement(value, calls)
-        cause = "reasoning_cut" if is_only_reasoning(completion) else ""
-        return Judgement(None, calls, plain_text(completion.text), cause)
+
+        def parse(completion: Completion) -> T | ParseError:
+            value = read(completion)
+            if value is not None:
+                return value
+            cause: ParseCause = "withheld" if completion.finish_reason == "content_filter" else "no_tag"
+            cause = "reasoning_cut" if is_only_reasoning(completion) else cause
+            return ParseError(cause, f"expected <{tag}>..</{tag}> with {wanted}")
+
+        stop = (f"</{tag}>",)
+        [completion] = await self.complete(question_id, prompt, [sample], stop)
+        found = await self.read(question_id, prompt, completion, parse, sample=sample, stop=stop)
+        calls = 2 if found.repaired or found.unrepaired else 1
+        if not isinstance(found.content, ParseError):
+            return Judgement(found.content, calls)
+        last = found.unrepaired or completion
+        return Judgement(None, calls, plain_text(last.text), "reasoning_cut" if is_only_reasoning(last) else "")

@@ -200,6 +200,12 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
         found.append(f"{other.name} and {one.name} ask for different answer styles: they are not comparable")
     if ours.asked.passage_order != theirs.asked.passage_order:
         found.append(f"{other.name} and {one.name} order passages differently: that alone may explain a difference")
+    repaired, unrepaired = (other.name, one.name) if _repairs(theirs) else (one.name, other.name)
+    if _repairs(ours) != _repairs(theirs):
+        found.append(
+            f"{repaired} gave unreadable replies a repair turn, {unrepaired} did not: that alone may explain a "
+            "difference"
+        )
     shown = [each.first.config.decides_answers.baseline_prompts for each in (one, other)]
     if ours.method == theirs.method and shown[0] != shown[1]:
         found.append(f"{other.name} and {one.name} used different prompts: that alone may explain a difference")
@@ -210,6 +216,11 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
     if one.first.path.absolute() == other.first.path.absolute():
         found.append(f"{other.name} is the same evaluation as {one.name}")
     return found
+
+
+def _repairs(report: Report) -> bool:
+    """Whether unreadable replies had a repair turn; of those who do not say it, the agent's had."""
+    return report.method == "agent" if report.repair is None else report.repair
 
 
 _SAID = {"top_k": "top-k", "retriever": "retriever", "renderer": "prompts (renderer)", "max_steps": "max-steps"}

@@ -34,6 +34,7 @@ from reasonrag.evaluation.methods.from_settings import (
     method_for,
     method_identity,
     most_replies,
+    step_budget,
 )
 from reasonrag.evaluation.methods.method import Method
 from reasonrag.evaluation.metrics import MetricAggregator, latency_summary
@@ -120,9 +121,10 @@ async def _evaluate(
     questions = list(source.limited(settings.limit))
     subject = find_evaluated_model(settings, chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
-    settings, taken = asked_as_trained(settings, lineage.sources if settings.method == "agent" else (), settings.allow)
+    settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), settings.allow)
     if taken:
         watcher.say(taken)
+    step_budget(settings)
     prompts = load_prompts(settings.prompts, settings.style)
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, judge_chat_model)
@@ -140,7 +142,7 @@ async def _evaluate(
         retriever="",
         max_steps=settings.steps,
     )
-    if settings.method == "agent":
+    if settings.of_agent:
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
     async with AsyncExitStack() as opened:
         if chat_model is None and not (subject.served_here or has_answers(settings.run)):
@@ -150,7 +152,7 @@ async def _evaluate(
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checking)
         retriever = with_passages_cut(retriever, settings.max_passage_chars)
         asked = asked.model_copy(update={"retriever": retriever.identity})
-        if settings.method == "agent":
+        if settings.of_agent:
             checks += lineage.held_against(asked, ["retriever"], settings.allow)
             for each in checks:
                 if each.outcome == "noted":
@@ -230,6 +232,7 @@ class _Setup:
             settings.steps,
             settings.seed,
             passage_order=settings.order,
+            repair=settings.repair,
         )
         return method_for(settings, agent)
 
@@ -348,6 +351,7 @@ class _Run:
             model=setup.spec.name,
             judge=setup.judge.name if setup.judge else None,
             asked=setup.asked,
+            repair=settings.repair,
             config_hash=setup.config.config_hash,
             seed=settings.seed,
             confidence=settings.confidence,

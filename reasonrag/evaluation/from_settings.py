@@ -122,7 +122,7 @@ def asked_as_trained(
     taken = {} if "renderer" in allowed else _prompts(settings, sources)
     taken |= _conditions(settings, sources, {*_CONDITIONS} - {*settings.model_fields_set, *allowed})
     said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in taken.items())
-    if settings.preset and settings.prompts is None and "prompts" not in taken:
+    if settings.preset and settings.of_agent and settings.prompts is None and "prompts" not in taken:
         taken["prompts"] = Path(PUBLISHED)
     return settings.model_copy(update=taken), f"asking as it was trained: {said}" if said else None
 

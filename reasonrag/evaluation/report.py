@@ -60,6 +60,8 @@ class EvaluationConditions(SparseRecord):
     style: str | None = None
     retriever: str | None
     max_steps: int | None
+    """At most so many completions, repair turns apart, and a search for every two but the last; null for the baselines
+    of older reports."""
 
 
 class EvaluationUsage(SparseRecord):
@@ -139,6 +141,9 @@ class Report(Record):
     model: str
     judge: str | None = None
     asked: EvaluationConditions
+    repair: bool | None = None
+    """Whether an unreadable reply had a repair turn; null in older reports, where those of the agent had one and those
+    of other methods had not."""
     config_hash: str
     """Hash of what decides answers, as in `config.json`."""
     seed: int

@@ -57,7 +57,7 @@ class ModelSettings(AgentSettings):
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
     preset: PresetName | None = setting(
         "reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3 "
-        "passages, worst first as in its training data, temperature 0, and --prompts "
+        "passages, temperature 0; for the agent also worst first as in its training data, and --prompts "
         "reasonrag-published unless the model folder has prompts. Flags take precedence",
         Panel.MODEL,
     )
@@ -79,6 +79,11 @@ class ModelSettings(AgentSettings):
         if len(names) > 1:
             raise ValueError("this command takes one data set; only generate and tune mix several")
         return names
+
+    @property
+    def of_agent(self) -> bool:
+        """Whether it is the agent that answers, whose prompts and order of passages a preset knows."""
+        return True
 
     @property
     def steps(self) -> int:
@@ -108,15 +113,10 @@ class EvaluateSettings(ModelSettings):
         default="agent",
         common=True,
     )
-    iterations: int = setting(
-        "Iterations of iter-retgen; FlashRAG uses 3, the paper 1 to 7", Panel.MODEL, default=3, ge=1, le=100
-    )
-    max_searches: int = setting(
-        "Searches of search-r1 before it must answer; its paper's action budget is 4",
+    repair: bool = setting(
+        "Give an unreadable reply of any method one repair turn, which takes nothing of the budget",
         Panel.MODEL,
-        default=4,
-        ge=0,
-        le=100,
+        default=True,
     )
     judge: str | None = setting(
         "Model that scores every answer against the gold answers: a model name, or offline", Panel.JUDGE, common=True
@@ -137,6 +137,10 @@ class EvaluateSettings(ModelSettings):
     bootstrap: Resamples = setting("Bootstrap resamples per interval", Panel.STATISTICS, default=RESAMPLES)
     bootstrap_seed: Seed = setting("Seed of the resamples", Panel.STATISTICS, default=0)
     confidence: Level = setting("Confidence level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
+
+    @property
+    def of_agent(self) -> bool:
+        return self.method == "agent"
 
     @field_validator("allow")
     @classmethod

@@ -1,4 +1,4 @@
-"""The baselines without retrieval: the answer at once, or after reasoning step by step.
+"""The baselines without retrieval: the answer at once, or after reasoning step by step. Both take one reply.
 
 Decides what each asks; knows no golden answer and no score.
 """

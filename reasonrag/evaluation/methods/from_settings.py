@@ -14,10 +14,11 @@ from reasonrag.agent.model_calls import ModelCaller, Spending
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
+from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.closed_book import ClosedBook
 from reasonrag.evaluation.methods.iter_retgen import IterRetGen
-from reasonrag.evaluation.methods.method import Attempt, Method
+from reasonrag.evaluation.methods.method import Attempt, Method, StepBudget
 from reasonrag.evaluation.methods.search_r1 import SearchR1
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.report import EvaluationConditions
@@ -45,8 +46,7 @@ def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
         prompts=load_baseline_prompts(settings.prompts),
         retriever=agent.retriever,
         top_k=agent.top_k,
-        iterations=settings.iterations,
-        max_searches=settings.max_searches,
+        budget=step_budget(settings),
     )
 
 
@@ -57,8 +57,7 @@ def baseline(
     prompts: BaselinePrompts,
     retriever: Retriever,
     top_k: int,
-    iterations: int,
-    max_searches: int,
+    budget: StepBudget,
 ) -> Method:
     """The method of this name."""
     match name:
@@ -67,39 +66,46 @@ def baseline(
         case "rag":
             return IterRetGen(name, caller, prompts, retriever, top_k, iterations=1)
         case "iter-retgen":
-            return IterRetGen(name, caller, prompts, retriever, top_k, iterations)
+            return IterRetGen(name, caller, prompts, retriever, top_k, iterations=budget.searches)
         case "search-r1":
-            return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, max_searches)
+            return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, budget.searches)
+
+
+def step_budget(settings: EvaluateSettings) -> StepBudget:
+    """What an attempt may use. Raises InputError for a method that searches, with a budget for no search."""
+    budget = StepBudget.of(settings.steps)
+    if settings.method not in ("agent", *SEARCHLESS) and not budget.searches:
+        raise InputError(
+            f"--max-steps {settings.steps} leaves no search to --method {settings.method}: N steps are at most N "
+            "completions and (N-1)//2 searches. Give 3 or more"
+        )
+    return budget
 
 
 def most_replies(settings: EvaluateSettings) -> int:
     """Most replies of one attempt, repair turns apart."""
-    budgets = {"agent": settings.steps, "iter-retgen": settings.iterations, "search-r1": settings.max_searches + 1}
-    return budgets.get(settings.method, 1)
+    budget = StepBudget.of(settings.steps)
+    most = {"agent": budget.completions, "iter-retgen": budget.searches, "search-r1": budget.searches + 1}
+    return most.get(settings.method, 1)
 
 
 def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:
-    """The conditions that apply to a method: only the agent has its prompts, a step budget and an order of passages,
-    and a method without search has no retriever."""
+    """The conditions that apply to a method: only the agent has its prompts and an order of passages, and a method
+    without search has no retriever."""
     if method == "agent":
         return asked
-    none = ["renderer", "max_steps", "passage_order"]  # the baselines show the best first, as published
+    none = ["renderer", "passage_order"]  # the baselines show the best first, as published
     none += ["top_k", "retriever", "max_passage_chars"] if method in SEARCHLESS else []
     return asked.model_copy(update=dict.fromkeys(none))
 
 
 def method_identity(settings: EvaluateSettings, prompts: Prompts) -> dict[str, Any]:
     """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration."""
+    asked = {"max_steps": settings.steps} | ({} if settings.repair else {"repair": False})
     if settings.method == "agent":
-        return {
-            "method": settings.method,
-            "renderer": renderer_hash(prompts),
-            "prompts": prompts.hash,
-            "max_steps": settings.steps,
-        }
+        return {"method": settings.method, "renderer": renderer_hash(prompts), "prompts": prompts.hash} | asked
     shown = baseline_hash(load_baseline_prompts(settings.prompts), settings.method, prompts)
-    of_one = {"iter-retgen": {"iterations": settings.iterations}, "search-r1": {"max_searches": settings.max_searches}}
-    return {"method": settings.method, "baseline_prompts": shown} | of_one.get(settings.method, {})
+    return {"method": settings.method, "baseline_prompts": shown} | asked
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, in_style, render_baseline
 from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.methods.replies import answered
+from reasonrag.evaluation.methods.replies import answered, as_query
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import BaselineName
-from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
+from reasonrag.retrieval.retriever import Retriever
 
 _ANSWER_TAG = re.compile(r"<\s*/?\s*answer\s*>", re.IGNORECASE)
 
@@ -43,17 +43,11 @@ class IterRetGen:
         read: dict[str, Passage] = {}
         answer = None
         for iteration in range(self.iterations):
-            generated = steps[-1].response if steps else ""
-            found = await self.retriever.retrieve(_query(question.question, generated), self.top_k)
+            generated = _ANSWER_TAG.sub(" ", steps[-1].response) if steps else ""
+            found = await self.retriever.retrieve(as_query(f"{question.question} {generated}"), self.top_k)
             read |= {each.id: each for each in found if each.id not in read}
             prompt = render_baseline(prompts, self.name, question.question, found)
             # the same passages make the same prompt, whose next draw must be another one
             step, answer = await answered(self.caller, question, prompt, found, sample=iteration)
             steps.append(step)
         return Attempt(answer, tuple(steps), self.iterations, tuple(read.values()))
-
-
-def _query(question: str, generated: str) -> str:
-    """The question and the last generation, cut to the maximum query length."""
-    said = _ANSWER_TAG.sub(" ", generated)
-    return f"{question} {said}".strip().encode()[:QUERY_BYTES].decode("utf-8", "ignore")

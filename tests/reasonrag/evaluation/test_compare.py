@@ -57,6 +57,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             method="agent",
             model="m",
             asked=asked,
+            repair=True,
             config_hash="c",
             seed=0,
             confidence=0.95,
@@ -319,7 +320,7 @@ def test_an_em_of_0_everywhere_is_a_number(make_run: MakeRun, tmp_path: Path) ->
 
 def test_other_prompts_of_a_baseline_are_warned_of(make_run: MakeRun) -> None:
     """The agent's prompts are none of a baseline's; its own are."""
-    asked = {"renderer": "s", "max_steps": 9}
+    asked = {"renderer": "s"}
     runs = [
         make_run(
             name, [RIGHT] * 3, method="rag", asked=asked if name == "b" else {}, config={"baseline_prompts": hash_}
@@ -334,6 +335,23 @@ def test_another_judge_is_warned_of(make_run: MakeRun) -> None:
     """Scores of two judges are two things."""
     [warning] = compare([make_run(name, [RIGHT] * 3, judge=f"judge-{name}") for name in ("a", "b")]).warnings
     assert "judged by judge-b, a by judge-a" in warning
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "warned"),
+    [
+        ({"repair": True}, {"repair": False}, "a gave unreadable replies a repair turn, b did not"),
+        ({"repair": None}, {"repair": True}, ""),
+        ({"repair": None}, {"repair": None, "method": "rag"}, "a gave unreadable replies a repair turn, b did not"),
+        ({"method": "rag"}, {"method": "direct", "asked": {"max_steps": 9}}, "b used max-steps 9, a 7"),
+    ],
+)
+def test_budgets_and_repairs_that_differ_are_warned_of(
+    a: dict[str, Any], b: dict[str, Any], warned: str, make_run: MakeRun
+) -> None:
+    """Of any two methods; older reports do not say it, and then only the agent had repair turns."""
+    warnings = compare([make_run("a", [RIGHT] * 3, **a), make_run("b", [WRONG] * 3, **b)]).warnings
+    assert [each.partition(":")[0] for each in warnings] == ([warned] if warned else [])
 
 
 def test_methods_without_searches_have_no_top_k_to_differ_in(make_run: MakeRun) -> None:
@@ -507,9 +525,13 @@ def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonr
     assert reasonrag("evaluate", *words).status == 0
     assert (folder / PREDICTIONS).read_bytes() == first
     assert len((folder / "journal.jsonl").read_bytes().splitlines()) == lines
-    refused = reasonrag("evaluate", *words, "--iterations", "2")
+    refused = reasonrag("evaluate", *words, "--max-steps", "5", "--no-repair")
     assert refused.status == 2
-    assert "iterations was 3, is 2" in refused.err
+    assert "max_steps was 7, is 5; repair was None, is False" in refused.err
+    config = orjson.loads((folder / "config.json").read_bytes())
+    del config["decides_answers"]["max_steps"]
+    (folder / "config.json").write_bytes(orjson.dumps(config))
+    assert "Older versions gave baselines" in reasonrag("evaluate", *words).err
 
 
 @pytest.mark.parametrize("cut", [_shortened, _short, label])

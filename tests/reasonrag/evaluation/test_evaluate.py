@@ -617,6 +617,14 @@ def test_a_preset_is_the_published_evaluation(evaluated: Callable[..., Report]) 
     assert evaluated(preset="reasonrag", limit=1, max_steps=3, run="evals/b").asked.max_steps == 3
 
 
+def test_a_preset_gives_a_baseline_its_numbers_alone(evaluated: Callable[..., Report]) -> None:
+    """Nine replies, four searches, 256 tokens; the published prompts are the agent's, so nobody needs them here."""
+    model = ScriptedModel(lambda _, __: "So the answer is <answer>Paris</answer>")
+    report = evaluated(preset="reasonrag", method="iter-retgen", limit=1, chat_model=model)
+    assert (len(model.requests), {each.sampling.max_tokens for each in model.requests}) == (4, {256})
+    assert report.asked.model_dump(exclude={"retriever"}) == {"renderer": None, "top_k": 3, "max_steps": 9}
+
+
 def test_where_nothing_is_known_of_a_training_that_is_said(evaluated: Callable[..., Report], endpoint: str) -> None:
     """A warning in the report; of the offline teacher, which nobody trained, there is nothing to say."""
     report = evaluated(model="gpt-4o", base_url=[endpoint], limit=1)
@@ -655,11 +663,11 @@ def test_a_checkpoint_was_trained_as_its_training_was(
 
 
 def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
-    """Prompts and step budget are the agent's alone; nobody who is shown no passages has a retriever."""
+    """Prompts are the agent's alone; nobody who is shown no passages has a retriever; one budget is for all."""
     rag, direct = (evaluated(method=each, limit=1, run=each).asked for each in ("rag", "direct"))
-    assert (rag.renderer, rag.max_steps, rag.top_k) == (None, None, 3)
+    assert (rag.renderer, rag.max_steps, rag.top_k) == (None, 7, 3)
     assert rag.retriever
-    assert set(direct.model_dump().values()) == {None}
+    assert {name for name, value in direct.model_dump().items() if value is not None} == {"max_steps"}
 
 
 def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..., Report]) -> None:
