@@ -15,6 +15,7 @@ from reasonrag.evaluation.pages.report_page import (
     COLUMN_METRICS,
     METRIC_NAMES,
     PAGE,
+    budget_sentence,
     cost_rows,
     interval,
     metric_name,
@@ -53,6 +54,7 @@ def show_evaluation(report: Report) -> None:
         "cost",
         [
             ("questions", f"{report.answered:,} attempted, {report.failed:,} failed{_causes(report)}"),
+            ("budget", budget_sentence(report)),
             *(_replies(report)),
             *cost_rows(report),
             ("training", training_sentence(report)),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from preference.export.files import write_file
+from reasonrag.evaluation.methods.method import StepBudget
 from reasonrag.evaluation.metrics import PER_QUESTION
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.report import MetricMean, QuestionGroup, Report
@@ -69,6 +70,7 @@ def render_report(report: Report, predictions: Sequence[Prediction]) -> str:
         groups=[*_groups("type", report.by_type, level), *_groups("hops", report.by_hops, level)],
         costs=list(cost_rows(report)),
         examples=list(_examples(predictions)),
+        budget=budget_sentence(report),
         training=training_sentence(report),
         settings=[(name, _setting(value)) for name, value in report.settings.items() if value not in (None, [], "")],
     )
@@ -154,6 +156,18 @@ def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
 def _unjudged(report: Report) -> str:
     shown = ", ".join(f"{cause} {count:,}" for cause, count in report.unjudged_by_cause.items())
     return f"; without a score: {shown}" if shown else ""
+
+
+def budget_sentence(report: Report) -> str:
+    """What an answer might use, whatever the method, and what became of an unreadable reply."""
+    steps = report.asked.max_steps
+    if steps is None or report.repair is None:
+        return "not recorded by the version of reasonrag that evaluated it"
+    repaired = "one repair turn" if report.repair else "no repair turn"
+    budget = StepBudget.of(steps)
+    searches = f"{budget.searches:,} {'search' if budget.searches == 1 else 'searches'}"
+    most = f"at most {counted(budget.completions, 'completion')} and {searches} a question"
+    return f"{most}; {repaired} for an unreadable reply"
 
 
 def training_sentence(report: Report) -> str:
