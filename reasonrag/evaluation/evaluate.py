@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from preference.candidates import is_training_split
@@ -113,13 +114,58 @@ async def _evaluate(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Report:
+    async with AsyncExitStack() as opened:
+        return await evaluate_with(settings, EvaluationParts(opened, chat_model, judge_chat_model, retriever), watcher)
+
+
+@dataclass
+class EvaluationParts:
+    """What an evaluation uses, or several of one model and retriever one after another: opened when it is first needed,
+    closed with `opened`.
+
+    chat_model, judge_chat_model, retriever: the caller's own, in place of those that the settings name.
+    home: the folder of the journal that all share; None: each has its own. known: the journal of an earlier evaluation,
+    whose answers are not asked for again. check: is told each configuration before anything is asked, and may raise
+    InputError.
+    """
+
+    opened: AsyncExitStack
+    chat_model: ChatModel | None = None
+    judge_chat_model: ChatModel | None = None
+    retriever: Retriever | None = None
+    home: Path | None = None
+    known: Path | None = None
+    check: Callable[[RunConfig], None] = lambda _: None
+    model: ChatModel | None = None
+    judge: ChatModel | None = None
+
+    async def open_model(self, subject: EvaluatedModel, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
+        """The evaluated model. A server of a model folder takes time to start."""
+        self.model = self.chat_model or self.model or await open_evaluated_model(subject, spec, self.opened, say=say)
+        return self.model
+
+    def open_judge(self, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
+        self.judge = self.judge_chat_model or self.judge or spec.open(self.opened, say=say)
+        return self.judge
+
+    @asynccontextmanager
+    async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
+        async with open_journal((self.home or run) / JOURNAL, say=say) as journal:
+            if self.known:
+                async with open_journal(self.known, writable=False) as earlier:
+                    journal.answers = earlier.answers | journal.answers
+                    journal.questions |= earlier.questions
+            yield journal
+
+
+async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
     searched = settings.method not in SEARCHLESS
-    if retriever is None and not searched:
-        retriever = NoRetriever()
+    if parts.retriever is None and not searched:
+        parts.retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
     questions = list(source.limited(settings.limit))
-    subject = find_evaluated_model(settings, chat_model)
+    subject = find_evaluated_model(settings, parts.chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), settings.allow)
     if taken:
@@ -127,7 +173,7 @@ async def _evaluate(
     step_budget(settings)
     prompts = load_prompts(settings.prompts, settings.style)
     spec = evaluated_spec(subject, settings)
-    judge = judge_spec(spec, settings, judge_chat_model)
+    judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
     if (settings.run / ROLLOUTS).exists():
         raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
@@ -144,27 +190,30 @@ async def _evaluate(
     )
     if settings.of_agent:
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
-    async with AsyncExitStack() as opened:
-        if chat_model is None and not (subject.served_here or has_answers(settings.run)):
-            chat_model = await open_evaluated_model(subject, spec, opened, say=watcher.say)
-        if retriever is None:
-            checking = [chat_model.check] if chat_model else []
-            retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checking)
-        retriever = with_passages_cut(retriever, settings.max_passage_chars)
-        asked = asked.model_copy(update={"retriever": retriever.identity})
-        if settings.of_agent:
-            checks += lineage.held_against(asked, ["retriever"], settings.allow)
-            for each in checks:
-                if each.outcome == "noted":
-                    watcher.say(f"note: {each.message}")
-        asked = conditions_of_method(settings.method, asked)
-        setup = _Setup(settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks)
-        for warning in setup.warnings:
-            watcher.warn(warning)
-        opened.enter_context(only_writer(settings.run))
-        opened.enter_context(config_restored(settings.run))
-        keep_config(settings.run, setup.config, held=has_answers(settings.run))
-        return await _Run(setup, chat_model, judge_chat_model, watcher).carry_out()
+    begun = has_answers(parts.home or settings.run)
+    model = parts.chat_model
+    if model is None and not (subject.served_here or begun):
+        model = await parts.open_model(subject, spec, say=watcher.say)
+    if parts.retriever is None:
+        checking = [model.check] if model else []
+        parts.retriever = await open_retriever(
+            settings, corpus, parts.opened, say=watcher.say, before_building=checking
+        )
+    retriever = with_passages_cut(parts.retriever, settings.max_passage_chars)
+    asked = asked.model_copy(update={"retriever": retriever.identity})
+    if settings.of_agent:
+        checks += lineage.held_against(asked, ["retriever"], settings.allow)
+        for each in checks:
+            if each.outcome == "noted":
+                watcher.say(f"note: {each.message}")
+    asked = conditions_of_method(settings.method, asked)
+    setup = _Setup(settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks)
+    parts.check(setup.config)
+    for warning in setup.warnings:
+        watcher.warn(warning)
+    with only_writer(settings.run), config_restored(settings.run):
+        keep_config(settings.run, setup.config, held=begun and parts.home is None)
+        return await _Run(setup, parts, watcher).carry_out()
 
 
 def _answerable(question: Question) -> None:
@@ -218,7 +267,8 @@ class _Setup:
     @property
     def shown_settings(self) -> dict[str, Any]:
         """Resolved settings; addresses without users, passwords and queries."""
-        addresses = self.settings.base_url or [os.environ.get("OPENAI_BASE_URL", "")]
+        here = self.subject.served_here or self.spec.in_process
+        addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
         return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
     def method_of(self, model: ChatModel) -> Method:
@@ -247,8 +297,7 @@ class _Run:
     """One session in a run directory that is locked and configured."""
 
     setup: _Setup
-    chat_model: ChatModel | None
-    judge_chat_model: ChatModel | None
+    parts: EvaluationParts
     watcher: Watcher
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
     latency: Latency = field(default_factory=Latency)
@@ -259,7 +308,7 @@ class _Run:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings = self.setup, self.setup.settings
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(settings.run / JOURNAL, say=self.watcher.say))
+            journal = await opened.enter_async_context(self.parts.open_journal(settings.run, say=self.watcher.say))
             failures = opened.enter_context(FailureLog(settings.run / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
@@ -268,7 +317,7 @@ class _Run:
                 self.outcomes = await session.replay(self._behind(journal, None, None))
             owed = [each for each in setup.questions if each.id not in self.outcomes]
             if owed:
-                models = self._behind(journal, *await self._open(opened))
+                models = self._behind(journal, *await self._open())
                 fresh = {each.id for each in owed} - journal.questions
                 await self._agree(session, models, owed, fresh=len(fresh))
                 cost = await self._ask(session, models, owed, fresh=fresh)
@@ -313,13 +362,11 @@ class _Run:
         )
         return models.cost
 
-    async def _open(self, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel | None]:
-        """Open the models. Only done when questions are owed: a server of a model folder takes time to start."""
-        setup, judge = self.setup, self.judge_chat_model
-        model = self.chat_model or await open_evaluated_model(setup.subject, setup.spec, opened, say=self.watcher.say)
-        if setup.judge and judge is None:
-            judge = setup.judge.open(opened, say=self.watcher.say)
-        return model, judge
+    async def _open(self) -> tuple[ChatModel, ChatModel | None]:
+        """Open the models. Only done when questions are owed."""
+        setup, say = self.setup, self.watcher.say
+        model = await self.parts.open_model(setup.subject, setup.spec, say=say)
+        return model, self.parts.open_judge(setup.judge, say=say) if setup.judge else None
 
     def _behind(self, journal: Journal, model: ChatModel | None, judge: ChatModel | None) -> Models:
         """The models behind the journal and one set of caps; None: only the journal answers."""
@@ -362,7 +409,7 @@ class _Run:
             by_hops=means.groups(predictions, lambda each: each.hops),
             parse_failures_by_cause=unreadable,
             usage=_spent(outcomes),
-            cost_usd=None if cost is None else round(cost, 8),
+            cost_usd=None if cost is None else round(cost if self.parts.home is None else self._cost_alone(), 8),
             latency=self.latency if self.latency.questions else self._earlier_latency(),
             checks=setup.checks,
             refused_parameters=self.refused,
@@ -371,6 +418,13 @@ class _Run:
             settings=setup.shown_settings,
             versions=versions(),
         )
+
+    def _cost_alone(self) -> float:
+        """Dollars that the answers would have cost in a journal of their own, without cached prompts."""
+        spent, setup = _spent(self.outcomes.values()), self.setup
+        judged = spent.judge_prompt_tokens, spent.judge_completion_tokens
+        cost = setup.spec.price.cost(spent.prompt_tokens, spent.completion_tokens) if setup.spec.price else 0.0
+        return cost + (setup.judge.price.cost(*judged) if setup.judge and setup.judge.price else 0.0)
 
     def _earlier_latency(self) -> Latency:
         """The latency in the report that this one replaces."""

@@ -205,6 +205,7 @@ TAKE_SETTINGS = {
     "reasonrag/curation/pairs._state_judge": "turns them into the judge; its room has no place for a from_settings.py",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
+    "reasonrag/evaluation/evaluate.evaluate_with": "the body of the public call, which sweep calls for each point",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
     "reasonrag/exploration/cost_estimate._rehearse": "builds the parts of the run that it rehearses",
     "reasonrag/exploration/explore.explore": "the body of the public call",
