@@ -19,6 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
+from reasonrag.training.llamafactory.batch import effective_batch
 from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.metrics import CURVES, Metrics
 from reasonrag.training.output_directory import TrainingRecord
@@ -134,6 +135,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "data_name": Path(record.data["directory"]).name,
         "dataset": record.data["dataset"],
         "rows": record.data.get("rows"),
+        "batch": effective_batch(config, _processes(record)),
         "questions": len(facts.provenance.questions),
         "splits": facts.provenance.splits,
         "metrics": facts.metrics,
@@ -167,6 +169,12 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "set_aside": record.set_aside,
         "notes": [each[:1].upper() + each[1:] for each in record.notes if "conditions" in each],
     }
+
+
+def _processes(record: TrainingRecord) -> int:
+    """GPUs of all machines, as far as this one's record says."""
+    per_node = record.settings.get("gpus_per_node") or len(record.gpus) or 1
+    return int(record.settings.get("nodes") or 1) * int(per_node)
 
 
 def _named(model: str) -> str:

@@ -19,6 +19,7 @@ from reasonrag.llm.servers.environment import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import TrainingEnvironment
+from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_resolution import (
     ResolvedConfig,
     model_folders,
@@ -131,9 +132,9 @@ def prepare_training(
     python = find_python()
     inspection = _inspected(python, resolution)
     stock, judgement = inspection.stock, inspection.configs["train"]
+    processes = launch.nodes * (launch.gpus_per_node or len(stock.devices) or 1)
     if launch.ray:
-        workers = launch.nodes * (launch.gpus_per_node or len(stock.devices) or 1)
-        resolution.config.setdefault("ray_num_workers", workers)
+        resolution.config.setdefault("ray_num_workers", processes)
     preflight_checks.check_packages(resolution.config, stock, found)
     if launch.ray and not stock.has("ray"):
         found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")
@@ -141,6 +142,7 @@ def prepare_training(
     lengths = preflight_checks.resolve_cutoff(resolution, data, judgement, found)
     if strict:
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
+    batch = describe_batch(resolution.config, processes, count_rows(resolution.entry))
     standing = _standing(found.objections, allow=allow, allow_eval=allow_eval)
     decided = training_identity(resolution.config, row_file_hashes(resolution, data)) | _base_of(base)
     prepared = PreparedTraining(
@@ -156,7 +158,7 @@ def prepare_training(
         lengths=lengths,
         decides=decided,
         requested=requested,
-        notes=[*resolution.notes, *found.notes],
+        notes=[*resolution.notes, *found.notes, "; ".join(filter(None, batch))],
         aside=[each for each in found.objections if each not in standing],
         objections=standing,
     )

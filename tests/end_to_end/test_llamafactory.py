@@ -11,6 +11,7 @@ import asyncio
 import functools
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from reasonrag.agent.prompting import as_thought, load_prompts, render_prompt, r
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.training.llamafactory.batch import effective_batch
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
 from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
@@ -564,6 +566,19 @@ def test_zero_is_what_its_name_says(path: Path, reading: Reading) -> None:
     assert '"auto"' not in json.dumps(spread["config"])
 
 
+@pytest.mark.parametrize("config", TRAININGS, ids=lambda path: path.name)
+def test_the_batch_in_a_header_is_that_of_the_values_below(config: Path) -> None:
+    """Rows of an optimizer step, on each GPU and on several; the steps of a smoke test."""
+    text = config.read_text("utf-8")
+    settings = yaml.safe_load(text)
+    [told] = re.findall(r"(?m)^# Batch: .*(?:\n#  .*)*", text)
+    one = effective_batch(settings, 1)
+    assert f"{one.rows} {one.unit}s per optimizer step" in told
+    on_several = re.findall(r"(\d+) on (\d+)", told)
+    assert [int(rows) for rows, _ in on_several] == [effective_batch(settings, int(n)).rows for _, n in on_several]
+    assert on_several or f"and {settings['max_steps']} steps" in told
+
+
 SIZES = {
     "model_name_or_path",
     "max_samples",
@@ -599,5 +614,6 @@ def test_a_configuration_says_what_it_takes(config: Path) -> None:
     for word in ("Needs:", "Memory:", "Hours:", "Launch:", "Look at:"):
         assert f"# {word}" in head, word
     assert f"train_configs/{config.name}" in head
+    assert ("# Batch:" in head) is (config in TRAININGS)
     assert (f"reasonrag train {config.stem} --data" in head) is (config in TRAININGS)
     assert "smoke" in config.stem or "not measured" in head

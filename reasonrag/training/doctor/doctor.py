@@ -49,8 +49,10 @@ from reasonrag.training.doctor.memory import (
     plan_memory,
 )
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
+from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig
+from reasonrag.training.llamafactory.dataset_info import count_rows
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
 from reasonrag.training.preflight_checks import (
@@ -173,6 +175,8 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     shape = _shape(model, findings)
     plans = _plans(shape, training, target, asked=file is not None) if shape else []
     findings += _of_memory(plans, target) if file else _of_ways(plans, target)
+    if file:
+        findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
     findings += check_model(model, os.environ, here=target.here) if file else []
     findings += data.findings if data else []
     provenance = base.came_from[-1] if base and base.came_from else None
@@ -242,6 +246,11 @@ def _of_configuration(
                 says = f"{chosen}{more}; tokens by {lengths['counted_by']}"
                 findings.append(finding("configuration", "cutoff", "ok", says))
     return findings
+
+
+def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | None) -> CheckupFinding:
+    says, advice = describe_batch(config, target.gpus, rows)
+    return finding("configuration", "batch", "warning" if advice else "ok", says, advice)
 
 
 def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], there: Sequence[Gpu]) -> PlanningTarget:

@@ -1,0 +1,86 @@
+"""How many rows an optimizer step of a training sees, and how many steps that makes of its data.
+
+Decides it by the rules of transformers' Trainer (4.55 to 5.6): a forward pass of each process, as often as gradients
+are accumulated; the rest of an epoch is a step, too. Knows of the hardware only how many processes train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reasonrag.rendering import counted
+from reasonrag.training.llamafactory.dataset_info import RANKED_STAGES
+
+FEW_STEPS: Final = 10
+"""Optimizer steps of a training below which it is said: a warm-up of a fifth of them has one or two."""
+_DEFAULT_BATCH: Final = 8
+"""Of transformers, for `per_device_train_batch_size`; gradients are accumulated over 1 pass."""
+
+
+@dataclass(frozen=True)
+class EffectiveBatch:
+    """per_device: rows of a forward pass. accumulation: passes of a step. processes: one per GPU. unit: pair or row."""
+
+    per_device: int
+    accumulation: int
+    processes: int
+    unit: str
+
+    @property
+    def rows_per_process(self) -> int:
+        return self.per_device * self.accumulation
+
+    @property
+    def rows(self) -> int:
+        """Rows that one optimizer step sees."""
+        return self.rows_per_process * self.processes
+
+    def steps(self, rows: int) -> int:
+        """Optimizer steps in an epoch of so many rows."""
+        passes = _ceil(_ceil(rows, self.per_device), self.processes)
+        return max(_ceil(passes, self.accumulation), 1)
+
+    def __str__(self) -> str:
+        each = f"{counted(self.rows_per_process, self.unit)} per optimizer step"
+        return each if self.processes == 1 else f"{each} and GPU, {self.rows:,} on {self.processes}"
+
+
+def effective_batch(config: Mapping[str, Any], processes: int) -> EffectiveBatch:
+    """processes: GPUs of all machines; a configuration for the CPU has one."""
+    return EffectiveBatch(
+        per_device=_positive(config.get("per_device_train_batch_size"), _DEFAULT_BATCH),
+        accumulation=_positive(config.get("gradient_accumulation_steps"), 1),
+        processes=1 if config.get("use_cpu") else processes,
+        unit="pair" if config.get("stage") in RANKED_STAGES else "row",
+    )
+
+
+def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) -> tuple[str, str]:
+    """The effective batch and its steps in a sentence, and what to do where they are too few, else nothing.
+
+    rows: of the data; None where they are not known.
+    """
+    batch = effective_batch(config, processes)
+    if rows is None or config.get("packing"):
+        return str(batch), ""
+    rows = min(rows, _positive(config.get("max_samples"), rows))
+    steps, most = batch.steps(rows), config.get("max_steps")
+    says = f"{batch}: {counted(steps, 'step')} in an epoch of {counted(rows, batch.unit)}"
+    if isinstance(most, int) and most > 0:
+        return f"{says}; it ends after {most:,} (max_steps)", ""
+    epochs = config.get("num_train_epochs", 3.0)
+    if not isinstance(epochs, int | float) or steps * epochs >= FEW_STEPS:
+        return says, ""
+    smaller = max(int(rows * epochs / FEW_STEPS / batch.per_device / batch.processes), 1)
+    less = f"--set gradient_accumulation_steps={smaller}, " if smaller < batch.accumulation else ""
+    return says, f"a model learns little in so few steps: {less}more pairs or more epochs"
+
+
+def _positive(value: Any, otherwise: int) -> int:
+    return value if isinstance(value, int) and value > 0 else otherwise
+
+
+def _ceil(number: int, parts: int) -> int:
+    return -(-number // parts)
