@@ -12,8 +12,9 @@ SAMPLE=${SAMPLE:-20}                     # of each, drawn at random
 TEST_SETS=${TEST_SETS:-atlas}            # questions to measure with
 LIMIT=${LIMIT-2}                         # of each, the first ones; empty: all
 TEACHER=${TEACHER:-offline}
-MODEL=${MODEL:-models/tiny-qwen2}        # folder of the untrained model
-SEARCH_R1=${SEARCH_R1:-$MODEL}           # folder of Search-R1's weights; without them the untrained model under its protocol
+MODEL=${MODEL:-models/tiny-qwen2}        # the untrained model: a folder
+UNTRAINED=${UNTRAINED:---model $MODEL}   # how it is asked; on a server of its own: --model NAME --base-url ..
+SEARCH_R1=${SEARCH_R1:-$UNTRAINED}       # how Search-R1's weights are asked; without them the untrained model by its protocol
 SFT=${SFT:-smoke-cpu-sft}
 DPO=${DPO:-smoke-cpu-dpo-full}
 METHODS=${METHODS:-direct cot rag flare ircot iter-retgen adaptive-rag-prompted search-r1}
@@ -21,7 +22,7 @@ ARMS=${ARMS:-base sft outcome process sft-dpo}
 STEPS=${STEPS:-9}                        # the budget of every method: 9 completions, 4 searches
 RETRIEVAL=${RETRIEVAL-}                  # flags of generate and evaluate: --index ..
 GENERATE=${GENERATE-}                    # more flags of generate: --max-cost ..
-TRAIN=${TRAIN---set max_steps=1 --set max_samples=8 --set plot_loss=false}
+TRAIN=${TRAIN---set max_steps=2 --set max_samples=8 --set plot_loss=false}
 EVALUATE=${EVALUATE---max-reply-tokens 16 --bootstrap 200}
 SWEEP=${SWEEP-}                          # more flags of sweep
 
@@ -30,7 +31,7 @@ here=$(dirname "$0")
 table() { "${PYTHON:-python3}" "$here/reasonrag_tables.py" "$@"; }
 
 pairs() {  # NAME FLAGS: a data set of the trees, which are explored first
-    local name=$1 sets=()
+    local each name=$1 sets=()
     for each in $TRAIN_SETS; do sets+=(--dataset "$each"); done
     reasonrag generate "${sets[@]}" --split train --sample "$SAMPLE" --recipe reasonrag --model "$TEACHER" \
         $RETRIEVAL $GENERATE --run "$RUNS/trees"
@@ -39,11 +40,11 @@ pairs() {  # NAME FLAGS: a data set of the trees, which are explored first
 
 process_pairs() { pairs process --as-published --format sft --format sft-chosen; }
 
-evaluate() {  # ROW MODEL METHOD: on every test set
-    local split
+evaluate() {  # ROW METHOD FLAGS: on every test set
+    local each split
     for each in $TEST_SETS; do
         case $each in popqa | bamboogle) split=test ;; *) split=dev ;; esac
-        reasonrag evaluate --dataset "$each" --split "$split" ${LIMIT:+--limit "$LIMIT"} --model "$2" --method "$3" \
+        reasonrag evaluate --dataset "$each" --split "$split" ${LIMIT:+--limit "$LIMIT"} --method "$2" "${@:3}" \
             --max-steps "$STEPS" --allow max_steps $RETRIEVAL $EVALUATE --run "$RUNS/evals/$1-$each"
     done
 }
@@ -51,7 +52,7 @@ evaluate() {  # ROW MODEL METHOD: on every test set
 arm() {  # of Table 3: trained where it must be, then measured as an agent
     local process="$RUNS/data/process" out="$RUNS/saves/$1" from="--set model_name_or_path=$MODEL"
     case $1 in
-        base) out=$MODEL ;;
+        base) evaluate base agent $UNTRAINED; return ;;
         sft) reasonrag train "$SFT" --data "$process" --out "$out" $from $TRAIN \
             --set dataset=rag_proguide_sft_chosen --set eval_dataset=rag_proguide_sft_chosen_validation ;;
         outcome)
@@ -61,14 +62,15 @@ arm() {  # of Table 3: trained where it must be, then measured as an agent
         sft-dpo) reasonrag train "$DPO" --recipe sft-dpo --data "$process" --out "$out" $from $TRAIN ;;
         *) echo "there is no arm $1" >&2; exit 2 ;;
     esac
-    evaluate "$1" "$out" agent
+    evaluate "$1" agent --model "$out"
 }
 
 table1() { process_pairs; table data "$RUNS/data/process"; }
 
 table2() {
+    local method
     for method in $METHODS; do
-        case $method in search-r1) evaluate "$method" "$SEARCH_R1" "$method" ;; *) evaluate "$method" "$MODEL" "$method" ;; esac
+        case $method in search-r1) evaluate "$method" "$method" $SEARCH_R1 ;; *) evaluate "$method" "$method" $UNTRAINED ;; esac
     done
     process_pairs
     arm base
@@ -77,6 +79,7 @@ table2() {
 }
 
 table3() {
+    local each
     process_pairs
     for each in $ARMS; do arm "$each"; done
     for each in $TEST_SETS; do
@@ -86,6 +89,7 @@ table3() {
 }
 
 figures() {
+    local each
     process_pairs
     arm process
     for each in $TEST_SETS; do reasonrag sweep "$RUNS/evals/process-$each" $SWEEP --out "$RUNS/sweep-$each"; done
