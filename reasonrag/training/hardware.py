@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,12 +114,27 @@ def parse_nvidia_smi(answer: str) -> list[Gpu]:
     return found
 
 
-def host_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Available memory of this machine in bytes; None if unknown."""
+def host_memory(root: Path = Path("/")) -> int | None:
+    """Available memory of this machine in bytes, no more than its container or job may take; None if unknown."""
     try:
-        for line in meminfo.read_text("ascii").splitlines():
+        for line in (root / "proc/meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+                return min([int(line.split()[1]) * 1024, *_cgroup_limits(root)])
     except (OSError, ValueError):
         pass
     return None
+
+
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    """Memory limits in bytes of the control groups that this process is in, of version 2 and 1: a container's, a Slurm
+    job's."""
+    groups = root / "sys/fs/cgroup"
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                top, name = (groups / "memory", "memory.limit_in_bytes") if controllers else (groups, "memory.max")
+                group = top / path.strip("/")
+                for place in (group, *group.parents)[: len(group.parts) - len(top.parts) + 1]:
+                    with suppress(OSError, ValueError):  # a group out of sight; the word `max`
+                        yield int((place / name).read_text("ascii"))

@@ -80,7 +80,8 @@ def shown_size(number: int) -> str:
 
 
 class PlanningTarget(BaseModel):
-    """The hardware to plan for. here: whether this machine would train. cpu: no GPU; memory is the host's."""
+    """The hardware to plan for. here: whether this machine would train. cpu: no GPU; memory is the host's. host: its
+    memory for offloading; null if another machine would train, or it is unknown."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -88,6 +89,7 @@ class PlanningTarget(BaseModel):
     memory: int
     here: bool
     cpu: bool = False
+    host: int | None = None
 
     def __str__(self) -> str:
         size = f"{self.memory / GB:.0f} GB"
@@ -259,7 +261,8 @@ def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], t
     if values.get("use_cpu") and not named:
         return PlanningTarget(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
     size = min((each.memory for each in there), default=GPU_MEMORY * GB) if memory is None else int(memory * GB)
-    return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=bool(there) and not named)
+    here = bool(there) and not named
+    return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=here, host=host_memory() if here else None)
 
 
 def _shape(model: str, findings: list[CheckupFinding]) -> ModelShape | None:
@@ -372,7 +375,7 @@ def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget,
     fits: Fit = "fits with offload" if training.offloads else "fits"
     return MemoryOption(
         plan=made,
-        verdict=fits if made.fits(target.memory) else "does not fit",
+        verdict=fits if made.fits(target.memory, target.host) else "does not fit",
         longest_cutoff=longest_cutoff(shape, training, target.memory),
         fewest_gpus=1 if target.cpu else fewest_gpus(shape, training, target.memory),
         asked=asked,
@@ -386,14 +389,16 @@ def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Checku
     asked, others = plans[0], plans[1:]
     takes = f"{shown_size(asked.plan.gpu)} of {target}"
     what = f"{asked.plan.training.name} at cutoff_len {asked.plan.training.cutoff_len:,}"
-    if asked.verdict != "does not fit":
+    if asked.plan.fits(target.memory):
         found = [finding("memory", "plan", "ok", f"{what} takes {takes}: fits")]
-        host = host_memory()
-        if asked.plan.host and target.here and host is not None and host < asked.plan.host:
-            says = f"offloading takes {asked.plan.host / GB:.0f} GB of the host's memory, {host / GB:.0f} GB are free"
-            found.append(finding("memory", "host", "error", says, "more GPUs, or LoRA, need none"))
+        offloads = f"offloading takes {shown_size(asked.plan.host)} of the host's memory"
+        if asked.verdict == "does not fit" and target.host is not None:
+            says = f"{offloads}, {shown_size(target.host)} are free: does not fit"
+            found.append(finding("memory", "host", "error", says, _nearest(others) or "more or larger GPUs, or LoRA"))
+        elif asked.plan.host and target.host is not None:
+            found.append(finding("memory", "host", "ok", f"{offloads}, {shown_size(target.host)} are free: fits"))
         elif asked.plan.host:
-            says = f"offloading takes {asked.plan.host / GB:.0f} GB of each machine's memory"
+            says = f"{offloads}; where the GPUs are in several machines, its share of each"
             found.append(finding("memory", "host", "note", says))
         return found
     says = f"{what} takes {takes}: does not fit"
@@ -427,11 +432,18 @@ def _instead(asked: MemoryOption, others: list[MemoryOption], target: PlanningTa
         ways.append(f"{asked.fewest_gpus} such GPUs")
     if asked.longest_cutoff:
         ways.append(f"cutoff_len {asked.longest_cutoff:,} at most, if the audit allows it")
-    nearest = next((each for each in others if each.verdict != "does not fit"), None)
-    if nearest:
-        host = f", with {nearest.plan.host / GB:.0f} GB of the host's" if nearest.plan.host else ""
-        ways.append(f"{nearest.plan.training.name}: {nearest.plan.gpu / GB:.0f} GB{host}")
+    if nearest := _nearest(others):
+        ways.append(nearest)
     return "; or ".join(ways) or "a smaller model"
+
+
+def _nearest(others: list[MemoryOption]) -> str:
+    """The alternative that fits and changes least; empty if none fits."""
+    nearest = next((each for each in others if each.verdict != "does not fit"), None)
+    if nearest is None:
+        return ""
+    host = f", with {nearest.plan.host / GB:.0f} GB of the host's" if nearest.plan.host else ""
+    return f"{nearest.plan.training.name}: {nearest.plan.gpu / GB:.0f} GB{host}"
 
 
 def _room(

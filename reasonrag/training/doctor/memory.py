@@ -79,7 +79,7 @@ class TrainingSetup(BaseModel):
 
 
 class MemoryPlan(BaseModel):
-    """Bytes on each GPU by purpose, and on the host of each machine."""
+    """Bytes on each GPU by purpose, and host: in the machine's memory for all its GPUs; of several machines, in all."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -106,9 +106,9 @@ class MemoryPlan(BaseModel):
         """Peak bytes on each GPU."""
         return self.states + self.activations + self.logits + self.buffers + self.overhead
 
-    def fits(self, gpu_memory: int) -> bool:
-        """gpu_memory: bytes of each GPU."""
-        return self.gpu <= USABLE_SHARE * gpu_memory
+    def fits(self, gpu_memory: int, host_memory: int | None = None) -> bool:
+        """gpu_memory: bytes of each GPU. host_memory: free bytes of the machine that has them all; None: enough."""
+        return self.gpu <= USABLE_SHARE * gpu_memory and (host_memory is None or self.host <= host_memory)
 
 
 def plan_memory(shape: ModelShape, training: TrainingSetup) -> MemoryPlan:

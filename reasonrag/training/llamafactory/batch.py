@@ -75,7 +75,7 @@ def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) 
         return says, ""
     smaller = max(int(rows * epochs / FEW_STEPS / batch.per_device / batch.processes), 1)
     less = f"--set gradient_accumulation_steps={smaller}, " if smaller < batch.accumulation else ""
-    return says, f"a model learns little in so few steps: {less}more pairs or more epochs"
+    return says, f"a model learns little in so few steps: {less}more data or more epochs"
 
 
 def _positive(value: Any, otherwise: int) -> int:

@@ -225,11 +225,32 @@ def test_room_on_the_disk_is_looked_for_where_the_model_would_go(tmp_path: Path)
     assert check_disk(place, 10**18, checkpoints=1, here=False).severity == "note"
 
 
-def test_memory_of_a_machine_that_says_nothing_is_not_known(tmp_path: Path) -> None:
-    """Other systems have no /proc."""
-    assert host_memory(tmp_path / "none") is None
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2048 kB\n")
-    assert host_memory(tmp_path / "meminfo") == 2048 * 1024
+@pytest.mark.parametrize(
+    ("groups", "limits", "mib"),
+    [
+        (None, {}, 2),
+        ("0::/", {"memory.max": "max"}, 2),
+        ("0::/", {"memory.max": str(2**20)}, 1),  # a container
+        ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": str(2**20), "slurm/job_7/step_0/memory.max": "max"}, 1),
+        ("0::/slurm/job_7/step_0", {"slurm/job_8/memory.max": str(2**20)}, 2),
+        ("9:name=systemd:/\n4:memory:/job\n1:cpu:/job", {"memory/job/memory.limit_in_bytes": str(2**20)}, 1),
+        ("4:memory:/job", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 2),
+    ],
+)
+def test_memory_of_the_host_is_what_a_container_or_job_may_take(
+    groups: str | None, limits: dict[str, str], mib: int, tmp_path: Path
+) -> None:
+    """Which MemAvailable does not know. Other systems have no /proc."""
+    assert host_memory(tmp_path) is None
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    2048 kB\n")
+    if groups is not None:
+        (tmp_path / "proc" / "self" / "cgroup").write_text(groups + "\n")
+    for name, limit in limits.items():
+        place = tmp_path / "sys" / "fs" / "cgroup" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(limit + "\n")
+    assert host_memory(tmp_path) == mib * 2**20
 
 
 # -- data and index ----------------------------------------------------------------------------------------------------
@@ -393,6 +414,29 @@ def test_what_does_not_fit_is_an_error_with_the_nearest_that_does(reasonrag: Rea
     done = reasonrag("doctor", "qwen2.5-7b-dpo-full", "--gpus", 1, "--gpu-memory", 24)
     assert done.status == 1
     assert "does not fit" in done.out
+
+
+@pytest.mark.usefixtures("without_llama_factory")
+def test_what_is_offloaded_must_fit_into_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cards here hold what stays of 72 B parameters; the 1.3 TB that do not are an error where the machine has
+    less, and an alternative that takes as much does not fit either. For another machine it is a note."""
+    listing = tmp_path / "nvidia-smi"
+    listing.write_text("#!/bin/sh\nprintf 'A100, 81920, 81920\\nA100, 81920, 81920\\n'\n")
+    listing.chmod(0o755)
+    asked: dict[str, Any] = {"model": "Qwen2.5-72B-Instruct", "set": ["cutoff_len=512"]}
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    here = doctor("qwen2.5-7b-dpo-full-offload", **asked)
+    needed = here.plans[0].plan.host
+    assert 1300 * GB < needed < 1400 * GB
+    assert here.target.host is not None
+    enough = (host_memory() or 0) > needed
+    memory = of(here, "memory")
+    assert (memory["plan"].severity, memory["host"].severity) == ("ok", "ok" if enough else "error")
+    assert "of the host's memory" in memory["host"].says
+    offloaded = [each for each in doctor("qwen2.5-7b-dpo-full", **asked).plans if each.plan.training.offloads]
+    assert [each.verdict for each in offloaded] == ["fits with offload" if enough else "does not fit"]
+    elsewhere = of(doctor("qwen2.5-7b-dpo-full-offload", gpus=2, gpu_memory=80, **asked), "memory")
+    assert elsewhere["host"].severity == "note"
 
 
 @pytest.mark.usefixtures("without_llama_factory")

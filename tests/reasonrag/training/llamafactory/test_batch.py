@@ -40,10 +40,10 @@ def test_a_step_sees_the_rows_of_all_processes(
         ({"packing": True, "stage": "sft"}, 1, 9, "8 rows per optimizer step", ""),
         ({"max_steps": 4}, 1, 9, "2 steps in an epoch of 9 pairs; it ends after 4 (max_steps)", ""),
         ({"max_samples": 80}, 1, 400, "10 steps in an epoch of 80 pairs", ""),
-        ({}, 8, 400, "7 steps", "--set gradient_accumulation_steps=5, more pairs or more epochs"),
+        ({}, 8, 400, "7 steps", "--set gradient_accumulation_steps=5, more data or more epochs"),
         ({"num_train_epochs": 2}, 8, 400, "7 steps", ""),
-        ({}, 8, 9, "1 step in an epoch of 9 pairs", "=1, more pairs or more epochs"),
-        ({"gradient_accumulation_steps": 1}, 8, 9, "2 steps in", "so few steps: more pairs or more epochs"),
+        ({}, 8, 9, "1 step in an epoch of 9 pairs", "=1, more data or more epochs"),
+        ({"gradient_accumulation_steps": 1}, 8, 9, "2 steps in", "so few steps: more data or more epochs"),
     ],
 )
 def test_so_few_steps_that_nothing_is_learned_are_warned_of(
