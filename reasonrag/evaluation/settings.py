@@ -13,7 +13,7 @@ from reasonrag.errors import choices
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import COMMON, ExtraBody, Panel, Price, Seed, Settings, Words, names_of_settings, setting
 
-BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1"]
+BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "adaptive-rag-prompted"]
 RESAMPLES = 2000
 """Resamples of every bootstrap, by default."""
 Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -108,7 +108,7 @@ class EvaluateSettings(ModelSettings):
     split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev", common=True)
     method: MethodName = setting(
         "How questions are answered: agent, or a baseline: direct or cot (without passages), rag, "
-        "iter-retgen, search-r1",
+        "iter-retgen, search-r1, ircot, adaptive-rag-prompted",
         Panel.MODEL,
         default="agent",
         common=True,

@@ -107,6 +107,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         return _ranking(prompt, dice)
     if prompt.turn == "pick":
         return _pick(prompt, dice)
+    if prompt.turn == "route":
+        return f"<route>{'one' if good_habits.hops(prompt.question) == 1 else 'several'}</route>"
     turn = _Turn(_POOR if weak else _GOOD, temperature, dice)
     if prompt.turn == "read":
         return turn.read(prompt)
@@ -114,8 +116,12 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         return turn.answer(prompt)
     if prompt.turn == "answer":
         return turn.answer(turn.having_read(prompt))
+    if prompt.turn == "reason":
+        return turn.answer(turn.having_reasoned(prompt))
     if prompt.turn == "loop":
         return turn.loop(prompt)
+    if prompt.turn == "sentence":
+        return turn.sentence(prompt)
     return turn.think(prompt)
 
 
@@ -166,6 +172,22 @@ class _Turn:
             prompt = self.having_read(prompt)
             said = f"<think>{prompt.said('evidence')[-1]}</think> "
         return said + self.think(prompt).replace("query>", "search>")
+
+    def sentence(self, prompt: ParsedPrompt) -> str:
+        """A sentence of the passages about what is to be found out next, or that it is; or the answer."""
+        said = self.think(prompt)
+        if not (sought := tagged("query", said)):
+            return said
+        found = self.having_read(replace(prompt, thoughts=f"{prompt.thoughts} {said}")).said("evidence")[-1]
+        news = found != "None" and found not in prompt.thoughts
+        return f"<sentence>{found if news else f'What is to be found out is {sought[0]}.'}</sentence>"
+
+    def having_reasoned(self, prompt: ParsedPrompt) -> ParsedPrompt:
+        """The prompt with evidence about one thing after the other, as far as the question leads."""
+        for _ in range(max(2, good_habits.hops(prompt.question))):
+            sought = self._draw(self.habits.queries(prompt)).text
+            prompt = self.having_read(replace(prompt, thoughts=f"{prompt.thoughts} <query>{sought}</query>"))
+        return prompt
 
     def _draw(self, options: Sequence[Proposal]) -> Proposal:
         return draw(options, self.temperature, self.dice)

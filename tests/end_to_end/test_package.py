@@ -140,7 +140,7 @@ SHOWN_BY = {
         """,
     "reasonrag/evaluation/methods/test_baselines": """
         reasonrag/evaluation/methods/baseline_prompts reasonrag/evaluation/methods/from_settings
-        reasonrag/evaluation/methods/replies reasonrag/evaluation/methods/search_r1
+        reasonrag/evaluation/methods/ircot reasonrag/evaluation/methods/replies reasonrag/evaluation/methods/search_r1
         """,
     "reasonrag/evaluation/test_evaluate": """
         reasonrag/evaluation/commands reasonrag/evaluation/evaluated_model/evaluated_model

@@ -29,8 +29,12 @@ from reasonrag.files import read_small_text
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 RETHINK = "rethink"
 """Search-R1's message after a reply it cannot parse."""
-PROMPT_NAMES = (*BASELINES, RETHINK)
-_TAGS = re.compile(r"<\s*(/?)\s*(think|search|information)\s*>", re.IGNORECASE)
+IRCOT_READER = "ircot-reader"
+"""IRCoT's last reply, which answers from the passages that were collected."""
+PROMPT_NAMES = (*BASELINES, RETHINK, IRCOT_READER)
+_TAGS = re.compile(r"<\s*(/?)\s*(think|search|information|sentence|route)\s*>", re.IGNORECASE)
+_OF_OTHERS: dict[BaselineName, tuple[BaselineName, ...]] = {"adaptive-rag-prompted": ("direct", "rag", "ircot")}
+"""The methods that a method is composed of, whose prompts it shows too."""
 
 BaselinePrompts = dict[str, str]
 """Instructions by name."""
@@ -73,19 +77,27 @@ def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:
         shown = [*search_r1_start(prompts, f"Q? {hostile}"), *search_r1_found("<search>q</search>", passages)]
         shown += search_r1_rethink(prompts, hostile)
     else:
-        shown = list(render_baseline(prompts, name, f"Q? {hostile}", passages))
-    return [[each.role, each.content] for each in shown]
+        shown = [*render_baseline(prompts, name, f"Q? {hostile}", passages, [hostile] if name == "ircot" else ())]
+        shown += render_baseline(prompts, IRCOT_READER, "Q?", passages) if name == "ircot" else ()
+    own = [[each.role, each.content] for each in shown]
+    return own + [probe for other in _OF_OTHERS.get(name, ()) for probe in _probes(prompts, other)]
 
 
 def render_baseline(
-    prompts: BaselinePrompts, name: BaselineName, question: str, passages: Sequence[Passage] = ()
+    prompts: BaselinePrompts,
+    name: str,
+    question: str,
+    passages: Sequence[Passage] = (),
+    thoughts: Sequence[str] = (),
 ) -> tuple[Message, ...]:
-    """System and user turn of a single-turn baseline: the question, and a line per passage."""
+    """System and user turn of a baseline: the question, a line per passage, and a line of what it has written so
+    far."""
     lines = [f"Question: {_one_line(question)}"]
     lines += [
         f"Passage {number}: {_one_line(each.title)}: {_one_line(each.text)}"
         for number, each in enumerate(passages, start=1)
     ]
+    lines += [f"Reasoning so far: {_one_line(' '.join(thoughts))}"] if thoughts else []
     return Message(role="system", content=prompts[name]), Message(role="user", content="\n".join(lines))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from reasonrag.agent.agent import Agent, AgentStep
@@ -15,8 +16,10 @@ from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
+from reasonrag.evaluation.methods.adaptive_rag import ROUTES, AdaptiveRag
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.closed_book import ClosedBook
+from reasonrag.evaluation.methods.ircot import IRCoT
 from reasonrag.evaluation.methods.iter_retgen import IterRetGen
 from reasonrag.evaluation.methods.method import Attempt, Method, StepBudget
 from reasonrag.evaluation.methods.search_r1 import SearchR1
@@ -69,6 +72,12 @@ def baseline(
             return IterRetGen(name, caller, prompts, retriever, top_k, iterations=budget.searches)
         case "search-r1":
             return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, budget.searches)
+        case "ircot":
+            return IRCoT(caller, prompts, retriever, top_k, budget)
+        case "adaptive-rag-prompted":
+            left = replace(budget, completions=budget.completions - 1)
+            same = partial(baseline, caller=caller, prompts=prompts, retriever=retriever, top_k=top_k, budget=left)
+            return AdaptiveRag(caller, prompts, {route: same(method) for route, method in ROUTES.items()})
 
 
 def step_budget(settings: EvaluateSettings) -> StepBudget:
@@ -85,8 +94,10 @@ def step_budget(settings: EvaluateSettings) -> StepBudget:
 def most_replies(settings: EvaluateSettings) -> int:
     """Most replies of one attempt, repair turns apart."""
     budget = StepBudget.of(settings.steps)
-    most = {"agent": budget.completions, "iter-retgen": budget.searches, "search-r1": budget.searches + 1}
-    return most.get(settings.method, 1)
+    beside_searches = {"iter-retgen": 0, "search-r1": 1, "ircot": 0, "adaptive-rag-prompted": 1}
+    if settings.method == "agent":
+        return budget.completions
+    return budget.searches + beside_searches[settings.method] if settings.method in beside_searches else 1
 
 
 def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> EvaluationConditions:

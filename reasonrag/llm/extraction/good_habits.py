@@ -81,10 +81,10 @@ def _chain(prompt: ParsedPrompt) -> _Chain:
                 found.setdefault(name, sentence)
             if nearest < _UNREACHED:
                 distances.setdefault(_key(name), nearest + 1)
-    return _Chain(named, distances, found, about, _hops(prompt.question))
+    return _Chain(named, distances, found, about, hops(prompt.question))
 
 
-def _hops(question: str) -> int:
+def hops(question: str) -> int:
     """One for each thing that is described, and one for what is asked about the last of them."""
     if _compares(question):
         return 1

@@ -1,4 +1,4 @@
-"""What a prompt of ours, of standard RAG or of Search-R1 asks for: its turn, question, thoughts and passages."""
+"""What a prompt of ours or of a baseline asks for: its turn, question, thoughts and passages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ _TURNS_BY_TAG = (
     ("<score>", "judge"),
     ("<ranking>", "rank"),
     ("<pick>", "pick"),
+    ("<route>", "route"),
+    ("<sentence>", "sentence"),
     ("<evidence>", "read"),
     ("<query>", "think"),
 )
 """The first tag named in a system prompt decides the turn."""
 _RAG_TURN = re.compile(r"Question: (?P<question>[^\n]*)\nPassage 1: ")
+_LAST_LINE = "So the answer is <answer>"
+"""In a prompt that wants reasoning before the answer."""
+_SO_FAR = re.compile(r"^Reasoning so far: (.*)$", re.MULTILINE)
 _PASSAGE_LINE = re.compile(r"^Passage [0-9]+: (.*?): (.*)$", re.MULTILINE)
 _DOC_LINE = re.compile(r"^(?:<information>)?Doc [0-9]+\(Title: (.*?)\) (.*?)(?:</information>)?$", re.MULTILINE)
 """Passages in the formats of standard RAG and Search-R1: title and text."""
@@ -54,9 +59,12 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
     turn = next((name for tag, name in _TURNS_BY_TAG if tag in system), "conclude")
     if not system and "<search>" in user:
         return _parse_loop_prompt(messages)
-    if turn == "conclude" and (asked := _RAG_TURN.match(user)):
+    if turn in ("conclude", "sentence") and (asked := _RAG_TURN.match(user)):
         passages = tuple(_PASSAGE_LINE.findall(user))
-        return ParsedPrompt("answer", asked["question"][:MOST_READ], thoughts="", passages=passages)
+        said = " ".join(f"<evidence>{each[:MOST_READ]}</evidence>" for each in _SO_FAR.findall(user))
+        if turn == "conclude":
+            turn = "reason" if _LAST_LINE in system else "answer"
+        return ParsedPrompt(turn, asked["question"][:MOST_READ], said, passages)
     if not user.startswith(_QUESTION):
         shown = user if turn in ("judge", "rank", "pick") else user[:MOST_READ]
         return ParsedPrompt(turn, question=shown, thoughts="", passages=())
