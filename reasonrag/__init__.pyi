@@ -111,6 +111,8 @@ def ask(
     timeout: float = 300.0,
     preset: Literal["reasonrag"] | None = None,
     base_model: str | None = None,
+    tensor_parallel: int | None = None,
+    max_model_len: int | None = None,
     trained_on: str | Path | None = None,
     patience: float = 120.0,
 ) -> AgentAnswer:
@@ -184,6 +186,9 @@ def ask(
             passages, temperature 0; for the agent also worst first as in its training data, and --prompts
             reasonrag-published unless the model folder has prompts. Flags take precedence
         base_model: Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]
+        tensor_parallel: GPUs among which vLLM divides a model folder's weights; without vLLM no effect [default: 1]
+        max_model_len: Tokens of prompt and reply that vLLM allows a model folder; without vLLM no effect [default:
+            the model's own]
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
         patience: Seconds without a response before the endpoint counts as lost
@@ -587,6 +592,8 @@ def evaluate(
     timeout: float = 300.0,
     preset: Literal["reasonrag"] | None = None,
     base_model: str | None = None,
+    tensor_parallel: int | None = None,
+    max_model_len: int | None = None,
     trained_on: str | Path | None = None,
     patience: float = 120.0,
     run: str | Path,
@@ -676,6 +683,9 @@ def evaluate(
             passages, temperature 0; for the agent also worst first as in its training data, and --prompts
             reasonrag-published unless the model folder has prompts. Flags take precedence
         base_model: Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]
+        tensor_parallel: GPUs among which vLLM divides a model folder's weights; without vLLM no effect [default: 1]
+        max_model_len: Tokens of prompt and reply that vLLM allows a model folder; without vLLM no effect [default:
+            the model's own]
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
         patience: Seconds without a response before the endpoint counts as lost

@@ -23,6 +23,7 @@ from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import TEACHERS as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price
+from reasonrag.llm.servers.local_server import VllmOptions
 from reasonrag.llm.servers.model_folder import open_model
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 
@@ -31,9 +32,13 @@ _CONDITIONS = ("top_k", "max_steps", *SHOWN_PLAINLY)
 
 
 def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None = None) -> EvaluatedModel:
-    """What --model means. Raises InputError for a path that is no model's folder, and for a --base-model of no
-    adapter."""
+    """What --model means. Raises InputError for a path that is no model's folder, for a --base-model of no adapter,
+    and for options of a server where none is started."""
     found = _found(settings, chat_model)
+    of_a_server = {"--tensor-parallel": settings.tensor_parallel, "--max-model-len": settings.max_model_len}
+    given = next((flag for flag, value in of_a_server.items() if value is not None), None)
+    if given and not found.served_here:
+        raise InputError(f"{given} is for a model's folder, which is served here, and --model is none; leave it out")
     if settings.base_model and not (found.served_here and found.folder and open_model(found.folder).is_adapter):
         raise InputError(
             f"--base-model {settings.base_model}: that is for an adapter's folder, and --model is none; leave it out"
@@ -56,7 +61,11 @@ def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedMo
         if found.is_adapter and base is None:
             raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
         return EvaluatedModel(
-            f"{found.name}@{fingerprint(found, base)}", folder, served_here=True, base_model=settings.base_model
+            f"{found.name}@{fingerprint(found, base)}",
+            folder,
+            served_here=True,
+            base_model=settings.base_model,
+            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len),
         )
     if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
         raise InputError(

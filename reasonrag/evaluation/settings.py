@@ -64,6 +64,14 @@ class ModelSettings(AgentSettings):
     base_model: str | None = setting(
         "Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]", Panel.MODEL
     )
+    tensor_parallel: int | None = setting(
+        "GPUs among which vLLM divides a model folder's weights; without vLLM no effect [default: 1]", Panel.MODEL, ge=1
+    )
+    max_model_len: int | None = setting(
+        "Tokens of prompt and reply that vLLM allows a model folder; without vLLM no effect [default: the model's own]",
+        Panel.MODEL,
+        ge=1,
+    )
     trained_on: Path | None = setting(
         "Folder of the model, or of its training data, if --model is a name on a server; checks that "
         "questions and conditions match the training",

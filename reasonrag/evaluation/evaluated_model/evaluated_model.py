@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.servers.local_server import VllmOptions, served
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model
 
 _SMALL = (
@@ -28,14 +29,15 @@ _BLOCK, _BLOCKS = 1 << 16, 64
 class EvaluatedModel:
     """The evaluated model. name: of its answers. folder: its own, where it is at hand. served_here: from that folder.
 
-    base_model: what the adapter in the folder is an adapter of; None: what the folder says. known: whether there is
-    anything to know of its training; the offline teacher had none.
+    base_model: what the adapter in the folder is an adapter of; None: what the folder says. vllm: how that serves it.
+    known: whether there is anything to know of its training; the offline teacher had none.
     """
 
     name: str
     folder: Path | None = None
     served_here: bool = False
     base_model: str | None = None
+    vllm: VllmOptions = field(default_factory=VllmOptions)
     known: bool = True
 
 
@@ -71,8 +73,7 @@ async def open_evaluated_model(
 ) -> ChatModel:
     """The model itself; for a folder a server of it is started, which ends with `opened`."""
     if subject.served_here and subject.folder is not None:
-        from reasonrag.llm.servers.local_server import served
-
-        server = await opened.enter_async_context(served(subject.folder, say=say, base_model=subject.base_model))
+        serving = served(subject.folder, say=say, base_model=subject.base_model, vllm=subject.vllm)
+        server = await opened.enter_async_context(serving)
         spec = replace(spec, name=server.name, addresses=(server.base_url,))
     return spec.open(opened, say=say)

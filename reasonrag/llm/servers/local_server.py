@@ -32,6 +32,7 @@ from reasonrag.redaction import excerpt, redact
 from reasonrag.terminal import shown
 from reasonrag.web import LOOPBACK
 
+_VLLM = "vllm"
 START_S = 1800.0
 """For a model to be loaded: a 7B from a slow network disk takes minutes, and vLLM compiles after that."""
 REPORT_S = 20.0
@@ -46,6 +47,25 @@ _BOOT = (
     "import runpy, sys; sys.path.append(sys.argv.pop(1)); "  # behind the environment's own packages
     "runpy.run_module('reasonrag.llm.servers.checkpoint', run_name='__main__', alter_sys=True)"
 )
+
+
+@dataclass(frozen=True)
+class VllmOptions:
+    """What vLLM is told, where it is what serves.
+
+    tensor_parallel: GPUs among which the weights are divided; None: one, as others may use the rest. max_model_len:
+    tokens of prompt and reply; None: the model's own. vLLM takes the same share of a GPU's memory either way, and with
+    fewer it refuses longer prompts; but it does not start where its cache cannot hold one sequence of that length.
+    """
+
+    tensor_parallel: int | None = None
+    max_model_len: int | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """For `vllm serve`."""
+        told = {"--tensor-parallel-size": self.tensor_parallel, "--max-model-len": self.max_model_len}
+        return [word for flag, value in told.items() if value is not None for word in (flag, str(value))]
 
 
 @dataclass
@@ -91,17 +111,24 @@ class _ServerCommand:
 
 @asynccontextmanager
 async def served(
-    folder: Path, *, say: Callable[[str], None], base_model: str | None = None
+    folder: Path,
+    *,
+    say: Callable[[str], None],
+    base_model: str | None = None,
+    vllm: VllmOptions = VllmOptions(),
 ) -> AsyncIterator[LocalServer]:
     """A server of the model, from when it answers until the block ends. base_model: for an adapter, instead of the
-    base model that it names. say: is told of progress.
+    base model that it names. say: is told of progress. vllm: has no effect on the other server, which says so.
 
     Where the server dies inside the block, the block is cancelled and RunStopped says what its last words were.
-    Raises InputError for a folder that is no model, and where no environment can serve it.
+    Raises InputError for a folder that is no model, where no environment can serve it, and for more GPUs than there
+    are.
     """
     model = open_model(folder)
-    plan = _choose_server(model, base_model)
+    plan = _choose_server(model, base_model, vllm)
     say(f"loading {model.path} with {plan.who}")
+    if vllm.words and plan.who != _VLLM:
+        say(f"{' '.join(vllm.words)} is for vLLM, which does not serve here: left out")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         watchdog.__file__,
@@ -126,36 +153,41 @@ async def served(
         await _end(process, reading)
 
 
-def _choose_server(model: ModelFolder, base_model: str | None) -> _ServerCommand:
+def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
     """Raises InputError if nothing here can serve the model."""
     vllm = shutil.which("vllm")
-    if vllm and _has_gpu():
-        return _with_vllm(vllm, model, base_model)
+    if vllm and (gpus := _count_gpus()):
+        wanted = options.tensor_parallel or 1
+        if wanted > gpus:
+            raise InputError(f"--tensor-parallel {wanted}: vLLM would see {gpus} GPU{'s' * (gpus > 1)} here, no more")
+        return _with_vllm(vllm, model, base_model, options)
     python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
     root = str(Path(__file__).parents[3])
     command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]
     return _ServerCommand([*command, *(["--base", base_model] if base_model else [])], None, who)
 
 
-def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None) -> _ServerCommand:
+def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
     port = _free_port()
-    listening = ["--host", LOOPBACK, "--port", str(port)]
+    listening = ["--host", LOOPBACK, "--port", str(port), *options.words]
     if not model.is_adapter:
         command = [vllm, "serve", str(model.path.absolute()), "--served-model-name", model.name, *listening]
-        return _ServerCommand(command, f"http://{LOOPBACK}:{port}", "vllm")
+        return _ServerCommand(command, f"http://{LOOPBACK}:{port}", _VLLM)
     base = base_model or model.base_model
     if base is None:
         raise InputError(f"{model.path} is an adapter that does not name its base model; say which it is")
     adapter = ["--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={model.path.absolute()}"]
-    return _ServerCommand([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", "vllm")
+    return _ServerCommand([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", _VLLM)
 
 
-def _has_gpu() -> bool:
-    smi = shutil.which("nvidia-smi")
-    if smi is None or os.environ.get("CUDA_VISIBLE_DEVICES", "all") == "":
-        return False
+def _count_gpus() -> int:
+    """GPUs of this machine that CUDA_VISIBLE_DEVICES does not hide."""
+    smi, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if smi is None or visible == "":
+        return 0
     found = subprocess.run([smi, "--list-gpus"], capture_output=True, text=True, check=False)
-    return found.returncode == 0 and "GPU" in found.stdout
+    here = sum(line.startswith("GPU") for line in found.stdout.splitlines()) if found.returncode == 0 else 0
+    return here if visible is None else min(here, len(visible.split(",")))
 
 
 def _free_port() -> int:

@@ -777,6 +777,8 @@ def test_an_adapter_on_another_base_model_is_another_model(tmp_path: Path, monke
         name(base_model="/gone")
     with pytest.raises(InputError, match="--base-model other: that is for an adapter's folder, and --model is none"):
         find_evaluated_model(EvaluateSettings(run=RUN, model="base", base_model="other"))
+    with pytest.raises(InputError, match="--max-model-len is for a model's folder, which is served here"):
+        find_evaluated_model(EvaluateSettings(run=RUN, model="gpt-4o", max_model_len=8192))
     Path("adapter/adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match="adapter that does not name its base model; give --base-model"):
         name()

@@ -28,7 +28,7 @@ from reasonrag import evaluate
 from reasonrag.errors import InputError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
-from reasonrag.llm.servers.local_server import LocalServer, served
+from reasonrag.llm.servers.local_server import LocalServer, VllmOptions, served
 from reasonrag.llm.servers.model_folder import open_model
 
 pytestmark = pytest.mark.slow
@@ -296,7 +296,7 @@ async def use(
     folder: Path, say: Callable[[str], None], work: Callable[[LocalServer], Awaitable[None]] | None = None
 ) -> None:
     """A block around a server."""
-    async with served(folder, say=say) as server:
+    async with served(folder, say=say, vllm=VllmOptions(tensor_parallel=2)) as server:
         if work:
             await work(server)
 
@@ -322,6 +322,7 @@ async def test_an_adapter_is_served_as_the_merged_model_and_its_death_is_told(
     assert replies == [text for _, text, _ in made.replies["merged"]]
     assert made.replies["merged"] != made.replies["tiny"]
     assert processes_about(adapter) == []
+    assert "--tensor-parallel-size 2 is for vLLM, which does not serve here: left out" in said
     assert "adapter is served at http://127.0.0.1:" in said[-1]
 
 

@@ -1,0 +1,98 @@
+"""A model's folder served by vLLM: how it is started, by a program on PATH that notes its command line and answers.
+
+vLLM itself has never run here. The other server, and how either is ended: test_checkpoint.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasonrag.errors import InputError
+from reasonrag.llm.servers.local_server import VllmOptions, served
+
+VLLM = f"""#!{sys.executable}
+import http.server, pathlib, sys
+
+pathlib.Path(__file__).with_name("told").write_text("\\n".join(sys.argv[1:]))
+
+
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Healthy).serve_forever()
+"""
+TWO_GPUS = "#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: a)'; echo 'GPU 1: NVIDIA H100 (UUID: b)'\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its programs: vllm, and the driver's, which lists two GPUs."""
+    for name, script in (("vllm", VLLM), ("nvidia-smi", TWO_GPUS)):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+def folder(place: Path, *names: str, config: str = "{}") -> Path:
+    (place / "trained").mkdir()
+    for name in names:
+        (place / "trained" / name).write_text(config if name.endswith("config.json") else "{}")
+    return place / "trained"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (VllmOptions(), ""),
+        (VllmOptions(tensor_parallel=2), "--tensor-parallel-size 2"),
+        (VllmOptions(max_model_len=8192), "--max-model-len 8192"),
+        (VllmOptions(2, 8192), "--tensor-parallel-size 2 --max-model-len 8192"),
+    ],
+)
+async def test_vllm_serves_a_folder_as_it_is_told(options: VllmOptions, told: str, machine: Path) -> None:
+    """By the folder's name, where only this machine can ask; what nobody asked for is left to vLLM."""
+    model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
+    said: list[str] = []
+    async with served(model, say=said.append, vllm=options) as server:
+        port = server.base_url.removeprefix("http://127.0.0.1:").removesuffix("/v1")
+        assert server.name == "trained"
+    named = f"serve {model} --served-model-name trained --host 127.0.0.1 --port {port}"
+    assert (machine / "told").read_text().split() == f"{named} {told}".split()
+    assert said[0] == f"loading {model} with vllm"
+
+
+async def test_vllm_serves_an_adapter_on_its_base_model(machine: Path) -> None:
+    """Which gets the options: the weights that are divided are its own."""
+    base = '{"base_model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"}'
+    model = folder(machine, "adapter_config.json", "adapter_model.safetensors", config=base)
+    async with served(model, say=print, vllm=VllmOptions(2)) as server:
+        assert server.name == "trained"
+    told = (machine / "told").read_text().replace("\n", " ")
+    assert told.startswith("serve Qwen/Qwen2.5-7B-Instruct --enable-lora ")
+    assert f"--lora-modules trained={model} " in told
+    assert told.endswith("--tensor-parallel-size 2")
+
+
+@pytest.mark.parametrize(
+    ("visible", "wanted", "says"),
+    [(None, 3, "--tensor-parallel 3: vLLM would see 2 GPUs here"), ("1", 2, "--tensor-parallel 2: .* 1 GPU here")],
+)
+async def test_more_gpus_than_there_are_is_said_before_vllm_starts(
+    visible: str | None, wanted: int, says: str, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA_VISIBLE_DEVICES may hide some."""
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
+    with pytest.raises(InputError, match=says):
+        async with served(model, say=print, vllm=VllmOptions(wanted)):
+            pass
+    assert not (machine / "told").exists()
