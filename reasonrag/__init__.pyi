@@ -662,7 +662,8 @@ def evaluate(
             imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
-        max_steps: Maximum steps per answer; at the last one the agent must answer [default: 7]
+        max_steps: Budget of a question, of every method: at most N completions, repair turns apart, and (N-1)//2
+            searches; the agent must answer at its last step [default: 7]
         concurrency: HTTP requests in flight per model
         seed: Seed of the run
         temperature: Sampling temperature; 0: greedy

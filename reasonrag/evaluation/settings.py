@@ -121,6 +121,12 @@ class EvaluateSettings(ModelSettings):
         default="agent",
         common=True,
     )
+    max_steps: int | None = setting(
+        "Budget of a question, of every method: at most N completions, repair turns apart, and (N-1)//2 searches; "
+        "the agent must answer at its last step [default: 7]",
+        Panel.MODEL,
+        ge=1,
+    )
     repair: bool = setting(
         "Give an unreadable reply of any method one repair turn, which takes nothing of the budget",
         Panel.MODEL,

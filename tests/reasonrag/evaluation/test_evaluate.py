@@ -145,6 +145,16 @@ def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> 
     assert {name: each.questions for name, each in report.by_hops.items()} == {"2": 1}
 
 
+def test_without_repair_an_unreadable_reply_is_no_answer_at_once(own: dict[str, Any]) -> None:
+    """Of the agent here, as of every method; the report says which way it was, and what the budget was."""
+    report = package.evaluate(chat_model=scripted(), **own, repair=False, max_steps=3)
+    repaired = predictions()[2]
+    assert (repaired.answer, repaired.calls, repaired.malformed) == (None, 1, True)
+    assert (report.repair, report.metrics["malformed"].value) == (False, 2 / 4)
+    page = (RUN / "report.md").read_text("utf-8")
+    assert "at most 3 completions and 1 search a question; no repair turn for an unreadable reply" in page
+
+
 def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> None:
     """Every turn with its reply, what was read in it, and why a reply is no step; in the order of the questions."""
     package.evaluate(chat_model=scripted(), **own)
@@ -269,7 +279,7 @@ def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, hom
     assert report.asked.max_steps == 7
     assert str(report.asked.retriever).startswith("bm25:")
     assert report.config_hash == json.loads((RUN / "config.json").read_text())["config_hash"]
-    for shown in ("atlas/dev", "EM", "95 % CI", "judged right", "by type", "next: reasonrag compare evals/a"):
+    for shown in ("atlas/dev", "EM", "95 % CI", "judged right", "by type", "7 completions", "next: reasonrag compare"):
         assert shown in done.out
     page = (RUN / "report.md").read_text("utf-8")
     for shown in ("| EM (%) |", "## By type", "## By hops", "Right (", "renderer", report.config_hash, "| reasonrag |"):
