@@ -43,7 +43,7 @@ from reasonrag.retrieval.retriever import Retriever
 class SearchR1:
     """Think, search, read, until there is an answer or the searches are spent (arXiv 2503.09516, algorithm 1).
 
-    max_searches: the reply after the last one must answer.
+    max_searches: the reply after the last one must answer. The published four are --max-steps 9.
     """
 
     caller: ModelCaller
