@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -29,18 +29,20 @@ the endpoint withheld the reply, wholly or from some point on."""
 class Sampling(SparseRecord):
     """Sampling parameters of an endpoint. Frozen; part of every answer's key.
 
-    extra_body: further fields of a request's body, as JSON; absent from every dump where it is not set, so that keys
-    and files are those of versions without it.
+    extra_body: further fields of a request's body, as JSON. logprobs: whether the log-probabilities of the reply's
+    tokens are wanted. Both are absent from every dump where they are not set, so that keys and files are those of
+    versions without them.
     """
 
     model_config = ConfigDict(extra="forbid")
-    ABSENT_IF_EMPTY = ("extra_body",)
+    ABSENT_IF_EMPTY = ("extra_body", "logprobs")
 
     temperature: float = Field(ge=0, le=2)
     top_p: float = Field(gt=0, le=1)
     max_tokens: int = Field(ge=1)
     stop: tuple[str, ...] = ()
     extra_body: dict[str, Any] | None = None
+    logprobs: bool = False
 
 
 class ChatRequest(BaseModel):
@@ -93,6 +95,31 @@ class ChatRequest(BaseModel):
         return hashlib.sha256(orjson.dumps(identity)).hexdigest()
 
 
+class TokenLogprob(NamedTuple):
+    """A piece of a reply's text, and its natural log-probability (at most 0) under the model: before temperature and
+    top_p at vLLM and at our own server; what others give is theirs to say."""
+
+    text: str
+    logprob: float
+
+
+NO_LOGPROBS = (
+    "no log-probabilities of its tokens, which this method needs: use an endpoint that gives `logprobs`, as vLLM and "
+    "OpenAI's gpt-4o do, or a model's folder as --model, and a new --run"
+)
+"""The end of a message about a model that gives none, with what to do."""
+
+
+def tokens_within(tokens: Iterable[TokenLogprob], start: int, stop: int) -> tuple[TokenLogprob, ...]:
+    """The tokens of a text's characters from `start` to before `stop`; one on a border is cut, and keeps its number."""
+    found, at = list[TokenLogprob](), 0
+    for token in tokens:
+        if piece := token.text[max(0, start - at) : max(0, stop - at)]:
+            found.append(TokenLogprob(piece, token.logprob))
+        at += len(token.text)
+    return tuple(found)
+
+
 class Completion(BaseModel):
     """One reply, and what its request cost.
 
@@ -102,13 +129,15 @@ class Completion(BaseModel):
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
+    logprobs: the tokens of the text, which they are together; None where they were not asked for, or not given.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     text: str
     finish_reason: FinishReason
     reasoning: str = ""
+    logprobs: tuple[TokenLogprob, ...] | None = None
     requests: int = 1
     prompt_tokens: int = 0
     completion_tokens: int = 0

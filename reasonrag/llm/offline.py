@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -18,10 +19,10 @@ from dataclasses import dataclass, replace
 import orjson
 
 from preference import Message, f1_score
-from reasonrag.llm.chat import ChatRequest, Completion, estimate_tokens
+from reasonrag.llm.chat import ChatRequest, Completion, TokenLogprob, estimate_tokens
 from reasonrag.llm.extraction import good_habits, weak_habits
 from reasonrag.llm.extraction.parsed_prompt import MOST_READ, ParsedPrompt, parse_prompt
-from reasonrag.llm.extraction.words import Proposal, draw, sentences, share, stems, tagged
+from reasonrag.llm.extraction.words import STOP_WORDS, WORD, Proposal, draw, sentences, share, stems, tagged
 
 NAME = "offline"
 WEAK = "offline-weak"
@@ -33,6 +34,8 @@ STUDENT = "offline-student"
 
 MOST_COMPARED = 200
 """Number of gold answers or candidates that are considered."""
+LIKELY, UNLIKELY = round(math.log(0.95), 6), round(math.log(0.2), 6)
+_TOKEN = re.compile(r"\s*(?:</?\w+>|\w+|[^\w\s])|\s+")
 _TAGS = ("query", "evidence", "answer")
 _GIVEN = re.compile(
     r"^(Correct answer|Reasoning|Answer|Candidate [0-9]+|Passage [0-9]+|Criterion [0-9]+): (.*)$", re.MULTILINE
@@ -79,7 +82,10 @@ class OfflineTeacher:
             )
             for choice in range(len(request.samples))
         ]
-        return as_completions(request, replies)
+        completions = as_completions(request, replies)
+        if not request.sampling.logprobs:
+            return completions
+        return [each.model_copy(update={"logprobs": tokens_of(request.messages, each.text)}) for each in completions]
 
     async def check(self) -> None:
         """Always available."""
@@ -123,6 +129,19 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     if prompt.turn == "sentence":
         return turn.sentence(prompt)
     return turn.think(prompt)
+
+
+def tokens_of(messages: Sequence[Message], text: str) -> tuple[TokenLogprob, ...]:
+    """The tags, words and punctuation of a reply with log-probabilities, which are made up: `LIKELY` for a word of the
+    question, of the passages or of what was said before, a common one, a tag or punctuation; `UNLIKELY` for any other
+    word."""
+    shown = set(STOP_WORDS)
+    for each in messages:
+        shown |= set(WORD.findall(each.content.casefold())) if each.role != "system" else set()
+    return tuple(
+        TokenLogprob(token, UNLIKELY if (word := token.strip().casefold()).isalnum() and word not in shown else LIKELY)
+        for token in _TOKEN.findall(text)
+    )
 
 
 # -- the turns -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.chat import ChatRequest, Completion, tokens_within
 
 _OPENING = re.compile(r"<\s*think\s*>", re.IGNORECASE)
 _LEADING = re.compile(rf"\s*{_OPENING.pattern}", re.IGNORECASE)
@@ -53,7 +53,10 @@ def without_reasoning(completion: Completion) -> Completion:
     """The completion with all its reasoning in `reasoning` and none in `text`."""
     within, text = split_reasoning(completion.text)
     reasoning = "\n\n".join(each for each in (completion.reasoning.strip(), within) if each)
-    return completion.model_copy(update={"text": text, "reasoning": reasoning})
+    whole, kept = len(completion.text), completion.logprobs
+    if kept is not None:
+        kept = tokens_within(kept, whole - len(text), whole)
+    return completion.model_copy(update={"text": text, "reasoning": reasoning, "logprobs": kept})
 
 
 def reasons(completion: Completion) -> bool:

@@ -4,9 +4,10 @@
 
 Makes `tiny` (a model), `adapter` (LoRA on it) and `merged` (both in one) in the folder. The prompts are a list of user
 turns; the replies an object, name of model -> list of [ids of the prompt, text, number of tokens], by greedy
-`generate`, one prompt at a time; and under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter
-at once and the longest is given a single token. Then serves `tiny` under the name, as `python -m
-reasonrag.llm.servers.checkpoint` does; in this process, for torch and transformers take their time to be loaded.
+`generate`, one prompt at a time; under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter at
+once and the longest is given a single token; and under `logprobs` those of the tokens of `tiny`'s replies. Then
+serves `tiny` under the name, as `python -m reasonrag.llm.servers.checkpoint` does; in this process, for torch and
+transformers take their time to be loaded.
 """
 
 from __future__ import annotations
@@ -44,11 +45,18 @@ def main(folder: Path, prompts: list[str]) -> dict[str, Any]:
     tokenizer.save_pretrained(folder / "merged")
     tiny_again = AutoModelForCausalLM.from_pretrained(tiny)
     models = {"tiny": tiny_again, "merged": merged}
-    replies = {name: [_replied(each, tokenizer, prompt) for prompt in prompts] for name, each in models.items()}
-    return replies | {"decoded": _decoded(tiny_again, tokenizer, [ids for ids, _, _ in replies["tiny"]])}
+    made = {name: [_greedy(each, tokenizer, prompt) for prompt in prompts] for name, each in models.items()}
+    replies = {
+        name: [(ids, tokenizer.decode(reply, skip_special_tokens=True), len(reply)) for ids, reply in each]
+        for name, each in made.items()
+    }
+    return replies | {
+        "decoded": _decoded(tiny_again, tokenizer, [ids for ids, _ in made["tiny"]]),
+        "logprobs": [_logprobs(tiny_again, ids, reply) for ids, reply in made["tiny"]],
+    }
 
 
-def _replied(model: Any, tokenizer: Any, prompt: str) -> tuple[list[int], str, int]:
+def _greedy(model: Any, tokenizer: Any, prompt: str) -> tuple[list[int], list[int]]:
     messages = [{"role": "user", "content": prompt}]
     asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, return_tensors="pt")
     made = model.generate(**asked, do_sample=False, max_new_tokens=MOST_TOKENS)[0]
@@ -56,7 +64,15 @@ def _replied(model: Any, tokenizer: Any, prompt: str) -> tuple[list[int], str, i
     reply = made[len(ids) :].tolist()
     if reply[-1] == tokenizer.eos_token_id:
         reply = reply[:-1]
-    return ids.tolist(), tokenizer.decode(reply, skip_special_tokens=True), len(reply)
+    return ids.tolist(), reply
+
+
+def _logprobs(model: Any, ids: list[int], reply: list[int]) -> list[float]:
+    import torch
+
+    with torch.no_grad():
+        likely = torch.log_softmax(model(torch.tensor([ids + reply])).logits[0], -1)
+    return [likely[len(ids) - 1 + place, token].item() for place, token in enumerate(reply)]
 
 
 def _decoded(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[Any]]:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
-from reasonrag.llm.chat import ChatRequest, Completion, Sampling, estimate_tokens
+from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
     BadAnswerError,
@@ -144,6 +144,8 @@ class _Endpoint:
             body["stop"] = list(sampling.stop)
         if len(request.samples) > 1:
             body["n"] = len(request.samples)
+        if sampling.logprobs:
+            body["logprobs"] = True
         for parameter in body.keys() & (self.refused | set(without)):
             value = body.pop(parameter)
             if parameter in RENAMED:
@@ -282,6 +284,8 @@ class EndpointModel:
             think_in_format=True,  # its stop string cuts nothing; what it shows of reasoning counts below
         )
 
+        replies = list[Completion]()
+
         async def attempt() -> None:
             paid = list[_Answer]()
             try:
@@ -289,6 +293,7 @@ class EndpointModel:
                     paid.append(await self._post(endpoint, trial))
                     self._learn(paid[0], endpoint, trial)
                     [reply] = paid[0].completions
+                    replies.append(reply)
                     self.reasons |= reasons(reply)
                     if without_reasoning(reply).reasoning:
                         self._go_without_stop(endpoint)
@@ -311,6 +316,8 @@ class EndpointModel:
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
+        if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
+            raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
 
     async def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> InputError:
         """The error for a refusal, with what the user can do."""
@@ -409,7 +416,9 @@ class EndpointModel:
                     asked = asked.draws(0, 1)
                 without += named
         try:
-            completions = completions_of(answer.content, self._secrets, prompt_size=request.size)
+            completions = completions_of(
+                answer.content, self._secrets, prompt_size=request.size, logprobs=request.sampling.logprobs
+            )
         except BadAnswerError:
             raise
         except Exception as error:

@@ -20,6 +20,7 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
+from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
@@ -195,10 +196,12 @@ def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
     return repr(excerpt(content.decode("utf-8", "replace"), _MOST_SHOWN, known_secrets))
 
 
-def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> list[Completion]:
+def completions_of(
+    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, logprobs: bool = False
+) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. Raises BadAnswerError if there is no valid choice.
+    prompt_size: in bytes. logprobs: whether they are read. Raises BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
@@ -207,7 +210,8 @@ def completions_of(content: bytes, known_secrets: Sequence[str], *, prompt_size:
     replies: list[Completion] = []
     for choice in choices:
         try:
-            replies.append(_reply(choice, known_secrets))
+            reply = _reply(choice, known_secrets)
+            replies.append(reply.model_copy(update={"logprobs": tokens_of(choice, reply)}) if logprobs else reply)
         except BadAnswerError as error:
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error

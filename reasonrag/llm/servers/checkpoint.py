@@ -9,7 +9,8 @@ example, and then prints `serving at http://127.0.0.1:PORT/v1  (stop with Ctrl-C
 
 Prompts are rendered by the tokenizer's chat template, in a process with bounds (`chat_template`). Honoured: messages,
 temperature, top_p, max_tokens or max_completion_tokens (by default and at most what the model's context leaves), n,
-stop (dropped from the text) and seed (choice i uses seed + i). The same seed gives the same reply whatever else is in
+stop (dropped from the text), seed (choice i uses seed + i) and logprobs (of the tokens said, under the model's own
+distribution, before temperature and top_p; no `top_logprobs`). The same seed gives the same reply whatever else is in
 the batch, up to the noise described in `decoder`. Refused: `stream`, and prompts that leave no room for a reply. Other
 fields are ignored.
 
@@ -36,11 +37,13 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.llm.chat import TokenLogprob
 from reasonrag.llm.servers.chat_template import ChatTemplate, open_tokenizer
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
+    add_logprobs,
     as_json,
     completion,
     cut_at,
@@ -63,6 +66,10 @@ SMALL = 30_000_000
 far more if another process uses their core."""
 _END_OF_TURN = "<|im_end|>"
 """Always ends a reply: models trained on ChatML write it, and some configurations omit it."""
+_CONTEXT = 4
+"""Tokens that are decoded before a token, to see what it adds to the text."""
+_INCOMPLETE = "\ufffd"
+"""What a tokenizer writes for the beginning of a character."""
 
 
 @dataclass
@@ -224,6 +231,7 @@ class _ModelService:
                 stop=asked.stop,
                 seed=seed + i,
                 done=note,
+                wants_logprobs=asked.logprobs,
             )
             for i in range(asked.n)
         ]
@@ -239,7 +247,24 @@ class _ModelService:
         return rows
 
     def text(self, row: Generation) -> str:
-        return cut_at(self.loaded.tokenizer.decode(row.reply, skip_special_tokens=True), row.stop)
+        return cut_at(self._decoded(row.reply), row.stop)
+
+    def tokens(self, row: Generation) -> list[TokenLogprob]:
+        """The tokens of a reply, of which the first ones are its text and the others its stop string. Those that make
+        up a character together are one token, with the sum of their log-probabilities."""
+        found, start, total = list[TokenLogprob](), 0, 0.0
+        for end, logprob in enumerate(row.logprobs, start=1):
+            context = max(0, start - _CONTEXT)  # some tokenizers write the first token without its space
+            said, total = self._decoded(row.reply[context:end]), total + logprob
+            if not said.endswith(_INCOMPLETE) or end == len(row.reply):
+                before = self._decoded(row.reply[context:start])
+                found.append(TokenLogprob(said[len(before) :], min(0.0, total)))
+                start, total = end, 0.0
+        return found
+
+    def _decoded(self, tokens: list[int]) -> str:
+        said: str = self.loaded.tokenizer.decode(tokens, skip_special_tokens=True)
+        return said
 
 
 _SERVICE = web.AppKey("service", _ModelService)
@@ -301,6 +326,8 @@ async def _chat(request: web.Request) -> web.Response:
     replies = [(service.text(row), row.finish_reason or "stop") for row in rows]
     made = sum(len(row.reply) for row in rows)
     body = completion(service.loaded.name, replies, prompt_tokens=len(prompt), completion_tokens=made)
+    if asked.logprobs:
+        add_logprobs(body, map(service.tokens, rows))
     return as_json(identified(body))
 
 

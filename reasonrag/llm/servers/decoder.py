@@ -39,7 +39,9 @@ class Generation:
     """A reply being generated; a row of the batch.
 
     temperature: 0 takes the most likely token. top_p: share of the probability mass, in (0, 1]. stop: strings that end
-        the reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set.
+        the reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set. wants_logprobs:
+        whether each token's log-probability is computed, under the model's own distribution, which temperature and
+        top_p do not change.
     """
 
     prompt: tuple[int, ...]
@@ -49,7 +51,10 @@ class Generation:
     stop: tuple[str, ...]
     seed: int
     done: Callable[[Generation], None]
+    wants_logprobs: bool = False
     reply: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    """Of the tokens of the reply."""
     finish_reason: FinishReason | None = None
     error: Exception | None = None
     cancelled: bool = False
@@ -263,16 +268,18 @@ class Decoder:
     def _extend(self, rows: Sequence[Generation], logits: Any) -> Any:
         """Draw a token for each row, and end complete rows. logits: [rows, vocabulary]."""
         chosen = draw(rows, logits)
-        for row, token in zip(rows, chosen.tolist(), strict=True):
+        numbers = _logprobs(rows, logits, chosen)
+        for row, token, number in zip(rows, chosen.tolist(), numbers, strict=True):
             if not row.ended:
-                self._append(row, token)
+                self._append(row, token, number)
         return chosen
 
-    def _append(self, row: Generation, token: int) -> None:
+    def _append(self, row: Generation, token: int, logprob: float) -> None:
         if token in self._ends:
             _end(row, "stop")
             return
         row.reply.append(token)
+        row.logprobs.append(logprob)
         if row.stop and self._has_stop(row):
             _end(row, "stop")
         elif len(row.reply) >= row.max_tokens:
@@ -308,6 +315,15 @@ def draw(rows: Sequence[Generation], logits: Any) -> Any:
         found = torch.searchsorted(upto, numbers[:, None] * upto[:, -1:], right=True)
         chosen[index] = (found if order is None else order.gather(-1, found))[:, 0]
     return chosen
+
+
+def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[float]:
+    """The log-probability of each row's chosen token; 0 where no row wants any. logits: [rows, vocabulary]; chosen:
+    [rows]."""
+    if not any(row.wants_logprobs and not row.ended for row in rows):
+        return [0.0] * len(rows)
+    found: list[float] = torch.log_softmax(logits.float(), -1).gather(-1, chosen[:, None])[:, 0].tolist()
+    return found
 
 
 def _length_groups(rows: Sequence[Generation]) -> list[list[Generation]]:

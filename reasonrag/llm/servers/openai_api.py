@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from preference import Message
 from preference.records import Items, first_error
-from reasonrag.llm.chat import FinishReason
+from reasonrag.llm.chat import FinishReason, TokenLogprob
 
 MOST_CHOICES = 128
 """OpenAI's limit per request."""
@@ -40,8 +40,9 @@ class ChatCompletionRequest(BaseModel):
     stop: tuple[str, ...] = Field(default=(), fail_fast=True)
     seed: int | None = None
     stream: bool = False
+    logprobs: bool = False
 
-    @field_validator("temperature", "top_p", "n", "stop", "stream", mode="before")
+    @field_validator("temperature", "top_p", "n", "stop", "stream", "logprobs", mode="before")
     @classmethod
     def _default(cls, said: object, info: Any) -> object:
         return cls.model_fields[info.field_name].default if said is None else said
@@ -105,6 +106,17 @@ def completion(
             "total_tokens": prompt_tokens + completion_tokens,
         },
     }
+
+
+def add_logprobs(body: dict[str, Any], tokens: Iterable[Iterable[TokenLogprob]]) -> None:
+    """Add to an answer the tokens of each choice."""
+    for choice, listed in zip(body["choices"], tokens, strict=True):
+        choice["logprobs"] = {
+            "content": [
+                {"token": each.text, "logprob": each.logprob, "bytes": list(each.text.encode()), "top_logprobs": []}
+                for each in listed
+            ]
+        }
 
 
 def identified(completion: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, Endp
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
+    add_logprobs,
     as_json,
     completion,
     error_answer,
@@ -362,6 +363,9 @@ def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str |
     choices = [(each.content, _CUT_SHORT.get(fault or "", each.finish_reason)) for each in replies]
     body = completion(asked.model, choices, prompt_tokens=asked.prompt_tokens, completion_tokens=completion_tokens)
     endpoint.profile.add_reasoning(body, replies)
+    if asked.logprobs:  # of all that was said, as vLLM lists them
+        said = (each.reasoning + (each.content or "") for each in replies)
+        add_logprobs(body, (offline.tokens_of(asked.messages, each) for each in said))
     return body
 
 

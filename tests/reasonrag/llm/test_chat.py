@@ -51,6 +51,7 @@ OTHER_REQUESTS: dict[str, dict[str, Any]] = {
     "top_p": {"sampling": SAMPLING.model_copy(update={"top_p": 0.5})},
     "max_tokens": {"sampling": SAMPLING.model_copy(update={"max_tokens": 65})},
     "stop": {"sampling": SAMPLING.model_copy(update={"stop": ("</query>", "</answer>")})},
+    "logprobs": {"sampling": SAMPLING.model_copy(update={"logprobs": True})},
     "sample": {"samples": (7, 5, 6)},
     "seed": {"seeds": (24, 15, 16)},
 }

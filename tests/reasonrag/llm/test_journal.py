@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from preference import Message
 from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
-from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
+from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, TokenLogprob
 from reasonrag.llm.journal import Journal, JournaledModel, open_journal
 from reasonrag.llm.scripted_model import ScriptedModel
 
@@ -193,6 +193,21 @@ def test_a_killed_session_that_is_repeated_pays_only_for_what_was_not_wholly_rec
             assert {sample: now[sample] for sample in kept} == {sample: said[sample] for sample in kept}
             said = now
         assert asyncio.run(replay(path, requests)) == said
+
+
+async def test_log_probabilities_are_replayed_and_absent_where_there_are_none(tmp_path: Path) -> None:
+    """In lines of earlier versions, and of requests that do not ask for them, nothing stands of them."""
+    path, logprobs = tmp_path / "journal.jsonl", (TokenLogprob("a", -0.25), TokenLogprob(" b", 0.0))
+    said = Completion(text="a b", finish_reason="stop", logprobs=logprobs)
+    async with open_journal(path) as journal:
+        for text, reply in (("q1", said), ("q2", "a b")):
+            await journaled(ScriptedModel([reply]), journal).complete(request([0], text))
+    lines = [json.loads(line)["completions"] for line in path.read_text().splitlines()]
+    assert lines[0] == [{"text": "a b", "finish_reason": "stop", "logprobs": [["a", -0.25], [" b", 0.0]]}]
+    assert lines[1] == [{"text": "a b", "finish_reason": "stop"}]
+    async with open_journal(path) as journal:
+        replayed = [(await journaled(None, journal).complete(request([0], text)))[0] for text in ("q1", "q2")]
+    assert [each.logprobs for each in replayed] == [logprobs, None]
 
 
 async def test_the_journal_passes_answers_on_unchanged(tmp_path: Path) -> None:

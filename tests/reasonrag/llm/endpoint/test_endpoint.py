@@ -29,6 +29,7 @@ from reasonrag.llm.endpoint.endpoint import (
 )
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
+from reasonrag.llm.reasoning import without_reasoning
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.profiles import PROFILES
 from reasonrag.llm.servers.simulator import serving
@@ -184,6 +185,32 @@ async def test_logprobs_that_are_refused_are_left_out_too() -> None:
         await client.complete(asked.model_copy(update={"sampling": sampling}))
         assert client.refused == ["logprobs"]
     assert ["logprobs" in each for each in bodies] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("profile", "given"),
+    [(None, True), ("qwen3-think", True), ("vllm-reasoning", True), ("gpt-5", False), ("anthropic", False)],
+)
+async def test_log_probabilities_are_of_the_reply_or_the_check_says_that_there_are_none(
+    profile: str | None, *, given: bool
+) -> None:
+    """Where an endpoint refuses or ignores them, what needs them starts nothing; reasoning has none."""
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=640, logprobs=True)
+    async with serving(EndpointBehaviour(profile=profile)) as (base_url, _):
+        client = EndpointModel("offline", Limits(8, timeout=60), sampling=sampling, base_urls=[base_url])
+        if given:
+            await client.check()
+        else:
+            with pytest.raises(InputError, match=r"offline at .* gives no log-probabilities .* use an endpoint that"):
+                await client.check()
+        [reply] = await client.complete(request_for(1).model_copy(update={"sampling": sampling}))
+        await client.close()
+    read = without_reasoning(reply)
+    assert read.text.startswith("Nothing is known yet.")
+    assert [each.text for each in read.logprobs or ()][:5] == (
+        ["Nothing", " is", " known", " yet", "."] if given else []
+    )
+    assert "".join(each.text for each in read.logprobs or ()) == (read.text if given else "")
 
 
 async def test_requests_under_way_when_something_is_learned_are_asked_again_too() -> None:

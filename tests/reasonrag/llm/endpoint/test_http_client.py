@@ -509,6 +509,64 @@ def test_an_answer_that_only_python_would_write_is_an_answer(unusual: str) -> No
     assert (said.prompt_tokens, said.completion_tokens, said.tokens_bounded) == (9, 2, False)
 
 
+def listed(*tokens: object) -> dict[str, object]:
+    """`logprobs` of a choice with these tokens, as (text, number) or as they are."""
+    return {"content": [{"token": each[0], "logprob": each[1]} if isinstance(each, tuple) else each for each in tokens]}
+
+
+@pytest.mark.parametrize(
+    ("text", "logprobs", "read"),
+    [
+        ("the Seine", listed(("the", -0.1), (" Seine", -0.2)), (("the", -0.1), (" Seine", -0.2))),
+        ("the", listed(("the", 0), (" </", -1), ("a>", -2)), (("the", 0.0),)),  # and a stop string, which was dropped
+        ("the", listed(("\n", -1), ("the ", -2)), (("the", -2.0),)),  # and space around it
+        ("the", listed(("the", -1), ("", -5)), (("the", -1.0),)),
+        (
+            "\u6771",  # whose bytes are two tokens
+            listed(
+                {"token": "?", "bytes": [0xE6, 0x9D], "logprob": -1}, {"token": "?", "bytes": [0xB1], "logprob": -2}
+            ),
+            (("\u6771", -3.0),),
+        ),
+        ("the", listed(("the", -1e308)), (("the", -9999.0),)),
+        ("the", None, None),
+        ("the", {"content": None}, None),
+        ("the", listed(), None),
+        ("the", listed(("thy", -1)), None),
+        ("the", listed(("the", 0.5)), None),
+        ("the", listed(("the", None)), None),
+        ("the", listed(("the", True)), None),
+        ("the", listed((None, -1)), None),
+        ("the", listed("the"), None),
+        ("the", listed({"token": "the", "bytes": [400], "logprob": -1}), None),
+        ("the", listed({"token": "the", "bytes": [0xFF], "logprob": -1}), None),
+        ("", listed(("the", -1)), ()),
+    ],
+)
+def test_log_probabilities_are_those_of_the_text_or_there_are_none(text: str, logprobs: object, read: object) -> None:
+    """Whatever an endpoint lists; only where they were asked for."""
+    body = orjson.dumps({"choices": [{"message": {"content": text}, "logprobs": logprobs}]})
+    assert completions_of(body, (), prompt_size=9, logprobs=True)[0].logprobs == read
+    assert completions_of(body, (), prompt_size=9)[0].logprobs is None
+
+
+def test_log_probabilities_that_json_does_not_know_or_of_a_secret_are_none() -> None:
+    """A number that is none, and text that is redacted."""
+    for token, number in (("the", "-Infinity"), ("the", "NaN"), ("sk-mine-0123456789abcdef", "-1")):
+        tokens = f'[{{"token": "{token}", "logprob": {number}}}]'
+        body = f'{{"choices": [{{"message": {{"content": "{token}"}}, "logprobs": {{"content": {tokens}}}}}]}}'
+        [reply] = completions_of(body.encode(), ["sk-mine-0123456789abcdef"], prompt_size=9, logprobs=True)
+        assert reply.logprobs is None
+
+
+def test_log_probabilities_of_reasoning_beside_the_text_are_passed_over() -> None:
+    """Where the reasoning holds the text too, the last place counts."""
+    message = {"content": "Paris", "reasoning": "Paris?"}
+    logprobs = listed(("Paris", -3), ("?", -1), ("</think>", -1), ("Paris", -0.5))
+    body = orjson.dumps({"choices": [{"message": message, "logprobs": logprobs}]})
+    assert completions_of(body, (), prompt_size=9, logprobs=True)[0].logprobs == (("Paris", -0.5),)
+
+
 @pytest.mark.parametrize(
     "body",
     [

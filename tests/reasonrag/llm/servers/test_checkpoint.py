@@ -48,12 +48,14 @@ CROWD = 24
 class Made:
     """Folders of models, and the base URL of the one that is served. replies: name of a model -> what transformers
     replies to PROMPTS: ids of the prompt, text, number of tokens. decoded: what our decoder says to all at once, where
-    the longest is given one token: text, number of tokens, error."""
+    the longest is given one token: text, number of tokens, error. logprobs: of the tokens of `tiny`'s
+    replies, by transformers."""
 
     home: Path
     base_url: str
     replies: dict[str, list[tuple[list[int], str, int]]]
     decoded: list[tuple[str, int, str]]
+    logprobs: list[list[float]]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def made(train_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         line = server.stdout.readline()
         assert line.endswith("  (stop with Ctrl-C)\n"), line + (home / "said.txt").read_text()[-3000:]
         replies = json.loads((home / "replies.json").read_text())
-        yield Made(home, line.split()[2], replies, replies.pop("decoded"))
+        yield Made(home, line.split()[2], replies, replies.pop("decoded"), replies.pop("logprobs"))
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 0
 
@@ -250,6 +252,9 @@ async def test_it_works_with_our_client_and_tells_its_health(made: Made) -> None
     )
     await model.check()
     first, second = await model.complete(request)
+    probable = request.sampling.model_copy(update={"logprobs": True})
+    [again] = await model.complete(request.draws(0, 1).model_copy(update={"sampling": probable}))
+    assert "".join(each.text for each in again.logprobs or ()) == again.text == first.text
     await model.close()
     assert (first.requests, second.requests, first.tokens_bounded) == (1, 0, False)
     assert first.text != second.text
@@ -257,6 +262,27 @@ async def test_it_works_with_our_client_and_tells_its_health(made: Made) -> None
         await client.ask("hello", max_tokens=1, logit_bias={}, user="me", response_format=None)
         async with client.session.get(made.base_url.removesuffix("/v1") + "/health") as answer:
             assert await answer.json() == {"status": "ok", "model": "student"}
+
+
+async def test_log_probabilities_are_those_of_the_model_whatever_the_sampling(made: Made) -> None:
+    """Those that transformers has for the whole reply at once; temperature and top_p change none of them. Bytes that
+    make up a character are one token, and the tokens are the text."""
+    likeliest = [{"temperature": 0}, {"temperature": 2.0, "top_p": 1e-9}]
+    async with client_of(made.base_url) as client:
+        asked = [client.ask(each, logprobs=True, **how) for how in likeliest for each in PROMPTS]
+        answers = await asyncio.gather(*asked)
+    alike = 0
+    for answer, logprobs in zip(answers, made.logprobs * 2, strict=True):
+        [choice] = answer["choices"]
+        tokens = choice["logprobs"]["content"]
+        assert "".join(each["token"] for each in tokens) == choice["message"]["content"]
+        numbers = [each["logprob"] for each in tokens]
+        assert sum(numbers) == pytest.approx(sum(logprobs), abs=1e-3)
+        if len(numbers) == len(logprobs):
+            assert numbers == pytest.approx(logprobs, abs=1e-4)
+            alike += 1
+    assert alike
+    assert any(len(each) > 1 for each in made.logprobs)
 
 
 async def test_who_goes_away_is_not_waited_for(made: Made) -> None:
