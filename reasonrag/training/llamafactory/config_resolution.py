@@ -36,8 +36,8 @@ _PATHS = (
     *("adapter_name_or_path", "fsdp_config", "media_dir"),
 )
 """Keys that may name files or folders, in addition to the model."""
-_DEFAULTS: Final[Mapping[str, Any]] = {"pref_ftx": 0.0}
-"""LLaMA-Factory's defaults of keys that our configurations have named only since: the same training without them."""
+_NAMED_SINCE: Final[Mapping[str, Any]] = {"pref_ftx": 0.0}
+"""LLaMA-Factory's defaults of keys that our configurations did not always name."""
 _OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
 _QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
 _OF_A_KEY = re.compile(r"(?:^|_)(?:token|api_key|password|secret)$")
@@ -143,13 +143,9 @@ def with_warmup_ratio(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(config)
 
 
-def comparable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration in the form in which trainings are compared, whichever version of our files it is from."""
-    return {
-        key: value
-        for key, value in with_warmup_ratio(config).items()
-        if key not in _DEFAULTS or value != _DEFAULTS[key]
-    }
+def comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """A training's identity as it would be by our configurations of today, whichever version of them it is from."""
+    return {**_NAMED_SINCE, **with_warmup_ratio(identity)}
 
 
 def refuse_secrets(config: Mapping[str, Any]) -> None:
@@ -234,7 +230,7 @@ def _place(name: str, file: ConfigFile) -> Path | None:
 
 def training_identity(config: Mapping[str, Any], sha256: Mapping[str, str]) -> dict[str, Any]:
     """Everything that identifies a training. sha256: of its row files."""
-    found = {key: value for key, value in comparable(config).items() if key not in OPERATIONAL}
+    found = {key: value for key, value in config.items() if key not in OPERATIONAL}
     deepspeed = config.get("deepspeed")
     if isinstance(deepspeed, str) and Path(deepspeed).is_file():
         found["deepspeed"] = file_digest(Path(deepspeed))
