@@ -10,7 +10,7 @@ trained by DPO on the pairs of its own trees. Beside it, from the same trees and
 
 - process: pairs by `reasonrag pairs` as it stands, labelled by SPRE over all continuations of a step.
 - outcome: as many pairs of the same trees, a step being worth what the one trajectory came to in which it was
-  first drawn (`loop_labels`).
+  first drawn (`pairs --label outcome`).
 - sft: further SFT on the best paths of the same trees, for as many tokens as DPO read.
 - placebo: the pairs of `process` with the sides of half of them exchanged at random.
 
@@ -25,24 +25,28 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from loop_labels import drawn, write_by_outcome, write_only
 from loop_report import differences, figures, report, verdict
 from loop_student import WORDS
 from loop_world import Size, write_world
 from reporting import ROOT, publish
 
+from preference.candidates import StateRecord, read_lines
+from preference.export.files import atomic_replacement
+from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.records import read_rollouts
 from reasonrag.llm.servers.environment import find_python
 from reasonrag.llm.servers.local_server import served
@@ -194,13 +198,9 @@ class Loop:
             f"seed{seed} labelled",
             *("pairs", str(run), "--out", str(data / "labelled"), "--format", "sft", "--validation", "0"),
         )
-        self.phase(
-            f"seed{seed} outcomes",
-            lambda: write_by_outcome(run / "rollouts.jsonl", data / "labelled", data / "outcomes-all"),
-        )
         self.reasonrag(
             f"seed{seed} outcomes labelled",
-            *("pairs", str(data / "outcomes-all"), "--out", str(data / "outcomes"), "--validation", "0"),
+            *("pairs", str(run), "--label", "outcome", "--out", str(data / "outcomes"), "--validation", "0"),
         )
         sources = {"process": data / "labelled", "outcome": data / "outcomes"}
         self.phase(f"seed{seed} chosen", lambda: choose(run, sources, data, seed))
@@ -313,6 +313,24 @@ def choose(run: Path, sources: Mapping[str, Path], data: Path, seed: int) -> Non
     count = min(map(len, ids.values()))
     for arm, source in sources.items():
         write_only(source, drawn(ids[arm], count, seed=seed), data / f"{arm}-chosen")
+
+
+def write_only(labelled: Path, pair_ids: Collection[str], out: Path) -> None:
+    """The candidates of a data set with these pairs alone, as a data set that `reasonrag pairs` takes."""
+    kept = frozenset(pair_ids)
+    states = (
+        state.model_copy(update={"pairs": [each for each in state.pairs if each.pair_id in kept]})
+        for state in read_lines(labelled / CANDIDATES, StateRecord)
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    with atomic_replacement(out / CANDIDATES) as file:
+        file.writelines(state.to_line() for state in states if state.pairs)
+    shutil.copyfile(labelled / QUESTIONS, out / QUESTIONS)
+
+
+def drawn(pair_ids: Iterable[str], count: int, *, seed: int) -> set[str]:
+    """So many of the pairs, always the same ones."""
+    return set(random.Random(f"equal data {seed}").sample(sorted(pair_ids), count))
 
 
 def plain_steps(rollouts: Path) -> set[tuple[str, int]]:

@@ -39,8 +39,9 @@ GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
 are queries or both evidence. unknown: other types, or unknown gold passages."""
 
-LabelName = Literal["value", "judge", "imported"]
-"""Source of a label: values of continuations, a judge that saw all steps of the state, or an imported file."""
+LabelName = Literal["value", "judge", "outcome", "imported"]
+"""Source of a label: values of continuations, a judge that saw all steps of the state, the outcome of each step's own
+trajectory, or an imported file."""
 
 Ends = Literal["all_right", "all_wrong", "mixed", "unknown"]
 """How the continuations of a tree ended; unknown if none was recorded."""
@@ -99,6 +100,9 @@ class StepRecord(Record):
     content: str | None
     response: str
     reward: float | None = None
+    own_outcome: float | None = None
+    """Outcome of its own trajectory (`labelling.own_outcomes`); absent where no step of the state has one, and from
+    data sets of earlier versions."""
     grounded: bool | None = None
     gold: int | None = None
     visits: int = 0
@@ -114,6 +118,10 @@ class StepRecord(Record):
     tokens: int | None = None
     """Tokens of the reply and its end token, as a trainer counts them."""
 
+    def worth_its_outcome(self) -> StepRecord:
+        """The step with the outcome of its own trajectory as its reward."""
+        return self.model_copy(update={"reward": self.own_outcome})
+
 
 class PairRecord(Record):
     """Two steps of a state, by id. Unknown fields are null, and filters that need them do not apply."""
@@ -124,9 +132,10 @@ class PairRecord(Record):
     label: LabelName | None
     """Null if a judge saw the state and did not pick these two."""
     margin: float | None = None
-    """Difference of the rewards, divided by alpha**layer if the recipe says so; below 0 where a judge disagrees."""
+    """Difference of the rewards, divided by alpha**layer if the recipe says so; below 0 where a judge disagrees. Of a
+    label by outcome the difference of the two outcomes."""
     confidence: float | None = None
-    """Chance that the chosen step is truly better, in [0, 1]; null if a judge alone decides."""
+    """Chance that the chosen step is truly better, in [0, 1]; null if a judge or one trajectory decides."""
     similarity: float
     """Similarity of both contents, in [0, 1]: Jaccard index of their words; of the whole replies if types differ."""
     same: bool = False
@@ -182,8 +191,9 @@ class StateRecord(Record):
     def to_line(self) -> bytes:
         """As `Record.to_line`, without the fields of other recipes."""
         absent: dict[str, Any] = dict.fromkeys((name for name in _OF_RECIPES if not getattr(self, name)), True)
-        if all(step.value is None for step in self.steps):
-            absent["steps"] = {"__all__": {"value"}}
+        unknown = {name for name in ("value", "own_outcome") if all(getattr(step, name) is None for step in self.steps)}
+        if unknown:
+            absent["steps"] = {"__all__": unknown}
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 

@@ -188,10 +188,14 @@ def candidates(rollout: RolloutRecord, rules: PairingRules) -> Iterator[Candidat
 
 
 def candidates_of(state: StateRecord, *, as_published: bool = False) -> Iterator[Candidate]:
-    """Every pair of a state with its two steps; as_published: as the system of its recipe sees them."""
+    """Every pair of a state with its two steps, whose reward is what the label goes by; as_published: as the system of
+    its recipe sees them."""
     steps = {step.id: step for step in state.steps}
     for pair in state.pairs:
-        found = Candidate(state, pair, steps[pair.chosen], steps[pair.rejected])
+        sides = steps[pair.chosen], steps[pair.rejected]
+        if pair.label == "outcome":
+            sides = sides[0].worth_its_outcome(), sides[1].worth_its_outcome()
+        found = Candidate(state, pair, *sides)
         yield _as_published(found) if as_published else found
 
 
@@ -220,7 +224,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
     if rules.as_published:
         return _reason_as_published(each)
     chosen, rejected, pair = each.chosen, each.rejected, each.pair
-    valued = pair.label == "value"
+    valued = pair.label in ("value", "outcome")
     tokens = each.tokens
     ranked = _reason_of_rank(each)
     reasons: tuple[tuple[DropReason, bool], ...] = (
@@ -263,7 +267,8 @@ def _is_unshown(each: Candidate) -> bool:
 
 
 def _reason_of_rank(each: Candidate) -> DropReason | None:
-    return dropped_by_rank(each.state, each.chosen, each.rejected) if is_ranked(each.state) else None
+    by_rank = is_ranked(each.state) and each.pair.label != "outcome"
+    return dropped_by_rank(each.state, each.chosen, each.rejected) if by_rank else None
 
 
 def _as_published(each: Candidate) -> Candidate:

@@ -29,10 +29,11 @@ from preference.candidates import (
     is_two_turns,
     parse_line,
     question_key,
+    read_lines,
 )
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
-from preference.labelling import TokenCounter, labelled_states
+from preference.labelling import TokenCounter, labelled_states, with_outcome_label
 from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
 
 _PARALLEL_FROM = 64 * 2**20
@@ -212,6 +213,14 @@ def recount_tokens(folder: Path, tokens: TokenCounter) -> None:
                 state = parse_line(line, StateRecord, where=f"{path}, line {number}")
                 line = _counted(state, tokens).to_line()  # noqa: PLW2901 - the same line with other numbers
             target.write(line)
+
+
+def label_by_outcome(folder: Path) -> None:
+    """Label all pairs in `candidates.jsonl` by outcome. Raises OSError, and MalformedCandidatesError for a line that is
+    not a record."""
+    path = folder / CANDIDATES
+    with atomic_replacement(path) as target:
+        target.writelines(with_outcome_label(state).to_line() for state in read_lines(path, StateRecord))
 
 
 def _counter_mark(tokens: TokenCounter) -> bytes:

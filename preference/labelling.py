@@ -8,7 +8,7 @@ arXiv 2505.14069; states by what was seen, confidence and tags are ours.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -121,6 +121,10 @@ class _Tree:
         return node.f1 or 0.0
 
     @cached_property
+    def own_outcomes(self) -> list[float | None]:
+        return own_outcomes(self.rollout)
+
+    @cached_property
     def reached(self) -> set[int]:
         """Nodes below which ReasonRAG's builder makes pairs: they and all above them have rewards and several
         children."""
@@ -147,16 +151,7 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     prompt = siblings[0].prompt or []
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
     pairs = [_pair(rollout, state_id, *two, tree.taken) for two in combinations(steps, 2)]
-    borrows = {step.node.id: step.node.same_as is not None for step in steps}
-    pairs.sort(
-        key=lambda each: (
-            -(each.confidence or 0.0),
-            -(each.margin or 0.0),
-            borrows[each.chosen] + borrows[each.rejected],
-            each.chosen,
-            each.rejected,
-        )
-    )
+    pairs.sort(key=_surest_first({step.node.id: step.node.same_as is not None for step in steps}))
     return StateRecord.model_construct(
         state_id=state_id,
         question_id=rollout.question_id,
@@ -168,19 +163,31 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
         prompt=prompt,
         tokens=tokens.prompt(prompt) if tokens else None,
         token_counter=tokens.name if tokens else None,
-        steps=[_record(node, tokens, valued=tree.system == "prorag") for node in siblings],
+        steps=[_record(tree, node) for node in siblings],
         pairs=pairs,
         **tree.fields(siblings),
     )
 
 
-def _record(node: RolloutNode, tokens: TokenCounter | None, *, valued: bool) -> StepRecord:
+def _surest_first(borrows: Mapping[int, bool]) -> Callable[[PairRecord], tuple[float, float, int, int, int]]:
+    """The order of the pairs of a state. borrows: by id, whether a step shares another one's estimate."""
+    return lambda each: (
+        -(each.confidence or 0.0),
+        -(each.margin or 0.0),
+        borrows[each.chosen] + borrows[each.rejected],
+        each.chosen,
+        each.rejected,
+    )
+
+
+def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
     differing = {
         "response": node.response or "",
+        "own_outcome": tree.own_outcomes[node.id],
         "rollouts": len(node.rollouts),
-        "value": node.value if valued else None,
+        "value": node.value if tree.system == "prorag" else None,
         "parse_error": node.parse_error.cause if node.parse_error else None,
-        "tokens": tokens.reply(node.response or "") if tokens else None,
+        "tokens": tree.tokens.reply(node.response or "") if tree.tokens else None,
     }
     return StepRecord.model_construct(**shared_fields(node, StepRecord) | differing)
 
@@ -210,6 +217,57 @@ def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRec
     # efficiency_only is about values, which did not decide this label
     tags = [tag for tag in pair.tags if tag != "efficiency_only"]
     return swapped.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
+
+
+def own_outcomes(rollout: RolloutRecord) -> list[float | None]:
+    """Outcome of each step's own trajectory, by id; None without an end in the tree, or with one of unknown quality.
+
+    A step's own trajectory is the one in which it was first drawn: the step, then its first continuation or, where
+    continuations are kept as steps, the first step drawn after it, and so on to an answer.
+    """
+    found: list[float | None] = [None] * len(rollout.nodes)
+    for node in reversed(rollout.nodes):  # children have higher ids than their parents
+        children = [rollout.nodes[each] for each in node.children_ids]
+        kept = sum(len(each.rollouts) for each in children if each.plain_draws)
+        if node.terminal:
+            found[node.id] = node.f1 if node.outcome is None else node.outcome.value
+        elif len(node.rollouts) > kept:  # the first of them began here, before the step had children
+            found[node.id] = node.rollouts[0].quality
+        elif children:
+            found[node.id] = found[children[0].id]
+    return found
+
+
+def with_outcome_label(state: StateRecord) -> StateRecord:
+    """The state with every pair labelled by the outcomes of both steps' own trajectories, whatever labels it had.
+
+    A margin is the difference of the outcomes, None where one is unknown. One trajectory a step gives no confidence.
+    """
+    steps = {step.id: step for step in state.steps}
+    pairs = [_with_outcome_label(pair, steps) for pair in state.pairs]
+    pairs.sort(key=_surest_first({step.id: step.same_as is not None for step in state.steps}))
+    return state.model_copy(update={"pairs": pairs})
+
+
+def _with_outcome_label(pair: PairRecord, steps: Mapping[int, StepRecord]) -> PairRecord:
+    sides = [steps[each] for each in sorted((pair.chosen, pair.rejected))]
+    better, worse = sorted(sides, key=lambda step: (step.parse_error is not None, -_known(step.own_outcome)))
+    known = better.own_outcome is not None and worse.own_outcome is not None
+    turned = pair if pair.chosen == better.id else pair.swapped()
+    return turned.model_copy(
+        update={
+            "label": "outcome",
+            "margin": _known(better.own_outcome) - _known(worse.own_outcome) if known else None,
+            "confidence": None,
+            # efficiency_only is about values, which did not decide this label
+            "tags": [tag for tag in pair.tags if tag != "efficiency_only"],
+        }
+    )
+
+
+def _known(outcome: float | None) -> float:
+    """Unknown outcomes come after all others."""
+    return -1.0 if outcome is None else outcome
 
 
 @dataclass(frozen=True)

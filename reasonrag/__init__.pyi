@@ -1146,7 +1146,7 @@ def pairs(
     as_published: bool = False,
     tokenizer: str | None = None,
     allow: str | Sequence[str] = [],
-    label: Literal["value", "judge"] = "value",
+    label: Literal["value", "judge", "outcome"] = "value",
     model: str | None = None,
     base_url: str | Sequence[str] = [],
     max_reply_tokens: int = 512,
@@ -1211,8 +1211,8 @@ def pairs(
         tokenizer: Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the
             Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
         allow: Write the data set despite this audit error, by its name; repeatable
-        label: Source of the labels: value (rewards of the search; free) or judge (--model picks a better and a
-            worse step of each state, or none)
+        label: Source of the labels: value (rewards of the search; free), judge (--model picks a better and a worse
+            step of each state, or none) or outcome (of the one trajectory in which a step was first drawn; free)
         model: Judge, for --label judge: a model name at the endpoint, or offline
         base_url: OpenAI-compatible endpoint of the judge; repeat to spread the load over several [default:
             OPENAI_BASE_URL, else OpenAI's]

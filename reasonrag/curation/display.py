@@ -85,6 +85,7 @@ def show_pairs(summary: PairSummary) -> None:
         ("pairs", f"{summary.pairs:,} of {summary.candidates:,} candidates"),
         ("validation pairs", f"{summary.validation_pairs:,} from {validation}"),
         *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
+        *([("labels", counts_text(summary.pairs_by_label))] if "outcome" in summary.pairs_by_label else []),
         *_judging_rows(summary.judging),
         ("effective sample size", _effective(effective)),
         ("mean confidence", share_text(summary.mean_confidence)),

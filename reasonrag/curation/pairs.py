@@ -27,7 +27,7 @@ from preference.export.export_pairs import write_export
 from preference.export.files import atomic_replacement
 from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
-from preference.labelled_runs import label_run, merge_candidates, recount_tokens
+from preference.labelled_runs import label_by_outcome, label_run, merge_candidates, recount_tokens
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
@@ -103,6 +103,7 @@ def pairs(
     with _understood(out):
         export = DataSetExport(settings, out)
         sources = _sources(runs, out)
+        _check_labels(sources, settings.label, as_published=settings.as_published)
         by_judge = settings.label == "judge"
         if settings.as_published:
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
@@ -118,6 +119,8 @@ def pairs(
                 labelling = label_by_judge(staged / CANDIDATES, out, judge, chat_model, watcher)
                 judging, untold = run_to_end(labelling).model_dump(), list[str]()
             else:
+                if settings.label == "outcome":
+                    label_by_outcome(staged)
                 judging, untold = _judged_before(sources, staged, out)
             summary = export.write(staged, sources, gated, judging=judging, warnings=[*untold, *kept])
             pages = pages_of(out)
@@ -258,7 +261,7 @@ def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
             f"--as-published: no published system labels the runs of recipe {', '.join(ours)}; leave it out"
         )
     of_prorag = [each for each in sources if "prorag" in {origin.recipe for origin in _origins_of([each])}]
-    judged = [is_data_set(each) and _is_judged(each) for each in of_prorag]
+    judged = [is_data_set(each) and _occurs(_JUDGED, each) for each in of_prorag]
     alone = len(recipes) == 1 and len(of_prorag) == len(sources)
     if not all(judged) and (any(judged) or not alone):
         raise InputError(
@@ -271,6 +274,32 @@ def _is_judged_as_published(sources: Sequence[Path], *, by_judge: bool) -> bool:
     return not all(judged)
 
 
+_BY_OUTCOME, _OUTCOMES = b'"label":"outcome"', b'"own_outcome":'
+"""Occur only in lines of states that are labelled by outcome, and that have the outcomes for it."""
+
+
+def _check_labels(sources: Sequence[Path], label: str, *, as_published: bool) -> None:
+    """Raises InputError where a source lacks what the labels are made of, or has labels that they cannot replace."""
+    if label == "outcome" and as_published:
+        raise InputError("--as-published has labels of its own: leave out --label outcome")
+    for source in filter(is_data_set, sources):
+        if label == "outcome" and not _occurs(_OUTCOMES, source) and (source / CANDIDATES).stat().st_size:
+            raise InputError(
+                f"--label outcome: {source} does not say how the trajectories of its steps ended, as imported rows and "
+                "data sets of earlier versions do not. Give its runs instead: reasonrag pairs RUN --label outcome "
+                "--out DATA"
+            )
+        if (label == "judge" or as_published) and _occurs(_BY_OUTCOME, source):
+            flag = "--as-published" if as_published else "--label judge"
+            raise InputError(f"{flag}: {source} is labelled by outcome. Give its runs instead, or leave out {flag}")
+
+
+def _occurs(mark: bytes, folder: Path) -> bool:
+    """Whether a line of the candidates has it."""
+    with (folder / CANDIDATES).open("rb") as lines:
+        return any(mark in line for line in lines)
+
+
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     """What `pairs` with `label="judge"` would request and cost, in a line. Asks nothing, and leaves `out` unchanged."""
     settings = resolve(PairsSettings, "pairs", flags)
@@ -278,6 +307,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
     out = settings.out or _default_out(runs)
     with _understood(out), tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
         sources = _sources(runs, out)
+        _check_labels(sources, "judge", as_published=settings.as_published)
         _replaces_other_runs(out, sources, replace=settings.replace)
         gather(sources, Path(scratch), tokens, out=out)
         return _state_judge(settings).describe(Path(scratch) / CANDIDATES)
@@ -314,9 +344,9 @@ _JUDGED = b'"label":"judge"'
 def _judged_before(sources: Sequence[Path], gathered: Path, out: Path) -> tuple[dict[str, Any], list[str]]:
     """The judge recorded in a source's summary, for labels in the candidates; and a warning if it is unknown or there
     were several judges."""
-    if not _is_judged(gathered):
+    if not _occurs(_JUDGED, gathered):
         return {}, []
-    told = {each: _judging_of(each) for each in sources if is_data_set(each) and _is_judged(each)}
+    told = {each: _judging_of(each) for each in sources if is_data_set(each) and _occurs(_JUDGED, each)}
     for each in [each for each in told if each.resolve() == out.resolve()]:
         if told[each] in [told[other] for other in told if other != each]:
             del told[each]  # a killed command had copied its labels from there
@@ -325,11 +355,6 @@ def _judged_before(sources: Sequence[Path], gathered: Path, out: Path) -> tuple[
         return judging, []
     why = "several sources were judged" if len(told) > 1 else f"no {SUMMARY} of a source describes it"
     return {}, [f"a judge made the labels, but {why}: this summary names neither the judge nor its cost"]
-
-
-def _is_judged(folder: Path) -> bool:
-    with (folder / CANDIDATES).open("rb") as lines:
-        return any(_JUDGED in line for line in lines)
 
 
 def _judging_of(source: Path) -> dict[str, Any]:

@@ -197,9 +197,10 @@ class PairsSettings(PairingSettings):
         "Write the data set despite this audit error, by its name; repeatable", Panel.CHECKS, default=[]
     )
 
-    label: Literal["value", "judge"] = setting(
-        "Source of the labels: value (rewards of the search; free) or judge (--model picks a better "
-        "and a worse step of each state, or none)",
+    label: Literal["value", "judge", "outcome"] = setting(
+        "Source of the labels: value (rewards of the search; free), judge (--model picks a better "
+        "and a worse step of each state, or none) or outcome (of the one trajectory in which a step was first "
+        "drawn; free)",
         Panel.LABELS,
         default="value",
         common=True,

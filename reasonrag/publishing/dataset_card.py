@@ -229,6 +229,8 @@ def _limits(summary: PairSummary) -> list[str]:
             f"Labels are estimates from few continuations: by their own confidence, about {percent(wrong, 0)} of the "
             "pairs prefer the worse step. Filter by the field confidence."
         )
+    if "outcome" in summary.pairs_by_label:
+        limits.append("Labels by outcome rest on one trajectory a step: its luck counts as much as the step.")
     effective = summary.effective
     if effective.by_question is not None:
         limits.append(
@@ -301,6 +303,8 @@ def _pairs(summary: PairSummary, runs: Sequence[str]) -> str:
     if summary.judging:
         words += ["--label", "judge", "--model", str(summary.judging.get("model", UNKNOWN))]
         words += ["--judge-gold"] if summary.judging.get("gold") else []
+    elif summary.pairs_by_label.keys() == {"outcome"}:
+        words += ["--label", "outcome"]
     allowed = summary.contamination.get("allowed")
     words += [word for name in allowed or () for word in ("--allow-eval", str(name))]
     return shlex.join([*words, "--out", PurePath(summary.out).name or "DIR"])

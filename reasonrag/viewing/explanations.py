@@ -109,6 +109,9 @@ def _state(each: Candidate) -> str:
 
 def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> str:
     """A step's reward, and what it is made of."""
+    if each.pair.label == "outcome" and step.parse_error is None:
+        ended = "has no known end" if step.reward is None else f"ended with outcome {number(step.reward)}"
+        return f"The trajectory in which this step was first drawn {ended}."
     record = tree.record if tree else None
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
     rule, _, judged = _reward_rule(each, record).partition("+")
@@ -274,12 +277,23 @@ def _label(each: Candidate) -> str:
         return "The label comes from the imported file."
     if pair.label is None:
         return f"A judge {saw} of this state and did not pick this pair."
+    if pair.label == "outcome":
+        return _by_outcome(each, pair.margin)
     if pair.margin is None:
         return "One step has no known reward, so the two cannot be compared."
     if pair.margin == 0:
         return "Both have the same reward, so neither is better; the earlier step is listed first."
     better = "The chosen step has the higher reward. " if pair.margin > 0 else ""
     return f"{better}{_margin(each, pair.margin)}{_shorter(each)}"
+
+
+def _by_outcome(each: Candidate, margin: float | None) -> str:
+    if margin is None:
+        return "One of the two trajectories has no known end, so the steps cannot be compared."
+    if margin == 0:
+        return "Both trajectories had the same outcome, so neither step is better; the earlier one is listed first."
+    better = "The chosen step's own trajectory ended better. " if margin > 0 else ""
+    return f"{better}{_margin(each, margin)}"
 
 
 def _margin(each: Candidate, margin: float) -> str:
@@ -368,7 +382,7 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
     if rules.as_published:
         return f"Kept{where}, by the rules of the published system (--as-published).{turned}"
     said = f"Kept{where}: it passes every filter"
-    if each.pair.label == "value":
+    if each.pair.label in ("value", "outcome"):
         said += f" (margin at least {number(rules.min_margin)}"
         if each.pair.confidence is not None:
             said += f", confidence at least {number(rules.min_confidence)}"
@@ -382,7 +396,7 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
     words: dict[DropReason, str] = {
         "contaminated": "the question is in an evaluation split",
         "malformed": "one reply could not be parsed as a step",
-        "unvalued": "one side has no known reward",
+        "unvalued": "one trajectory has no known end" if pair.label == "outcome" else "one side has no known reward",
         "not_reached": "the published builder stops above this state: a step there, or the root, has no reward or no "
         "sibling",
         "wrong_trajectory": f"the trajectory's answer has an F1 of {number(each.state.trajectory_f1)}, which is not "

@@ -290,6 +290,8 @@ def _in_short(pair: PairView, chosen: StepView, rejected: StepView) -> str:
         return "because a judge who saw every step of this state picked it"
     if pair.label == "imported":
         return "because the imported file says so"
+    if pair.label == "outcome":
+        return f"because its own trajectory ended better, by {number(pair.margin)}"
     rewards = "?", "?"
     if chosen.reward is not None and rejected.reward is not None:
         rewards = number(chosen.reward), number(rejected.reward)

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop import NO_FILTERS, PROMPTS, Loop, Plan, by_kind, choose, words_of
-from loop_labels import by_outcome, drawn, own_outcome, write_by_outcome
+from loop import NO_FILTERS, PROMPTS, Loop, Plan, by_kind, choose, drawn, words_of
 from loop_report import sentence, verdict
 from loop_student import WORDS, make_tokenizer
 from loop_world import Size, asked_of, passage, things, write_world
 
 from preference.candidates import StateRecord, read_lines
 from preference.export.summary import CANDIDATES
-from preference.labelling import labelled_states
-from preference.records import RolloutRecord, read_rollouts
 from reasonrag import generate, pairs
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.llm.servers.chat_template import open_tokenizer
@@ -59,11 +56,6 @@ def run(world: Path) -> Path:
 def labelled(run: Path) -> Path:
     pairs(run, out=run.parent / "labelled", validation=0)
     return run.parent / "labelled"
-
-
-@pytest.fixture(scope="module")
-def trees(run: Path) -> list[RolloutRecord]:
-    return list(read_rollouts(run / "rollouts.jsonl"))
 
 
 # -- the world ---------------------------------------------------------------------------------------------------
@@ -134,45 +126,10 @@ def test_whole_words_survive_the_tokenizer_that_serves_them(tmp_path: Path) -> N
 # -- the arms ----------------------------------------------------------------------------------------------------
 
 
-def test_a_step_is_worth_its_own_trajectory_and_nothing_else(trees: list[RolloutRecord]) -> None:
-    """The end that is reached by always taking the step that was drawn first; what its siblings came to is ignored."""
-    seen = 0
-    for tree in trees:
-        for node in tree.nodes[1:]:
-            path = [node]
-            while path[-1].children_ids:
-                path.append(tree.nodes[path[-1].children_ids[0]])
-            end = path[-1]
-            expected = end.outcome.value if end.terminal and end.outcome else None
-            assert own_outcome(tree, node.id) == expected
-            seen += expected is not None and expected != node.expected_outcome
-    assert seen  # a mean over continuations is often something else
-
-
-def test_outcome_labels_prefer_the_step_of_the_better_trajectory(trees: list[RolloutRecord]) -> None:
-    """Of every two siblings; states, steps, replies and names of pairs stay what they were."""
-    turned = 0
-    for tree in trees:
-        for state in labelled_states(tree):
-            relabelled = by_outcome(state, lambda node_id, tree=tree: own_outcome(tree, node_id))  # type: ignore[misc]
-            assert [each.response for each in relabelled.steps] == [each.response for each in state.steps]
-            before = {each.pair_id: each for each in state.pairs}
-            for pair in relabelled.pairs:
-                values = own_outcome(tree, pair.chosen), own_outcome(tree, pair.rejected)
-                if None not in values:
-                    assert pair.margin == pytest.approx(values[0] - values[1])  # type: ignore[operator]
-                    broken = next(each for each in state.steps if each.id == pair.rejected).parse_error
-                    assert pair.margin >= 0 or broken
-                assert pair.confidence is None
-                turned += pair.chosen != before[pair.pair_id].chosen
-    assert turned
-
-
 def test_arms_have_as_many_pairs_of_the_students_own_steps(run: Path, labelled: Path) -> None:
     """And the pairs that were chosen all pass `pairs` again, which adds none."""
-    raw, outcomes = run.parent / "outcomes-all", run.parent / "outcomes"
-    write_by_outcome(run / "rollouts.jsonl", labelled, raw)
-    pairs(raw, out=outcomes, validation=0)
+    outcomes = run.parent / "outcomes"
+    pairs(run, out=outcomes, label="outcome", validation=0)
     choose(run, {"process": labelled, "outcome": outcomes}, run.parent, seed=0)
     chosen = {
         arm: {

@@ -93,7 +93,7 @@ MALFORMED: list[tuple[Change, str]] = [
     (with_pair(chosen=3, rejected=3, pair_id="p1"), "pair p1 does not name two steps of its state"),
     (with_pair(margin=float("nan")), "pairs.0.margin: Input should be a finite number"),
     (with_pair(confidence=float("inf")), "pairs.0.confidence: Input should be a finite number"),
-    (with_pair(label="guess"), "pairs.0.label: Input should be 'value', 'judge' or 'imported'"),
+    (with_pair(label="guess"), "pairs.0.label: Input should be 'value', 'judge', 'outcome' or 'imported'"),
     (with_pair(tags=["pretty"]), "pairs.0.tags.0: "),
     (with_step(reward=float("-inf")), "steps.0.reward: Input should be a finite number"),
     (with_step(id=2), "two steps of state "),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from preference import Message, Origin, PairRecord, RolloutRecord, StateRecord, cover_em, similarity
 from preference.candidates import state_key
 from preference.confidence import confidence
-from preference.labelling import labelled_states, origin_of
+from preference.labelling import labelled_states, origin_of, own_outcomes, with_judge_label, with_outcome_label
 from tests.helpers.trees import (
     THINK,
     Fields,
@@ -102,6 +102,78 @@ def test_margins_are_numbers_in_any_layer() -> None:
     """However deep a tree is, and however small its alpha, what is worth nothing differs by nothing."""
     deep = tree([*range(1500), 1499], [query(str(n), 0.0) for n in range(1501)], alpha=0.5)
     assert (only(deep).margin, only(deep).confidence) == (0.0, pytest.approx(0.5))
+
+
+# -- by outcome ---------------------------------------------------------------------------------------------------
+
+SEVEN_STEPS = tree(
+    [0, 0, 1, 2, 3, 3, 4],
+    [
+        query("who", 0.45, rollouts=rollouts_of(0, 3) + rollouts_of(1, 3)),
+        query("what", 0.3, rollouts=rollouts_of(0.4, 3)),
+        evidence("she", 0.45, rollouts=rollouts_of(0, 3) + rollouts_of(1, 3)),
+        evidence("he", 0.3, rollouts=rollouts_of(0.4, 3)),
+        answer("Bob", 0.0, f1=0.0, rollouts=rollouts_of(0, 3)),
+        answer("Ada Lovelace", 0.9, f1=1.0, rollouts=rollouts_of(1, 3)),
+        answer("Ada", 0.3, f1=0.4, rollouts=rollouts_of(0.4, 3)),
+    ],
+)
+"""who -> she -> Bob (0), then Ada Lovelace (1); what -> he -> Ada (.4)."""
+
+
+def test_by_outcome_a_step_is_worth_the_trajectory_in_which_it_was_first_drawn() -> None:
+    """Values prefer `who`, of whose two answers one is right; by outcome it is worth its first one. Margins are plain
+    differences in any layer."""
+    assert own_outcomes(SEVEN_STEPS)[1:] == [0, 0.4, 0, 0.4, 0, 1, 0.4]
+    states = list(labelled_states(SEVEN_STEPS))
+    assert [ids(pair) for state in states for pair in state.pairs] == [(1, 2), (6, 5)]
+    found = [pair for state in states for pair in with_outcome_label(state).pairs]
+    assert [(ids(pair), pair.label, pair.margin, pair.confidence) for pair in found] == [
+        ((2, 1), "outcome", 0.4, None),
+        ((6, 5), "outcome", 1.0, None),
+    ]
+
+
+def test_a_first_continuation_whose_steps_are_not_nodes_is_a_step_s_own() -> None:
+    """`who` was continued to a right answer before `Bob` was drawn below it; `what` was only continued, `how` never. An
+    end of unknown quality is none."""
+    parents = [0, 0, 0, 0, 1, 4]
+    steps = [
+        query("who", 0.4, rollouts=rollouts_of(1, 3) + rollouts_of(0, 2)),
+        query("what", 0.4, rollouts=rollouts_of(0.5, 3) + rollouts_of(1, 3)),
+        query("how", None),
+        query("why", None),
+        answer("Bob", 0.0, f1=0.0, rollouts=rollouts_of(0, 2)),
+        answer("Eve", None, f1=1.0, outcome={"name": "judge", "value": None}),
+    ]
+    assert own_outcomes(tree(parents, steps))[1:] == [1, 0.5, None, None, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pair", "margin"),
+    [
+        (answer("Ada", 0.1, f1=0.5), answer("Bob", 0.9, f1=0.0), (1, 2), 0.5),
+        (answer("Ada", 0.1, f1=0.5), answer("Bob", 0.9, f1=0.5), (1, 2), 0.0),
+        (answer("Ada", 0.1), answer("Bob", 0.0, f1=0.0), (2, 1), None),
+        (malformed("?!", 0.9, f1=1.0), answer("Bob", 0.0, f1=0.0), (2, 1), -1.0),
+    ],
+)
+def test_by_outcome_the_better_end_is_chosen(first: Fields, second: Fields, pair: Pair, margin: float | None) -> None:
+    """As by values: the earlier one of equals, a known end before an unknown one, parsed before malformed."""
+    [state] = labelled_states(siblings(first, second))
+    [found] = with_outcome_label(state).pairs
+    assert (ids(found), found.margin) == (pair, margin)
+
+
+@given(record=random_trees(), seed=st.integers(0, 3))
+def test_labels_by_outcome_do_not_depend_on_earlier_ones(record: RolloutRecord, seed: int) -> None:
+    """Of a judge or by outcome; all pairs stay, and every line can be read again."""
+    for state in labelled_states(record):
+        judged = with_judge_label(state, ids(state.pairs[seed % len(state.pairs)])[::-1])
+        found = with_outcome_label(state)
+        assert with_outcome_label(judged) == with_outcome_label(found) == found
+        assert {pair.pair_id for pair in found.pairs} == {pair.pair_id for pair in state.pairs}
+        assert StateRecord.model_validate_json(found.to_line()) == found
 
 
 # -- tags ---------------------------------------------------------------------------------------------------------
@@ -389,6 +461,7 @@ def test_a_state_holds_what_filters_and_formats_need() -> None:
         "content": "who",
         "response": "So <query>who</query>",
         "reward": 0.9,
+        "own_outcome": 1.0,
         "grounded": True,
         "gold": 1,
         "visits": 3,

@@ -152,7 +152,7 @@ function pairDetail(view, pair) {
   const chosen = stepOf(view, pair, pair.chosen);
   const rejected = stepOf(view, pair, pair.rejected);
   const state = view.states[pair.state];
-  const tied = pair.label === "value" && !pair.margin;
+  const tied = ["value", "outcome"].includes(pair.label) && !pair.margin;
   return [
     h("h3", { tabindex: -1 }, "Pair", h("span", { class: "faint" }, ` of steps ${pair.chosen} and ${pair.rejected}, depth ${state.layer}`)),
     pair.dropped
@@ -168,7 +168,7 @@ function pairDetail(view, pair) {
       fact("confidence", number(pair.confidence)),
       fact("similarity of both sides", number(pair.similarity)),
       pair.tags.length ? fact("tags", pair.tags.map(words).join(", ")) : null,
-      fact("labelled by", { value: "the rewards of both", judge: "a judge", imported: "the imported file" }[pair.label] ?? "not labelled")),
+      fact("labelled by", { value: "the rewards of both", judge: "a judge", outcome: "the outcomes of both trajectories", imported: "the imported file" }[pair.label] ?? "not labelled")),
     h("details", {}, h("summary", {}, "Glossary"), glossary()),
     h("h4", {}, "Shared prompt"),
     promptOf(view, chosen),

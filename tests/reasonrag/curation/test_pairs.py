@@ -1,9 +1,10 @@
-"""`pairs --as-published`: runs get the labels and filters of the system whose recipe made them."""
+"""`pairs --as-published`: the labels and filters of the system whose recipe made a run; `--label outcome`: others."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ import pytest
 import reasonrag
 from preference import StateRecord, read_rollouts
 from preference.candidates import read_lines
+from preference.labelling import own_outcomes
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.scripted_model import ScriptedModel
@@ -128,3 +130,48 @@ def test_what_no_published_system_does_is_refused(
     with pytest.raises(InputError, match=message):
         reasonrag.pairs(run, out=tmp_path / "data", as_published=True, **flags)
     assert not (tmp_path / "data" / "RAG_ProGuide.json").exists()
+
+
+def test_labels_by_outcome_are_made_from_a_run_or_its_data_set(tmp_path: Path) -> None:
+    """With the same bytes. They have margins and no confidence, stay when the data set is filtered again, and are
+    refused where a judge or a published system would label it."""
+    run, out = tmp_path / "run", tmp_path / "outcome"
+    reasonrag.generate(dataset="atlas", model="offline-weak", limit=8, run=run)
+    valued = reasonrag.pairs(run, out=tmp_path / "value", validation=0.0)
+    made = reasonrag.pairs(run, out=out, label="outcome", validation=0.0)
+    reasonrag.pairs(tmp_path / "value", out=tmp_path / "again", label="outcome", validation=0.0)
+    for name in ("candidates.jsonl", "RAG_ProGuide.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (out / name).read_bytes()
+    assert made.pairs_by_label == {"outcome": made.pairs}
+    assert made.pairs > 0 == made.dropped["uncertain"] < valued.dropped["uncertain"]
+    assert made.mean_confidence is None
+    own = {record.question_id: own_outcomes(record) for record in read_rollouts(run / "rollouts.jsonl")}
+    for row in json.loads((out / "RAG_ProGuide.json").read_bytes()):
+        ends = own[row["question_id"]]
+        assert (row["chosen_reward"], row["rejected_reward"]) == (ends[row["chosen_id"]], ends[row["rejected_id"]])
+        assert row["margin"] == row["chosen_reward"] - row["rejected_reward"] >= 0.05
+    wide = reasonrag.pairs(out, out=tmp_path / "wide", min_margin=1.0, validation=0.0)
+    assert wide.pairs_by_label == {"outcome": wide.pairs}
+    joined = reasonrag.pairs([out, tmp_path / "value"], out=tmp_path / "joined", validation=0.0)
+    assert joined.pairs_by_label == made.pairs_by_label  # a tree is taken from the first that has it
+    judge = ScriptedModel(lambda _request, _position: "<pick>2 1</pick>")
+    for flags in ({"label": "judge", "chat_model": judge}, {"as_published": True}):
+        with pytest.raises(InputError, match="outcome is labelled by outcome"):
+            reasonrag.pairs(out, out=tmp_path / "judged", **flags)
+
+
+def test_labels_by_outcome_need_the_outcomes(tmp_path: Path) -> None:
+    """A data set of an earlier version does not have them; a published system has its own labels; and a run that
+    continues one step of each state has few."""
+    run, old = tmp_path / "run", tmp_path / "old"
+    reasonrag.generate(dataset="atlas", model="offline", recipe="ragym", limit=2, run=run)
+    with pytest.raises(InputError, match="leave out --label outcome"):
+        reasonrag.pairs(run, out=tmp_path / "data", label="outcome", as_published=True)
+    made = reasonrag.pairs(run, out=old, label="outcome", validation=0.0)
+    assert made.dropped["unvalued"] > made.dropped["wrong_trajectory"] == made.dropped["not_ranked_apart"] == 0
+    reasonrag.pairs(run, out=old, validation=0.0)
+    lines = re.sub(rb'"own_outcome":[^,]*,', b"", (old / "candidates.jsonl").read_bytes())
+    (old / "candidates.jsonl").write_bytes(lines)
+    with pytest.raises(InputError, match="old does not say how the trajectories of its steps ended"):
+        reasonrag.pairs(old, out=tmp_path / "data", label="outcome")
+    assert reasonrag.pairs(old, out=tmp_path / "data", validation=0.0).candidates == made.candidates

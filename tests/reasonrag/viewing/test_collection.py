@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import reasonrag as package
 from preference import Candidate, DropReason, FinalScore, PairingRules, PairSummary, RolloutRecord
 from preference.filters import DROP_REASONS, candidates_of, select
-from preference.labelling import labelled_states, with_judge_label
+from preference.labelling import labelled_states, with_judge_label, with_outcome_label
 from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError
@@ -446,6 +446,25 @@ def test_a_judges_label_is_told_as_a_judges(pick: tuple[int, int] | None, says: 
     [state] = labelled_states(siblings(GOOD, BAD))
     [each] = candidates_of(with_judge_label(state, pick))
     assert says in told(each)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "label", "side"),
+    [
+        (answer("bad", 0.9, f1=0.25), "Margin: 1.00 - 0.25 = 0.75.", "ended with outcome 0.25"),
+        (answer("bad", 0.9, f1=1.0), "Both trajectories had the same outcome", "ended with outcome 1.00"),
+        (answer("bad", 0.9), "One of the two trajectories has no known end", "has no known end"),
+    ],
+)
+def test_a_label_by_outcome_is_told_by_both_trajectories(rejected: Fields, label: str, side: str) -> None:
+    """Whatever the rewards are."""
+    record = siblings(answer("good", 0.1, f1=1.0), rejected)
+    [state] = labelled_states(record)
+    [each] = select([with_outcome_label(state)], RULES)
+    text = told(each, record)
+    assert f"The trajectory in which this step was first drawn {side}." in text
+    assert label in text
+    assert "Reward" not in text
 
 
 def test_luck_is_told_in_numbers() -> None:
