@@ -19,7 +19,7 @@ from reasonrag import __version__
 from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.evaluation.commands import ask, compare, evaluate
+from reasonrag.evaluation.commands import ask, compare, evaluate, sweep
 from reasonrag.exploration.commands import generate, init
 from reasonrag.llm.commands import simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Explore": {"init": init, "corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train},
-    "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
+    "Evaluate": {"evaluate": evaluate, "compare": compare, "sweep": sweep, "ask": ask},
     "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
     "Look": {"view": view, "show": show, "stats": stats},
 }

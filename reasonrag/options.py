@@ -85,6 +85,7 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
         shown += " [required]"
     elif field.default not in (None, []):
         default = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        default = " ".join(map(str, default)) if isinstance(default, list) else default
         shown += f" [default: {default}]"
     option = typer.Option(
         flag,

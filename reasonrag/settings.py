@@ -31,7 +31,7 @@ _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = (
     *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "corpus", "index", "serve"),
-    *("train", "evaluate", "compare", "ask", "doctor", "show", "view"),
+    *("train", "evaluate", "compare", "sweep", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
 

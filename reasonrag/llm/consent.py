@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reasonrag.errors import InputError
-from reasonrag.llm.budget import Caps
+from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import ExpectedUsage, sum_of_dollars
 from reasonrag.llm.journal import JournaledModel
@@ -35,7 +35,15 @@ def get_consent(
         (spec, usage.with_reasoning(spec.sampling.max_tokens) if _reasons(model) else usage)
         for (spec, usage), model in zip(expected, models.all, strict=False)
     ]
-    if not watcher.confirm(f"{work}: {_cost(told, models)}, and no --max-cost limits it"):
+    ask_consent(work, told, watcher, caps=models.main.ledger.caps, spent=models.spent)
+
+
+def ask_consent(
+    work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, *, caps: Caps, spent: Tokens
+) -> None:
+    """`get_consent` for usage that is known to include reasoning, before any model is open. spent: of the caps, so
+    far."""
+    if not watcher.confirm(f"{work}: {cost_text(expected, caps, spent)}, and no --max-cost limits it"):
         raise InputError(
             "not started, and nothing was spent beyond trial requests: --max-cost DOLLARS limits the cost, --yes skips "
             "the question"
@@ -50,13 +58,14 @@ def _is_paid(model: ModelSpec) -> bool:
     return model.price is not None and model.price.cost(10**6, 10**6) > 0
 
 
-def _cost(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], models: Models) -> str:
+def cost_text(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> str:
+    """`about $0.10 to $0.25 for 40 to 80 requests to NAME`, of what the caps leave room for."""
     if not expected:
         return "the cost could not be estimated"
     whole = expected[0][1]
     for _, each in expected[1:]:
         whole += each
-    left = whole.share_within(models.main.ledger.caps, models.spent)
+    left = whole.share_within(caps, spent)
     known = sum_of_dollars(part.times(*left).dollars(model.price) for model, part in expected if model.price)
     low, high = (known.low, known.high) if known else (0.0, 0.0)
     requests = whole.times(*left).requests

@@ -21,7 +21,7 @@ OF_TRAINING = ("doctor", "train")
 """Their examples need LLaMA-Factory's environment."""
 IN_ORDER = (
     *("estimate", "generate", "load_rollouts", "pairs", "load_pairs", "audit", "show", "stats", "view"),
-    *("review_report", "calibrate", "tune", "ask", "evaluate", "compare", "corpus_build"),
+    *("review_report", "calibrate", "tune", "ask", "evaluate", "compare", "sweep", "corpus_build"),
     *("index_build", "index_info", "index_check", "index_serve", "import_published", "publish", "from_dataset"),
     "check_renderer",
 )
