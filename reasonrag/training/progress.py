@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from reasonrag.progress import JobWatcher
+from reasonrag.training.hardware import requirement
 
 SHOWN_METRICS: Final = {
     "loss": "loss",
@@ -129,7 +130,7 @@ HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
         ),
         (
             r"No module named '?deepspeed|deepspeed.*(not installed|is required)",
-            "pip install deepspeed beside LLaMA-Factory",
+            f"pip install {requirement('deepspeed')} beside LLaMA-Factory",
         ),
         (
             r"No module named '?bitsandbytes|bitsandbytes.*(not installed|required)",

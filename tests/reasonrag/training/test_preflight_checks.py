@@ -520,7 +520,7 @@ SAID = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "the GPU ran out of memory",
     "ValueError: Template qwen2_5 does not exist.": "--set template=qwen",
     "ValueError: The dataset is not applicable in the current training stage.": "for another stage",
-    "ModuleNotFoundError: No module named 'deepspeed'": "pip install deepspeed",
+    "ModuleNotFoundError: No module named 'deepspeed'": "pip install 'deepspeed>=0.10.0,<=0.18.4'",
     "OSError: [Errno 28] No space left on device": "the disk is full",
 }
 
