@@ -384,6 +384,7 @@ class _Sweeper:
             top_k=point.top_k,
             figures=list(point.figures),
             finished=of_point is not None,
+            failed=self._reports[folder].failed if folder in self._reports else 0,
         )
         own = conditions.get(swept.run.path)
         if of_point is None or own is None:
@@ -400,7 +401,6 @@ class _Sweeper:
         )
         return planned.model_copy(
             update={
-                "failed": report.failed,
                 "metrics": {name: each for name, each in metrics.items() if each.n},
                 "differences": dict(zip(SCORES, deltas, strict=True)),
             }

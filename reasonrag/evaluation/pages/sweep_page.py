@@ -62,7 +62,7 @@ def _what(found: Sweep) -> str:
 def _mark(point: SweepPoint, own: SweptEvaluation) -> str:
     """What is special about a point."""
     if not point.finished:
-        return "not finished"
+        return "every question failed" if point.failed else "not finished"
     itself = "this evaluation" if point.run == own.run else "taken" if point.taken else ""
     return ", ".join(filter(None, [itself, f"{point.failed:,} failed" if point.failed else ""]))
 

@@ -35,7 +35,7 @@ class SweepPoint(Record):
     figures: list[FigureName]
     """Where it is drawn."""
     finished: bool
-    """Whether every question was asked; otherwise there are no numbers."""
+    """Whether every question was asked, and some has replies; otherwise there are no numbers."""
     failed: int = 0
     """Questions that failed at the model or retriever: they are left out of every point."""
     metrics: dict[str, MetricMean] = Field(default_factory=dict)
