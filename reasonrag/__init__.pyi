@@ -600,7 +600,7 @@ def evaluate(
     patience: float = 120.0,
     run: str | Path,
     method: Literal[
-        "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "adaptive-rag-prompted"
+        "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
     ] = "agent",
     repair: bool = True,
     judge: str | None = None,
@@ -694,7 +694,7 @@ def evaluate(
         patience: Seconds without a response before the endpoint counts as lost
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
-            iter-retgen, search-r1, ircot, adaptive-rag-prompted
+            iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
         repair: Give an unreadable reply of any method one repair turn, which takes nothing of the budget
         judge: Model that scores every answer against the gold answers: a model name, or offline
         judge_base_url: Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]

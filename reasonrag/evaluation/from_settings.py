@@ -80,7 +80,9 @@ def evaluated_spec(subject: EvaluatedModel, settings: ModelSettings) -> ModelSpe
     spec = teacher_spec(settings, subject.name)
     free = subject.served_here and settings.price_in is None and settings.price_out is None
     limits = replace(spec.limits, patience=settings.patience)
-    return replace(spec, limits=limits, price=SELF_HOSTED if free else spec.price)
+    needs_logprobs = isinstance(settings, EvaluateSettings) and settings.method == "flare"
+    sampling = spec.sampling.model_copy(update={"logprobs": needs_logprobs})  # so that the trial asks for them too
+    return replace(spec, sampling=sampling, limits=limits, price=SELF_HOSTED if free else spec.price)
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:
@@ -97,7 +99,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         judged.at_addresses(settings.judge_base_url, key_variable=JUDGE_KEY_VARIABLE),
         name=name,
         sampling=judged.sampling.model_copy(
-            update={"temperature": 0.0, "top_p": 1.0, "extra_body": settings.judge_extra_body}
+            update={"temperature": 0.0, "top_p": 1.0, "extra_body": settings.judge_extra_body, "logprobs": False}
         ),
         price=find_price(
             name,

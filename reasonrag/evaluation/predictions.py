@@ -26,7 +26,7 @@ WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last questio
 class PredictedStep(SparseRecord):
     """One reply on the way to the answer."""
 
-    ABSENT_IF_EMPTY = ("reasoning",)
+    ABSENT_IF_EMPTY = ("reasoning", "uncertain", "query")
 
     action: str
     """think, read or conclude for the agent; a baseline's own word."""
@@ -41,6 +41,10 @@ class PredictedStep(SparseRecord):
     """Cause."""
     repaired: bool = False
     """Whether it needed the repair turn."""
+    uncertain: Items[tuple[str, float]] = Field(default_factory=list)
+    """Of `flare`: the tokens inside the tag that are below its threshold, with their probabilities."""
+    query: str = ""
+    """Of `flare`: what was searched because of them."""
 
 
 class Prediction(SparseRecord):

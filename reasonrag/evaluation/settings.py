@@ -29,7 +29,7 @@ from reasonrag.settings import (
     setting,
 )
 
-BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "adaptive-rag-prompted"]
+BaselineName = Literal["direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"]
 RESAMPLES = 2000
 """Resamples of every bootstrap, by default."""
 Resamples: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -132,7 +132,7 @@ class EvaluateSettings(ModelSettings):
     split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev", common=True)
     method: MethodName = setting(
         "How questions are answered: agent, or a baseline: direct or cot (without passages), rag, "
-        "iter-retgen, search-r1, ircot, adaptive-rag-prompted",
+        "iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted",
         Panel.MODEL,
         default="agent",
         common=True,

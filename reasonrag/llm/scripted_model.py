@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from reasonrag.errors import ModelError
-from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.chat import ChatRequest, Completion, TokenLogprob
 
 Script = Callable[[ChatRequest, int], Completion | str]
 """(request, position of the draw in it) -> reply."""
 
 
 class ScriptedModel:
-    """Replies from a function of the request, or from a list in request order. Records every request."""
+    """Replies from a function of the request, or from a list in request order. Records every request.
+
+    A reply that is a string is certain where log-probabilities are asked for: one token of probability 1.
+    """
 
     def __init__(self, script: Script | Iterable[Completion | str], *, name: str = "scripted") -> None:
         self.name = name
@@ -28,7 +31,12 @@ class ScriptedModel:
         self.requests.append(request)
         replies = (self._script(request, position) for position in range(len(request.samples)))
         return [
-            Completion(text=reply, finish_reason="stop", requests=int(position == 0))
+            Completion(
+                text=reply,
+                finish_reason="stop",
+                requests=int(position == 0),
+                logprobs=(TokenLogprob(reply, 0.0),) if request.sampling.logprobs else None,
+            )
             if isinstance(reply, str)
             else reply
             for position, reply in enumerate(replies)

@@ -31,7 +31,11 @@ RETHINK = "rethink"
 """Search-R1's message after a reply it cannot parse."""
 IRCOT_READER = "ircot-reader"
 """IRCoT's last reply, which answers from the passages that were collected."""
-PROMPT_NAMES = (*BASELINES, RETHINK, IRCOT_READER)
+FLARE_ANSWER = "flare-answer"
+"""FLARE's last reply, which must answer."""
+PROMPT_NAMES = (*BASELINES, RETHINK, IRCOT_READER, FLARE_ANSWER)
+_LAST_REPLIES: dict[BaselineName, str] = {"ircot": IRCOT_READER, "flare": FLARE_ANSWER}
+"""The instruction of the last reply, by method that writes sentence after sentence."""
 _TAGS = re.compile(r"<\s*(/?)\s*(think|search|information|sentence|route)\s*>", re.IGNORECASE)
 _OF_OTHERS: dict[BaselineName, tuple[BaselineName, ...]] = {"adaptive-rag-prompted": ("direct", "rag", "ircot")}
 """The methods that a method is composed of, whose prompts it shows too."""
@@ -77,8 +81,9 @@ def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:
         shown = [*search_r1_start(prompts, f"Q? {hostile}"), *search_r1_found("<search>q</search>", passages)]
         shown += search_r1_rethink(prompts, hostile)
     else:
-        shown = [*render_baseline(prompts, name, f"Q? {hostile}", passages, [hostile] if name == "ircot" else ())]
-        shown += render_baseline(prompts, IRCOT_READER, "Q?", passages) if name == "ircot" else ()
+        last = _LAST_REPLIES.get(name)
+        shown = [*render_baseline(prompts, name, f"Q? {hostile}", passages, [hostile] if last else ())]
+        shown += render_baseline(prompts, last, "Q?", passages) if last else ()
     own = [[each.role, each.content] for each in shown]
     return own + [probe for other in _OF_OTHERS.get(name, ()) for probe in _probes(prompts, other)]
 

@@ -19,6 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.adaptive_rag import ROUTES, AdaptiveRag
 from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.closed_book import ClosedBook
+from reasonrag.evaluation.methods.flare import Flare
 from reasonrag.evaluation.methods.ircot import IRCoT
 from reasonrag.evaluation.methods.iter_retgen import IterRetGen
 from reasonrag.evaluation.methods.method import Attempt, Method, StepBudget
@@ -74,6 +75,9 @@ def baseline(
             return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, budget.searches)
         case "ircot":
             return IRCoT(caller, prompts, retriever, top_k, budget)
+        case "flare":
+            sampling = caller.sampling.model_copy(update={"logprobs": True})
+            return Flare(replace(caller, sampling=sampling), prompts, retriever, top_k, budget)
         case "adaptive-rag-prompted":
             left = replace(budget, completions=budget.completions - 1)
             same = partial(baseline, caller=caller, prompts=prompts, retriever=retriever, top_k=top_k, budget=left)
@@ -95,7 +99,7 @@ def most_replies(settings: EvaluateSettings) -> int:
     """Most replies of one attempt, repair turns apart."""
     budget = StepBudget.of(settings.steps)
     beside_searches = {"iter-retgen": 0, "search-r1": 1, "ircot": 0, "adaptive-rag-prompted": 1}
-    if settings.method == "agent":
+    if settings.method in ("agent", "flare"):
         return budget.completions
     return budget.searches + beside_searches[settings.method] if settings.method in beside_searches else 1
 

@@ -95,12 +95,14 @@ async def test_each_baseline_shows_what_its_golden_file_shows(
     name: BaselineName, method_of: MethodOf, golden: Callable[[str, bytes], None]
 ) -> None:
     """The messages of the last request, whole; Search-R1's after a search and a reply that could not be read, IRCoT's
-    last two, and the router's first."""
+    and FLARE's last two, and the router's first."""
     replies = {"search-r1": [SEARCH, "The Seine.", ANSWER], "ircot": [SENTENCE, SENTENCE, ANSWER]}.get(name)
+    replies = [*[SENTENCE] * (BUDGET.completions - 1), ANSWER] if name == "flare" else replies
     model = ScriptedModel(replies or answering)
     attempt = await method_of(name, model).answer(QUESTION)
     assert attempt.answer == "Seine"
-    shown = {"ircot": slice(-2, None), "adaptive-rag-prompted": slice(0, 1)}.get(name, slice(-1, None))
+    last = slice(-2, None)
+    shown = {"ircot": last, "flare": last, "adaptive-rag-prompted": slice(0, 1)}.get(name, slice(-1, None))
     golden(f"prompts/baselines/{name}.txt", b"".join(as_text(each.messages) for each in model.requests[shown]))
 
 
@@ -185,7 +187,7 @@ def test_a_wrong_prompt_file_is_refused(tmp_path: Path, name: str, content: str,
 
 @pytest.mark.parametrize(
     ("name", "calls", "searches"),
-    [("direct", 1, 0), ("cot", 1, 0), ("rag", 1, 1), ("iter-retgen", 3, 3), ("ircot", 2, 1)],
+    [("direct", 1, 0), ("cot", 1, 0), ("rag", 1, 1), ("iter-retgen", 3, 3), ("ircot", 2, 1), ("flare", 1, 1)],
 )
 async def test_calls_and_searches_are_those_of_the_method(
     name: BaselineName, calls: int, searches: int, method_of: MethodOf
