@@ -4,7 +4,14 @@ Rollout records in, preference pairs out: answer scores, candidates, labels, dro
 statistics. Knows nothing of language models, retrieval or how a tree is searched.
 """
 
-from preference.answer_scores import cover_em, exact_match, f1_score, normalize_answer
+from preference.answer_scores import (
+    cover_em,
+    exact_match,
+    f1_score,
+    normalize_answer,
+    token_precision,
+    token_recall,
+)
 from preference.candidates import (
     GoldVerdict,
     LabelName,
@@ -78,4 +85,6 @@ __all__ = [
     "normalize_answer",
     "read_rollouts",
     "similarity",
+    "token_precision",
+    "token_recall",
 ]

@@ -1,4 +1,5 @@
-"""Scores of an answer against gold answers (EM, cover-EM, token F1): SQuAD normalisation with FlashRAG's yes/no rule.
+"""Scores of an answer against gold answers (EM, cover-EM, token F1, precision and recall): SQuAD normalisation with
+FlashRAG's yes/no rule.
 
 `builder_f1` and `prorag_f1` are the F1 of published codes, which normalise less. Each score is the best over all gold
 answers. Does not know where the answer came from.
@@ -40,6 +41,19 @@ def f1_score(answer: str, golden_answers: Iterable[str]) -> float:
     return max((_pair_f1(answer, gold) for gold in golden_answers), default=0.0)
 
 
+def token_precision(answer: str, golden_answers: Iterable[str]) -> float:
+    """Share of the answer's tokens that a gold answer has, in [0, 1], with the rule of `f1_score` for yes and no.
+
+    As in FlashRAG the best gold answer is that of this score; the best of recall or F1 may be another one.
+    """
+    return max((_pair_overlap(answer, gold)[0] for gold in golden_answers), default=0.0)
+
+
+def token_recall(answer: str, golden_answers: Iterable[str]) -> float:
+    """Share of a gold answer's tokens that the answer has, in [0, 1]; the best gold answer as in `token_precision`."""
+    return max((_pair_overlap(answer, gold)[1] for gold in golden_answers), default=0.0)
+
+
 def builder_f1(answer: str, golden_answers: Iterable[str]) -> float:
     """Token F1 in [0, 1] as ReasonRAG's published pair builder computes it: as `f1_score`, but articles count."""
     normalized = _with_articles(answer)
@@ -61,16 +75,26 @@ def _pair_f1(answer: str, gold: str) -> float:
     return normalized_f1(normalize_answer(answer), normalize_answer(gold))
 
 
+def _pair_overlap(answer: str, gold: str) -> tuple[float, float]:
+    left, right = normalize_answer(answer), normalize_answer(gold)
+    return (0.0, 0.0) if _verdicts_differ(left, right) else _overlap(left.split(), right.split())
+
+
 def normalized_f1(left: str, right: str) -> float:
     """Token F1 of two texts that are normalised, by whatever rule."""
-    if left != right and (left in _VERDICTS or right in _VERDICTS):
-        return 0.0
-    return _token_f1(left.split(), right.split())
+    return 0.0 if _verdicts_differ(left, right) else _token_f1(left.split(), right.split())
+
+
+def _verdicts_differ(left: str, right: str) -> bool:
+    return left != right and (left in _VERDICTS or right in _VERDICTS)
 
 
 def _token_f1(left: Sequence[str], right: Sequence[str]) -> float:
+    precision, recall = _overlap(left, right)
+    return 2 * precision * recall / (precision + recall) if precision else 0.0
+
+
+def _overlap(left: Sequence[str], right: Sequence[str]) -> tuple[float, float]:
+    """Precision and recall of the tokens on the left."""
     common = (Counter(left) & Counter(right)).total()
-    if not common:
-        return 0.0
-    precision, recall = common / len(left), common / len(right)
-    return 2 * precision * recall / (precision + recall)
+    return (common / len(left), common / len(right)) if common else (0.0, 0.0)

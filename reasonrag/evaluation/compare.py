@@ -44,8 +44,10 @@ from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
     MetricDelta,
     SignificanceTest,
+    TTest,
     Values,
     paired_differences,
+    paired_t_test,
     paired_test,
 )
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
@@ -55,7 +57,7 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 OF_PARTS = ("em", "f1", "cover_em")
-"""Metrics reported by question type and by hops."""
+"""Metrics reported by question type and by hops, and with a t-test."""
 TESTED = ("em", "cover_em")
 LONGEST_STEP = 240
 """Characters of a reply in an example."""
@@ -187,6 +189,7 @@ class _PairComparer:
             ),
             metrics=deltas,
             tests=tests,
+            t_tests=self._t_tests(),
             outcomes=self._outcomes(np.arange(len(self.questions))),
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
@@ -207,6 +210,10 @@ class _PairComparer:
 
     def _tests(self) -> dict[str, SignificanceTest]:
         found = {name: paired_test(*self.values[name], seed=self.options.seed) for name in TESTED}
+        return {name: each for name, each in found.items() if each}
+
+    def _t_tests(self) -> dict[str, TTest]:
+        found = {name: paired_t_test(*self.values[name]) for name in OF_PARTS}
         return {name: each for name, each in found.items() if each}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:

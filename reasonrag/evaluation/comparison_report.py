@@ -11,7 +11,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from preference.records import Record
-from reasonrag.evaluation.significance import MetricDelta, SignificanceTest
+from reasonrag.evaluation.significance import MetricDelta, SignificanceTest, TTest
 
 COMPARISON: Final = "compare.json"
 COMPARISON_SCHEMA: Final = "reasonrag.comparison/1"
@@ -94,6 +94,8 @@ class PairedComparison(Record):
     metrics: dict[str, MetricDelta]
     tests: dict[str, SignificanceTest]
     """Tests of EM and cover-EM."""
+    t_tests: dict[str, TTest] = Field(default_factory=dict)
+    """Of EM, F1 and cover-EM, for comparison with papers; the verdict does not use them."""
     outcomes: WinLossCounts
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)

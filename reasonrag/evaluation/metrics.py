@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from preference import cover_em, exact_match, f1_score
+from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from preference.records import QuestionError
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
@@ -25,6 +25,8 @@ RIGHT_FROM = 0.5
 METRICS: dict[str, Callable[[Prediction], float | None]] = {
     "em": lambda each: each.em,
     "f1": lambda each: each.f1,
+    "precision": lambda each: _of_answer(token_precision, each),
+    "recall": lambda each: _of_answer(token_recall, each),
     "cover_em": lambda each: each.cover_em,
     "judged_right": lambda each: None if each.judged is None else float(each.judged >= RIGHT_FROM),
     "judge_score": lambda each: each.judged,
@@ -88,6 +90,11 @@ def _of(question: Question) -> Prediction:
         type=question.type,
         hops=question.hops,
     )
+
+
+def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Prediction) -> float:
+    """A score that needs the answer and its gold answers alone; 0 without an answer."""
+    return 0.0 if prediction.answer is None else score(prediction.answer, prediction.golden_answers)
 
 
 def _gold_recall(question: Question, attempt: Attempt) -> float | None:

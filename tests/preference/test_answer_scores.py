@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import cover_em, exact_match, f1_score, normalize_answer
+from preference import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
 from preference.answer_scores import builder_f1, prorag_f1
 
 words = st.sampled_from(["the", "a", "Paris", "paris!", "in", "1974", "yes", "no", "noanswer", "São", "...", ""])
@@ -94,6 +94,44 @@ def test_f1_is_the_best_token_overlap_with_a_golden_answer(
 
 
 @pytest.mark.parametrize(
+    ("answer", "golden_answers", "precision", "recall"),
+    [
+        ("Obama", ["Barack Obama"], 1.0, 1 / 2),
+        ("president Barack Obama of the US", ["Barack Obama"], 2 / 5, 1.0),
+        ("New York New York", ["New York"], 2 / 4, 1.0),
+        ("Paris in France", ["Paris, the capital of France", "Paris"], 2 / 3, 1.0),  # each of its own best gold answer
+        ("yes it is", ["yes"], 0.0, 0.0),
+        ("no", ["no man's land"], 0.0, 0.0),
+        ("Yes!", ["yes"], 1.0, 1.0),
+        ("", ["Paris"], 0.0, 0.0),
+        ("Paris", [""], 0.0, 0.0),
+        ("Paris", [], 0.0, 0.0),
+    ],
+)
+def test_precision_is_of_the_answer_and_recall_of_a_golden_answer(
+    answer: str, golden_answers: list[str], precision: float, recall: float
+) -> None:
+    """Shares of tokens that both have; the best golden answer may differ between the two, as in FlashRAG."""
+    assert token_precision(answer, golden_answers) == pytest.approx(precision)
+    assert token_recall(answer, golden_answers) == pytest.approx(recall)
+
+
+@given(answer=phrases, golden_answers=golds)
+def test_f1_is_at_most_the_harmonic_mean_of_precision_and_recall(answer: str, golden_answers: list[str]) -> None:
+    """Equal with one golden answer; with several, precision and recall may be those of different ones. Recall of one is
+    precision of the other way round."""
+
+    def harmonic(golds: list[str]) -> float:
+        precision, recall = token_precision(answer, golds), token_recall(answer, golds)
+        return 2 * precision * recall / (precision + recall) if precision else 0.0
+
+    assert f1_score(answer, golden_answers) <= harmonic(golden_answers)
+    for gold in golden_answers:
+        assert f1_score(answer, [gold]) == harmonic([gold])
+        assert token_recall(answer, [gold]) == token_precision(gold, [answer])
+
+
+@pytest.mark.parametrize(
     ("answer", "gold", "by_builder", "by_prorag"),
     [
         ("The Seine", "Seine", 2 / 3, 2 / 3),  # an article is a word
@@ -178,7 +216,7 @@ def test_f1_without_an_exact_match_is_one_only_for_the_same_words_in_another_ord
 @given(answer=phrases, golden_answers=golds, more=phrases)
 def test_another_golden_answer_never_lowers_a_score(answer: str, golden_answers: list[str], more: str) -> None:
     """Every score is the best over all golden answers, in any order."""
-    for score in (exact_match, f1_score, cover_em):
+    for score in (exact_match, f1_score, cover_em, token_precision, token_recall):
         alone, together = score(answer, golden_answers), score(answer, [*golden_answers, more])
         assert together == max(alone, score(answer, [more])) == score(answer, [more, *golden_answers])
 

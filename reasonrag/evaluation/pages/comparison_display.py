@@ -17,6 +17,7 @@ from reasonrag.evaluation.pages.comparison_page import (
     difference_text,
     outcome_sentence,
     shown_metrics,
+    t_test_sentence,
 )
 from reasonrag.evaluation.pages.report_page import metric_name, number
 from reasonrag.rendering import counted, percent
@@ -59,6 +60,8 @@ def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison)
     print_titled(title, table)
     _show_parts(pair, percent(comparison.confidence))
     console.print(escape(on_one_line(outcome_sentence(pair))))
+    if pair.t_tests:
+        console.print(escape(t_test_sentence(pair)), style="dim")
     console.print(escape(on_one_line(pair.sentence)), style="bold")
     for line in pair.changed:
         console.print(escape(f"  {on_one_line(arrow(line))}"), style="dim")

@@ -17,7 +17,7 @@ from reasonrag.evaluation.comparison_report import (
     PairedComparison,
 )
 from reasonrag.evaluation.pages.drawing import COLORS, INK, label, svg_of
-from reasonrag.evaluation.pages.report_page import metric_name, number
+from reasonrag.evaluation.pages.report_page import METRIC_NAMES, metric_name, number
 from reasonrag.evaluation.significance import MetricDelta
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import code, counted, escaped, percent
@@ -106,7 +106,7 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
             for name, each in shown_metrics(pair)
         ],
     )
-    lines += ["", outcome_sentence(pair), ""]
+    lines += ["", outcome_sentence(pair), "", *([t_test_sentence(pair), ""] if pair.t_tests else ())]
     for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         if parts:
             scores = [f"{name} difference in points {level}" for name in ("EM", "F1", "cover-EM")]
@@ -139,6 +139,12 @@ def outcome_sentence(pair: PairedComparison) -> str:
     if outcomes.style_wins or outcomes.style_losses:
         text += f" ({outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM)"
     return f"{text}; {test}." if test else f"{text}."
+
+
+def t_test_sentence(pair: PairedComparison) -> str:
+    """The t-tests, and that the verdict does not use them."""
+    tests = "; ".join(f"{METRIC_NAMES[name]} {each}" for name, each in pair.t_tests.items())
+    return f"Two-sided paired t-test over questions, as papers report it; the verdict does not use it: {tests}."
 
 
 def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:

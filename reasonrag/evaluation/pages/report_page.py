@@ -26,6 +26,8 @@ LONGEST = 300
 METRIC_NAMES = {
     "em": "EM",
     "f1": "F1",
+    "precision": "precision",
+    "recall": "recall",
     "cover_em": "cover-EM",
     "judged_right": "judged right",
     "judge_score": "judge's score",

@@ -233,6 +233,10 @@ def test_an_interval_without_0_is_no_gain_where_few_questions_differ(make_run: M
     assert pair.tests["em"].p == 0.125
     assert pair.verdict == "no_difference"
     assert "McNemar p = 0.12): not significant. Too few questions differ" in pair.sentence
+    t_test = pair.t_tests["em"]  # papers would call it a gain; the page says both
+    assert (t_test.t, t_test.df) == (pytest.approx((59 / 14) ** 0.5, rel=1e-5), 59)
+    assert str(t_test) == "t(59) = 2.05, p = 0.045"
+    assert str(pair.t_tests["f1"]) == str(t_test)
 
 
 def test_wins_losses_and_ties_are_counted_and_shown(make_run: MakeRun) -> None:
@@ -418,11 +422,14 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
     a, b = make_run("a", [WRONG] * 20), make_run("b", [RIGHT] * 20)
     done = reasonrag("compare", a, b)
     assert done.status == 0, done.err
-    assert "b is better" in " ".join(done.out.split())
+    shown = " ".join(done.out.split())
+    assert "b is better" in shown
+    assert "t-test over questions, as papers report it; the verdict does not use it: EM no t-test" in shown
     folder = tmp_path / "compare-a-b"
     assert folder == default_out(read_conditions([a, b], []))
     first = {each.name: each.read_bytes() for each in folder.iterdir()}
     assert sorted(first) == ["compare.json", "compare.md", "compare.svg"]
+    assert b"the verdict does not use it: EM no t-test, the difference is the same on every" in first["compare.md"]
     assert Comparison.model_validate_json(first["compare.json"]).pairs[0].verdict == "gain"
     printed = reasonrag("compare", a, b, "--out", tmp_path / "here", "--json").out
     assert orjson.loads(printed) == orjson.loads(first["compare.json"])

@@ -124,6 +124,8 @@ def test_the_numbers_are_those_of_a_calculation_by_hand(own: dict[str, Any]) -> 
     assert means == {
         "em": 1 / 4,  # yes
         "f1": pytest.approx((2 * 1 / 2 / (1 + 1 / 2) + 0 + 1 + 0) / 4),
+        "precision": (1 / 2 + 0 + 1 + 0) / 4,
+        "recall": (1 + 0 + 1 + 0) / 4,
         "cover_em": 2 / 4,
         "gold_recall": 1 / 2,  # of Paris and France one was read
         "no_answer": 1 / 4,

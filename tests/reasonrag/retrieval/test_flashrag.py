@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import reasonrag
-from preference import cover_em, exact_match, f1_score, normalize_answer
+from preference import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
 from reasonrag.data import atlas
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question, open_questions
@@ -548,10 +548,19 @@ AWKWARD = [
 ]
 
 
-def test_exact_match_and_f1_are_those_of_flashrag(flashrag: FlashRAG) -> None:
+ALIKE = {
+    "ExactMatch": exact_match,
+    "F1_Score": f1_score,
+    "Precision_Score": token_precision,
+    "Recall_Score": token_recall,
+}
+"""Metrics of FlashRAG, and ours."""
+
+
+def test_exact_match_and_token_scores_are_those_of_flashrag(flashrag: FlashRAG) -> None:
     """To the last bit, on answers that scorers differ about."""
-    assert [exact_match(*each) for each in AWKWARD] == scored(flashrag.metrics.ExactMatch, AWKWARD, flashrag.dataset)
-    assert [f1_score(*each) for each in AWKWARD] == scored(flashrag.metrics.F1_Score, AWKWARD, flashrag.dataset)
+    for theirs, ours in ALIKE.items():
+        assert [ours(*each) for each in AWKWARD] == scored(getattr(flashrag.metrics, theirs), AWKWARD, flashrag.dataset)
 
 
 words = st.sampled_from(["the", "a", "An", "Paris", "paris!", "in", "1,974", "yes", "no", "noanswer", "São", "...", ""])
@@ -563,9 +572,9 @@ of_many = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @of_many
 @given(cases=st.lists(st.tuples(phrases, golds), min_size=1, max_size=5))
 def test_any_answer_scores_as_in_flashrag(cases: list[tuple[str, list[str]]], flashrag: FlashRAG) -> None:
-    """EM and F1 of generated answers, Unicode and verdicts among them, whatever the golden answers are."""
-    assert [exact_match(*each) for each in cases] == scored(flashrag.metrics.ExactMatch, cases, flashrag.dataset)
-    assert [f1_score(*each) for each in cases] == scored(flashrag.metrics.F1_Score, cases, flashrag.dataset)
+    """Of generated answers, Unicode and verdicts among them, whatever the golden answers are."""
+    for theirs, ours in ALIKE.items():
+        assert [ours(*each) for each in cases] == scored(getattr(flashrag.metrics, theirs), cases, flashrag.dataset)
 
 
 def covers_by_flashrag(flashrag: FlashRAG, cases: Sequence[tuple[str, list[str]]]) -> list[float]:
@@ -605,6 +614,7 @@ def test_an_evaluation_has_the_means_of_flashrags_evaluator(flashrag: FlashRAG, 
     report = reasonrag.evaluate(**files, index_home=tmp_path, run=tmp_path / "run", limit=40, bootstrap=10)
     cases = [(each.answer or "", each.golden_answers) for each in read_predictions(tmp_path / "run")]
     metrics = {"em": "ExactMatch", "f1": "F1_Score", "cover_em": "Sub_ExactMatch"}
+    metrics |= {"precision": "Precision_Score", "recall": "Recall_Score"}
     for name, theirs in metrics.items():
         scores = scored(getattr(flashrag.metrics, theirs), cases, flashrag.dataset)
         assert report.metrics[name].value == pytest.approx(statistics.fmean(scores))
