@@ -265,6 +265,7 @@ class _Sweeper:
         found = await self._result()
         self._write(found)
         if stopped:
+            self.watcher.say(f"the points so far are in {self.out / PAGE}")
             raise stopped
         return found
 

@@ -179,10 +179,11 @@ def _in_words(swept: SweptEvaluation, points: Sequence[SweepPoint], figure: Figu
 
 def show_sweep(found: Sweep) -> None:
     """A table for each evaluation, what was asked, the files and the next command."""
-    print_prose(f"{_what(found)}; intervals: {_level(found)}")
+    print_prose(_what(found))
     for each in found.evaluations:
         table = Table(box=None, padding=(0, 1, 0, 0))
-        for heading in ("searches\nallowed", "top-k", "EM %", "F1 %", "searches\ntaken", "compl.", "tokens"):
+        scores = [f"{METRIC_NAMES[name]}, % ({_level(found)})" for name in SCORES]
+        for heading in ("searches\nallowed", "top-k", *scores, "searches\ntaken", "compl.", "tokens"):
             table.add_column(heading, justify="right", no_wrap=True)
         for point in each.points:
             tokens = sum(point.metrics[name].value or 0.0 for name in _COLUMNS[-2:]) if point.metrics else None
@@ -196,7 +197,8 @@ def show_sweep(found: Sweep) -> None:
             if not point.finished or point.failed:
                 of = f"{point.searches} searches, top-k {point.top_k}"
                 print_prose(f"{of}: {_mark(point, each)}")
-    print_shown("* as evaluated")
+        if any(point.run == each.run for point in each.points):
+            print_shown("* as evaluated")
     warn(found.warnings)
     cost = "cost unknown" if found.cost_usd is None else dollars(found.cost_usd)
     print_shown(f"asked for the points: {counted(found.calls, 'completion')}, {cost}; points share answers")

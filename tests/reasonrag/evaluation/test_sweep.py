@@ -93,7 +93,7 @@ def test_a_point_is_the_evaluation_with_another_budget_or_top_k_and_nothing_is_a
     for each in found.evaluations:
         asked = keys(each.run, OUT / each.name)
         assert len(asked) == len(set(asked))
-    for swept, point in ((own, own.points[0]), (own, own.points[4]), (own, own.points[1]), (rag, rag.points[0])):
+    for swept, point in ((own, own.points[0]), (own, own.points[4]), (rag, rag.points[0])):
         alone = {"max_steps": point.max_steps, "top_k": point.top_k, "method": swept.method, "run": "evals/alone"}
         report = evaluated(**alone, seed=5)
         assert Path("evals/alone/predictions.jsonl").read_bytes() == Path(point.run, "predictions.jsonl").read_bytes()
@@ -147,9 +147,6 @@ def test_caps_hold_for_all_points_and_sessions_and_a_stopped_sweep_goes_on(
     assert done.status == 0, done.err
     mended = Sweep.model_validate_json((OUT / "sweep.json").read_bytes())
     assert mended.model_dump_json() == whole.model_dump_json().replace('"whole', f'"{OUT}')
-    before = keys(OUT)
-    assert reasonrag(*line).status == 0
-    assert keys(OUT) == before
 
 
 def test_consent_to_the_cost_is_asked_for_once(
