@@ -1373,6 +1373,7 @@ def train(
     *,
     dry_run: bool = False,
     watcher: TrainingWatcher | None = None,
+    recipe: Literal["sft-dpo"] | None = None,
     data: str | Path | None = None,
     out: str | Path | None = None,
     set: str | Sequence[str] = [],
@@ -1399,9 +1400,12 @@ def train(
         config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the resolved configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
+        recipe: Several trainings as one: sft-dpo fine-tunes on the best paths, values the pairs anew by what the
+            model then makes of them, and trains it on those; CONFIG is that of DPO [default: qwen2.5-7b-dpo-full]
         data: Data set to train on: a folder written by pairs. Required, unless --merge is given
         out: Folder of the trained model [default: saves/<data>-<config>]
-        set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable
+        set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key; with --recipe,
+            sft.KEY and dpo.KEY are for one training. Repeatable
         prompts: Folder with the prompts of the data, if they are your own [default: those of imported data, else
             ours]
         allow: Train despite this objection, by its name; repeatable

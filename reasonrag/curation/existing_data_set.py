@@ -157,7 +157,7 @@ def replaces_other_runs(
             return False
     if replace:
         return True
-    names = _shortened([each for each in _earlier_sources(out) if each != str(out)])
+    names = _shortened([each for each in earlier_sources(out) if each != str(out)])
     what = (
         "whose lines do not say from which runs it was made"
         if there is None
@@ -180,7 +180,7 @@ def takes_in_what_is_there(out: Path) -> bool:
     return bool(coming) and there.is_file() and all(hash(line) in coming for line in _lines(there))
 
 
-def _earlier_sources(out: Path) -> list[str]:
+def earlier_sources(out: Path) -> list[str]:
     """The places of the runs when the data set was made; empty where no summary tells."""
     try:
         return [str(each) for each in orjson.loads((out / SUMMARY).read_bytes())["sources"]]

@@ -41,6 +41,7 @@ from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
     OF_AN_IMPORT,
     MadeFrom,
+    earlier_sources,
     has_own_prompts,
     kept_from_before,
     lines_in,
@@ -165,7 +166,7 @@ class DataSetExport:
         """Write all files of the data set but its candidates. Raises AuditFailed, OSError."""
         settings = self._settings
         facts = ExportFacts(
-            sources=tuple(map(str, sources)),
+            sources=tuple(self._named(sources)),
             judging=judging,
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
@@ -179,6 +180,12 @@ class DataSetExport:
         gated.write(staged)
         write_audit(self._inspector.report, staged)
         return summary
+
+    def _named(self, sources: Sequence[Path]) -> Iterator[str]:
+        """The sources, those that the data set had before instead of itself."""
+        for each in sources:
+            itself = each.resolve() == self._out.resolve()
+            yield from (earlier_sources(each) if itself else []) or [str(each)]
 
 
 def _keep_prompts(sources: Sequence[Path], staged: Path, out: Path) -> list[str]:

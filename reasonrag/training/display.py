@@ -12,7 +12,7 @@ from rich.status import Status
 
 from reasonrag.data.names import ATLAS, HUB_SPLITS
 from reasonrag.redaction import redact
-from reasonrag.terminal import TerminalMessages, on_one_line, print_next, print_prose, print_shown, print_table
+from reasonrag.terminal import TerminalWatcher, on_one_line, print_next, print_prose, print_shown, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.metrics import CURVES, METRICS
@@ -25,7 +25,7 @@ _EVERY: Final = 30.0
 _SPLITS: Final = {**HUB_SPLITS, ATLAS: ("dev",)}
 
 
-class TerminalTraining(TerminalMessages):
+class TerminalTraining(TerminalWatcher):
     """One updating line in a terminal; elsewhere a line every `_EVERY` seconds, and the last one."""
 
     def __init__(self) -> None:
@@ -46,6 +46,7 @@ class TerminalTraining(TerminalMessages):
         self._line = line
 
     def ended(self) -> None:
+        super().ended()
         if self._live:
             self._live.stop()
             self._live = None
@@ -85,7 +86,9 @@ def show_training(result: TrainingResult) -> None:
 
 
 def _show_plan(result: TrainingResult) -> None:
-    """The resolved configuration on stdout, notes and blockers on stderr."""
+    """The resolved configuration on stdout, those of earlier stages before it, notes and blockers on stderr."""
+    for name, config in list(result.stages.items())[:-1]:
+        print_shown(redact(as_yaml(config, f"stage {name}: what LLaMA-Factory would read")))
     print_shown(
         redact(as_yaml(result.config, f"reasonrag train would have LLaMA-Factory read this; hash {result.config_hash}"))
     )

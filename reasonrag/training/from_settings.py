@@ -8,11 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from reasonrag.errors import InputError
-from reasonrag.training.llamafactory.config_files import find_config, parse_changes
+from reasonrag.training.llamafactory.config_files import find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
 from reasonrag.training.llamafactory.dataset_info import TrainingData, read_training_data
 from reasonrag.training.llamafactory.launcher import Launch, parse_master
-from reasonrag.training.settings import TrainSettings
+from reasonrag.training.prepare import Permissions
+from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
+from reasonrag.training.stages.plan import RecipePlan
 
 
 def resolve_settings(config: str, settings: TrainSettings) -> tuple[ResolvedConfig, TrainingData]:
@@ -22,6 +24,47 @@ def resolve_settings(config: str, settings: TrainSettings) -> tuple[ResolvedConf
     file, changes = find_config(config), parse_changes(settings.set)
     data = read_training_data(settings.data)
     return resolve_config(file, changes, data, out=settings.out), data
+
+
+def permissions(settings: TrainSettings) -> Permissions:
+    return Permissions(settings.prompts, tuple(settings.allow), tuple(settings.allow_eval))
+
+
+def recipe_plan(settings: TrainSettings) -> RecipePlan:
+    """What `--recipe sft-dpo` trains, by which configurations. Raises InputError."""
+    if settings.merge:
+        raise InputError("--recipe and --merge exclude each other: a recipe merges by itself")
+    launch = launch_options(settings)
+    if launch.nodes > 1:
+        raise InputError(
+            "--recipe runs on one machine, since the model is served there between its trainings; leave out --nodes"
+        )
+    if settings.data is None:
+        raise InputError("--data is needed: a folder that reasonrag pairs wrote")
+    data = read_training_data(settings.data)
+    dpo = find_config(settings.config or DPO_OF_A_RECIPE)
+    family, named, _ = dpo.name.removesuffix(".yaml").partition("-dpo")
+    sft = f"{family}-sft"
+    if not named or sft not in shipped_names():
+        raise InputError(
+            f"{dpo.name} is not the DPO configuration of a family that ships one of SFT; take "
+            f"{', '.join(each for each in shipped_names() if '-dpo-' in each)}, and change its keys by --set dpo.KEY=.."
+        )
+    changes: dict[str, list[str]] = {"": [], "sft": [], "dpo": []}
+    for each in settings.set:
+        stage, _, key = each.partition(".")
+        changes[stage if stage in ("sft", "dpo") else ""].append(key if stage in ("sft", "dpo") else each)
+    both, of_sft, of_dpo = (parse_changes(changes[stage]) for stage in ("", "sft", "dpo"))
+    return RecipePlan(
+        data=data,
+        out=(settings.out or Path("saves") / f"{data.directory.resolve().name}-{settings.recipe}").resolve(),
+        sft=find_config(sft),
+        dpo=dpo,
+        sft_changes=both | of_sft,
+        dpo_changes=both | of_dpo,
+        launch=launch,
+        permitted=permissions(settings),
+    )
 
 
 def launch_options(settings: TrainSettings) -> Launch:
@@ -41,6 +84,7 @@ def repeated_flags(config: str, settings: TrainSettings, *, data: Path, out: Pat
     """The flags of `train` that a batch job repeats, without those about machines."""
     place = Path(config)
     words = [str(place.resolve()) if place.is_file() else config, "--data", str(data.resolve()), "--out", str(out)]
+    words += ["--recipe", settings.recipe] if settings.recipe else []
     for flag, values in (("--set", settings.set), ("--allow", settings.allow), ("--allow-eval", settings.allow_eval)):
         words += [word for value in values for word in (flag, value)]
     return words + (["--prompts", str(settings.prompts.resolve())] if settings.prompts else [])

@@ -44,6 +44,16 @@ from reasonrag.training.prompt_parity import DataConditions, prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
 
 
+@dataclass(frozen=True)
+class Permissions:
+    """What the user says of the checks. prompts: folder of the data's prompts, if they are his own. allow, allow_eval:
+    objections and evaluation splits to go on despite."""
+
+    prompts: Path | None = None
+    allow: Sequence[str] = ()
+    allow_eval: Sequence[str] = ()
+
+
 @dataclass
 class PreparedTraining:
     """A training that may be started. prompts: what the model must be asked with, to be kept beside it; None where
@@ -111,16 +121,15 @@ def prepare_training(
     resolution: ResolvedConfig,
     data: TrainingData,
     launch: Launch,
+    permitted: Permissions,
     *,
-    prompts_folder: Path | None,
-    allow: Sequence[str],
-    allow_eval: Sequence[str],
     strict: bool,
 ) -> PreparedTraining:
     """Check everything. strict: refuse while blockers remain. Raises InputError."""
+    allow, allow_eval = permitted.allow, permitted.allow_eval
     requested = requested_hash(resolution, data)
     base, found = preflight_checks.check_base_model(resolution.config), PreflightFindings()
-    prompts, chosen = prompts_of_training(data.directory, prompts_folder)
+    prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
     asked = read_questions(data, resolution.entry)
     preflight_checks.check_rows(resolution.entries, data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)

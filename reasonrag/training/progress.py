@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from reasonrag.progress import JobWatcher
+from reasonrag.progress import Watcher
 from reasonrag.training.hardware import requirement
 
 SHOWN_METRICS: Final = {
@@ -51,7 +51,7 @@ class TrainingProgress:
         return ", ".join(parts + ([f"{self.left} left"] if self.left and self.step < self.steps else []))
 
 
-class TrainingWatcher(JobWatcher, Protocol):
+class TrainingWatcher(Watcher, Protocol):
     """Receives the messages and the progress of a training."""
 
     def stands(self, standing: TrainingProgress, *, logged: bool) -> None:

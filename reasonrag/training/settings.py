@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from reasonrag.settings import Panel, Places, Settings, Words, setting
 
 PORT: Final = 29500
 """torchrun's own default for the first machine."""
+DPO_OF_A_RECIPE: Final = "qwen2.5-7b-dpo-full"
+"""The configuration of DPO where --recipe names none."""
 
 
 class TrainSettings(Settings):
     """Settings of `train`."""
 
     config: str | None = setting("A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
+    recipe: Literal["sft-dpo"] | None = setting(
+        "Several trainings as one: sft-dpo fine-tunes on the best paths, values the pairs anew by what the model then "
+        "makes of them, and trains it on those; CONFIG is that of DPO [default: qwen2.5-7b-dpo-full]",
+        Panel.TRAINING,
+        common=True,
+    )
     data: Path | None = setting(
         "Data set to train on: a folder written by pairs. Required, unless --merge is given",
         Panel.TRAINING,
@@ -24,7 +32,8 @@ class TrainSettings(Settings):
         "Folder of the trained model [default: saves/<data>-<config>]", Panel.TRAINING, common=True
     )
     set: Words = setting(
-        "KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable",
+        "KEY=VALUE: change a key of the configuration, value as YAML; null removes the key; with --recipe, sft.KEY and "
+        "dpo.KEY are for one training. Repeatable",
         Panel.TRAINING,
         default=[],
         common=True,

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,20 +28,22 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.redaction import redact, secrets
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.from_settings import launch_options, repeated_flags, resolve_settings
+from reasonrag.training.from_settings import (
+    launch_options,
+    permissions,
+    recipe_plan,
+    repeated_flags,
+    resolve_settings,
+)
 from reasonrag.training.llamafactory.config_files import as_yaml, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
-from reasonrag.training.llamafactory.launcher import (
-    LAST_LINES,
-    TrainingFailed,
-    run_child,
-)
+from reasonrag.training.llamafactory.launcher import LAST_LINES, Launch, TrainingFailed, run_child
 from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import TRAINER_LOG, read_metrics, read_object, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
-from reasonrag.training.prepare import PreparedTraining, prepare_training, requested_hash
+from reasonrag.training.prepare import Permissions, PreparedTraining, prepare_training, requested_hash
 from reasonrag.training.progress import (
     LogParser,
     TrainingWatcher,
@@ -81,6 +84,8 @@ class TrainingResult(BaseModel):
     """The last logged value of each metric."""
     warnings: list[str] = []
     files: list[str] = []
+    stages: dict[str, dict[str, Any]] = {}
+    """Of a recipe: what each stage came to, by its name; in a dry run, what LLaMA-Factory would read."""
 
 
 @public_call(TrainSettings)
@@ -108,27 +113,43 @@ def train(
     if isinstance(changes, Mapping):  # as Python would say it
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
     settings = resolve(TrainSettings, "train", flags | {"config": None if config is None else str(config)})
+    watcher = watcher or SilentWatcher()
+    if settings.recipe:
+        from reasonrag.training.stages.sft_dpo import sft_then_dpo
+
+        plan = recipe_plan(settings)
+        script = None
+        if settings.slurm:
+            words = repeated_flags(plan.dpo.name, settings, data=plan.data.directory, out=plan.out)
+            script = SlurmScript(settings.slurm, words)
+        return sft_then_dpo(plan, watcher, dry_run=dry_run, script=script)
     if not settings.config:
         raise InputError(f"a configuration is needed: a YAML file, or one of {', '.join(shipped_names())}")
-    watcher = watcher or SilentWatcher()
     launch = launch_options(settings)
     resolution, data = resolve_settings(settings.config, settings)
-    if not dry_run and not (settings.slurm or launch.node_rank) and (done := _done_already(resolution, data)):
+    permitted = permissions(settings)
+    if settings.slurm and not dry_run:
+        words = repeated_flags(settings.config, settings, data=data.directory, out=resolution.out)
+        prepared = prepare_training(resolution, data, launch, permitted, strict=True)
+        return write_script(prepared, SlurmScript(settings.slurm, words))
+    return train_resolved(resolution, data, launch, permitted, watcher, dry_run=dry_run)
+
+
+def train_resolved(
+    resolution: ResolvedConfig,
+    data: TrainingData,
+    launch: Launch,
+    permitted: Permissions,
+    watcher: TrainingWatcher,
+    *,
+    dry_run: bool = False,
+) -> TrainingResult:
+    """`train` of a resolved configuration."""
+    if not dry_run and not launch.node_rank and (done := _done_already(resolution, data)):
         return done
-    prepared = prepare_training(
-        resolution,
-        data,
-        launch,
-        prompts_folder=settings.prompts,
-        allow=settings.allow,
-        allow_eval=settings.allow_eval,
-        strict=not dry_run,
-    )
+    prepared = prepare_training(resolution, data, launch, permitted, strict=not dry_run)
     if dry_run:
         return _result(prepared, "dry run")
-    if settings.slurm:
-        words = repeated_flags(settings.config, settings, data=data.directory, out=resolution.out)
-        return _write_script(prepared, settings.slurm, words)
     output = OutputDirectory(resolution.out, rank=launch.node_rank)
     with output.held() as lock:
         return _train(prepared, output, watcher, lock)
@@ -314,8 +335,17 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
-def _write_script(prepared: PreparedTraining, script: Path, words: Sequence[str]) -> TrainingResult:
-    """The batch script, which repeats the words of the command. Raises InputError where it cannot be written."""
+@dataclass(frozen=True)
+class SlurmScript:
+    """A batch script to write. words: of the command, which it repeats."""
+
+    place: Path
+    words: Sequence[str]
+
+
+def write_script(prepared: PreparedTraining, asked: SlurmScript) -> TrainingResult:
+    """Write the batch script. Raises InputError where it cannot be written."""
+    script = asked.place
     gpus = prepared.launch.gpus_per_node or len(prepared.stock.devices)
     if not gpus:
         gpus = DEFAULT_GPUS_PER_NODE
@@ -325,7 +355,7 @@ def _write_script(prepared: PreparedTraining, script: Path, words: Sequence[str]
         if os.environ.get(name):
             exported[name] = os.environ[name]
     text = batch_script(
-        words,
+        asked.words,
         python=Path(sys.executable),
         exported={name: value for name, value in exported.items() if redact(value) == value and value not in secrets()},
         nodes=prepared.launch.nodes,

@@ -54,6 +54,10 @@ class World:
         return self.place / "data" / "a"
 
     @property
+    def few(self) -> Path:
+        return self.place / "data" / "few"
+
+    @property
     def tiny(self) -> Path:
         return self.place / "models" / "tiny-qwen2"
 
@@ -127,7 +131,10 @@ def make_tiny_qwen2(python: Path) -> None:
 
 
 def make_data() -> None:
-    """A data set of a run, in the formats of every stage."""
+    """A data set of a run, in the formats of every stage; and a small one, which a model without sense continues in no
+    time."""
+    reasonrag.generate(dataset="atlas", limit=3, run="runs/few", max_reply_tokens=16)
+    reasonrag.pairs("runs/few", out="data/few", format=["sft"], validation=0.34)
     reasonrag.generate(dataset="atlas", limit=16, run="runs/a")
     reasonrag.pairs("runs/a", out="data/a", format=["sft", "kto", "reward"], validation=0.25)
 

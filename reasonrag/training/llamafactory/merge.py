@@ -27,6 +27,7 @@ from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDir
 from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint
 from reasonrag.training.provenance import Provenance, read_provenance
 
+MERGED = "merged.json"
 _LOG, _YAML = "export.log", "export.yaml"
 _OURS = (".lock", ".training", _LOG, _YAML)
 """Files that a failed attempt leaves behind."""
@@ -124,7 +125,7 @@ def _account(
     for name in ("training.json", TRAIN_YAML, TRAIN_LOG):
         if (adapter / name).is_file():
             shutil.copyfile(adapter / name, out / f"adapter-{name}")
-    write_json(out / "merged.json", {"adapter": str(adapter.resolve()), "config": dict(config)}, shared=True)
+    write_json(out / MERGED, {"adapter": str(adapter.resolve()), "config": dict(config)}, shared=True)
     if (adapter / CARD).is_file():
         text = read_small_text(adapter / CARD)
         front, fence, body = text.partition("\n---\n")

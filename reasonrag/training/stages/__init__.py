@@ -1,0 +1,1 @@
+"""Several trainings in a row as one command; imports nothing from above training."""

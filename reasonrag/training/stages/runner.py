@@ -1,0 +1,133 @@
+"""Runs stages in order, each once: what is done is not repeated, and what was stopped goes on.
+
+Decides what makes a stage done, and which folder holds the stages of another command. Does not know what a stage does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from preference.export.files import write_json
+from preference.records import first_error
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.files import only_writer, read_small, reading
+from reasonrag.run_config import changed_keys
+
+STAGES: Final = "stages.json"
+FOLDER: Final = "stages"
+"""Folder of the stages before the last, beside what that writes."""
+
+
+class StageRecord(BaseModel):
+    """A stage of `stages.json`. started, ended: UTC, ISO 8601."""
+
+    name: str
+    state: Literal["owed", "started", "failed", "done"] = "owed"
+    """started: it runs, or was killed or interrupted."""
+    decides: dict[str, Any]
+    """What the stage is made from; with another value for any of these it is another stage."""
+    started: str | None = None
+    ended: str | None = None
+    result: dict[str, Any] = Field(default_factory=dict)
+    cause: str | None = None
+    """Why it failed."""
+
+
+class StagesRecord(BaseModel):
+    """Content of `stages.json`."""
+
+    schema_version: Literal["reasonrag.stages/1"] = "reasonrag.stages/1"
+    recipe: str
+    stages: list[StageRecord]
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / STAGES, self.model_dump(mode="json"), shared=True)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """decides: what it is made from, JSON. work: does it, or goes on with what an earlier call began; returns a
+    summary, JSON."""
+
+    name: str
+    decides: Mapping[str, Any]
+    work: Callable[[], Mapping[str, Any]]
+
+
+def read_stages(folder: Path) -> StagesRecord | None:
+    """The record in a folder; None if there is none. Raises InputError if it is damaged."""
+    path = folder / STAGES
+    if not path.exists():
+        return None
+    try:
+        with reading(path):
+            return StagesRecord.model_validate_json(read_small(path))
+    except ValidationError as error:
+        raise InputError(f"{path} is damaged ({first_error(error)}); choose another --out") from error
+
+
+def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRecord:
+    """What is known of these stages in a folder. Raises InputError if it holds those of another command."""
+    made = StagesRecord(
+        recipe=recipe, stages=[StageRecord(name=each.name, decides=dict(each.decides)) for each in stages]
+    )
+    found = read_stages(folder)
+    if found is None:
+        return made
+    if (found.recipe, [each.name for each in found.stages]) != (recipe, [each.name for each in stages]):
+        raise InputError(f"{folder} holds the stages of another recipe, {found.recipe}; choose another --out")
+    changed = [
+        f"{now.name}: {what}"
+        for before, now in zip(found.stages, made.stages, strict=True)
+        for what in changed_keys(before.decides, now.decides)
+    ]
+    if changed:
+        more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
+        raise InputError(
+            f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or remove the "
+            "folder to start over"
+        )
+    return found
+
+
+def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable[[str], None]) -> StagesRecord:
+    """Run every stage that is not done, in order.
+
+    Raises InputError if the folder holds the stages of another command or is in use, and whatever a stage raises; the
+    same call goes on with that stage.
+    """
+    with only_writer(folder / FOLDER, flag="--out"):
+        record = check_stages(folder, recipe, stages)
+        for number, (stage, known) in enumerate(zip(stages, record.stages, strict=True), start=1):
+            if known.state == "done":
+                say(f"stage {number} of {len(stages)}, {stage.name}: done already")
+                continue
+            say(f"stage {number} of {len(stages)}, {stage.name}")
+            known.state, known.started, known.cause = "started", known.started or _now(), None
+            record.write(folder)
+            with _recorded(known, record, folder):
+                known.result = dict(stage.work())
+            known.state, known.ended = "done", _now()
+            record.write(folder)
+    return record
+
+
+@contextmanager
+def _recorded(known: StageRecord, record: StagesRecord, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ReasonragError, OSError) as error:
+        known.state, known.cause = "failed", str(error)
+        record.write(folder)
+        raise
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,138 @@
+"""Labels by the student: its own continuations decide where they can tell steps apart, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import reasonrag
+from preference.candidates import Origin, PairRecord, StateRecord, StepRecord, read_lines
+from preference.export.summary import CANDIDATES
+from preference.records import Message, RecipeRef
+from reasonrag.errors import InputError
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.progress import SilentWatcher
+from reasonrag.studies.student_labels import Student, StudentLabels, as_valued_by, label_by_student, runs_of
+from tests.helpers.endpoints import Stage
+from tests.helpers.shared import Shared
+
+RECIPE = RecipeRef(name="economy", reward="spre_even", alpha=0.9, margin_by_layer=True)
+
+
+def state(layer: int = 1) -> StateRecord:
+    """Three steps that the search values .9, .5 and .1, and their pairs."""
+    rewards = {1: 0.9, 2: 0.5, 3: 0.1}
+    steps = [
+        StepRecord(id=id_, action_type="query", content=f"{id_}", response=f"{id_}", reward=reward, observations=8.0)
+        for id_, reward in rewards.items()
+    ]
+    pairs = [
+        PairRecord(
+            pair_id=f"{chosen}{rejected}",
+            chosen=chosen,
+            rejected=rejected,
+            label="value",
+            margin=rewards[chosen] - rewards[rejected],
+            confidence=0.9,
+            similarity=0.0,
+            same_type=True,
+            tags=["efficiency_only", "style_only"],
+            gold="right",
+        )
+        for chosen, rejected in ((1, 2), (1, 3), (2, 3))
+    ]
+    return StateRecord(
+        state_id="s",
+        question_id="q",
+        question="Why?",
+        golden_answers=["so"],
+        origin=Origin(dataset="d", split="train", config_hash="c"),
+        layer=layer,
+        prompt=[Message(role="system", content="s"), Message(role="user", content="u")],
+        steps=steps,
+        pairs=pairs,
+    )
+
+
+TABLE = {
+    "it agrees": ({1: 0.6, 2: 0.3, 3: 0.0}, {"12": (1, 0.3), "13": (1, 0.6), "23": (2, 0.3)}),
+    "it disagrees": ({1: 0.0, 2: 0.6}, {"12": (2, 0.6), "13": (1, None), "23": (2, None)}),
+    "it sees no difference in one pair": ({1: 0.6, 2: 0.6, 3: 0.0}, {"12": (1, 0.0), "13": (1, 0.6), "23": (2, 0.6)}),
+}
+
+
+@pytest.mark.parametrize(("values", "expected"), TABLE.values(), ids=list(TABLE))
+def test_what_the_student_tells_apart_is_labelled_by_it(
+    values: dict[int, float], expected: dict[str, tuple[int, float | None]]
+) -> None:
+    """Rewards, margins divided by alpha per layer, directions; a step that it did not value makes no pair."""
+    found = as_valued_by(state(), values, RECIPE, "pupil")
+    assert found is not None
+    assert found.origin.value_model == "pupil"
+    assert {step.id: step.reward for step in found.steps} == {id_: values.get(id_) for id_ in (1, 2, 3)}
+    for pair in found.pairs:
+        chosen, margin = expected[pair.pair_id]
+        assert pair.chosen == chosen
+        assert pair.margin == (None if margin is None else pytest.approx(margin / 0.9))
+        assert (pair.confidence is None) == (margin is None)
+        assert pair.tags == ["style_only"]
+    flipped = next(each for each in found.pairs if each.pair_id == "12")
+    assert flipped.gold == ("right" if flipped.chosen == 1 else "wrong")
+
+
+@pytest.mark.parametrize("values", [{}, {1: 0.6}, {1: 0.0, 2: 0.0, 3: 0.0}, {2: 0.5, 3: 0.5}], ids=str)
+def test_what_it_cannot_tell_apart_keeps_its_labels(values: dict[int, float]) -> None:
+    """A model that never comes to an answer has no say."""
+    assert as_valued_by(state(), values, RECIPE, "pupil") is None
+
+
+def test_confidence_is_that_of_four_continuations() -> None:
+    """Always right against never, and three of four against one."""
+    always = as_valued_by(state(0), {1: 0.9, 2: 0.0}, RECIPE, "pupil")
+    mostly = as_valued_by(state(0), {1: 0.9 * 0.75, 2: 0.9 * 0.25}, RECIPE, "pupil")
+    assert always is not None
+    assert mostly is not None
+    assert always.pairs[0].confidence == pytest.approx(0.997, abs=0.002)
+    assert mostly.pairs[0].confidence == pytest.approx(0.922, abs=0.002)
+
+
+@pytest.fixture
+def data_set(shared: Shared) -> Path:
+    """Pairs of a run, gone through `pairs` once more, as for another format."""
+
+    def make() -> None:
+        reasonrag.generate(dataset="atlas", limit=4, run="runs/a")
+        reasonrag.pairs("runs/a", out="data/a")
+        reasonrag.pairs("data/a", out="data/a", format=["sft"])
+
+    shared.copy("data-for-a-student", make)
+    return Path("data/a")
+
+
+def labelled(data_set: Path, base_url: str) -> StudentLabels:
+    student = Student("pupil@1", base_url, "pupil")
+    return asyncio.run(label_by_student(data_set, runs_of(data_set), Path("labels"), student, SilentWatcher()))
+
+
+def test_every_exported_pair_is_accounted_for_and_no_answer_is_asked_for_twice(data_set: Path) -> None:
+    """The student at a server; the second time nobody is at home."""
+    with Stage(EndpointBehaviour()).open() as served:
+        first = labelled(data_set, served.base_url)
+    assert first.pairs == first.confirmed + first.reversed + first.tied + first.untold > 0
+    assert first.confirmed > 0
+    assert first.calls > 0
+    states = list(read_lines(Path("labels") / CANDIDATES, StateRecord))
+    assert {each.origin.value_model for each in states} == {None, "pupil@1"}
+    again = labelled(data_set, served.base_url)
+    assert again == first
+    summary = reasonrag.pairs("labels", out="data/b")
+    assert summary.pairs > 0
+
+
+def test_a_run_that_is_gone_is_named(data_set: Path) -> None:
+    """Before anything is trained."""
+    Path("runs/a").rename("runs/b")
+    with pytest.raises(InputError, match="data/a was made of runs/a, which is not there"):
+        runs_of(data_set)
