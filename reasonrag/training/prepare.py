@@ -141,9 +141,9 @@ def prepare_training(
     python = find_python()
     inspection = _inspected(python, resolution)
     stock, judgement = inspection.stock, inspection.configs["train"]
-    processes = launch.nodes * (launch.gpus_per_node or len(stock.devices) or 1)
+    processes = launch.nodes * (launch.gpus_per_node or len(stock.devices))  # 0: who will train has not been said
     if launch.ray:
-        resolution.config.setdefault("ray_num_workers", processes)
+        resolution.config.setdefault("ray_num_workers", processes or launch.nodes)
     preflight_checks.check_packages(resolution.config, stock, found)
     if launch.ray and not stock.has("ray"):
         found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")

@@ -51,7 +51,7 @@ from reasonrag.training.doctor.memory import (
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, with_warmup_ratio
 from reasonrag.training.llamafactory.dataset_info import count_rows
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
@@ -163,7 +163,7 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
         base = check_base_model(_at_home(values))
     data = check_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
     resolution = data.resolution if data else None
-    values = resolution.config if resolution else _at_home(values)
+    values = resolution.config if resolution else with_warmup_ratio(_at_home(values))
     inspection = _inspect(values if file else None, resolution, findings)
     stock = inspection.stock if inspection else None
     if file:

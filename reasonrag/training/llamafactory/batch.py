@@ -60,9 +60,11 @@ def effective_batch(config: Mapping[str, Any], processes: int) -> EffectiveBatch
 def describe_batch(config: Mapping[str, Any], processes: int, rows: int | None) -> tuple[str, str]:
     """The effective batch and its steps in a sentence, and what to do where they are too few, else nothing.
 
-    rows: of the data; None where they are not known.
+    processes: GPUs of all machines; 0: not known. rows: of the data; None: not known.
     """
-    batch = effective_batch(config, processes)
+    batch = effective_batch(config, processes or 1)
+    if not (processes or config.get("use_cpu")):
+        return f"{batch} and GPU", ""
     if rows is None or config.get("packing"):
         return str(batch), ""
     rows = min(rows, _positive(config.get("max_samples"), rows))
