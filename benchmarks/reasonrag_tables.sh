@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tables 1 to 3 and Figures 6 and 7 of ReasonRAG (arXiv 2505.14069): bash benchmarks/reasonrag_tables.sh table1|table2|table3|figures
+# Tables 1 to 3 and Figures 6 and 7 of ReasonRAG (arXiv 2505.14069): bash benchmarks/reasonrag_tables.sh table1 table2 table3 figures
 #
 # As it stands: two cores, a tiny model of random weights (`make train-env tiny-model`), the offline teacher; every number is then
 # meaningless. On GPUs: the same script with the variables of benchmarks/reasonrag_tables.md. It stops at the first error, and the
@@ -27,6 +27,9 @@ EVALUATE=${EVALUATE---max-reply-tokens 16 --bootstrap 200}
 SWEEP=${SWEEP-}                          # more flags of sweep
 
 here=$(dirname "$0")
+made="|"
+
+once() { case $made in *"|$*|"*) ;; *) "$@"; made+="$*|" ;; esac }
 
 table() { "${PYTHON:-python3}" "$here/reasonrag_tables.py" "$@"; }
 
@@ -65,23 +68,23 @@ arm() {  # of Table 3: trained where it must be, then measured as an agent
     evaluate "$1" agent --model "$out"
 }
 
-table1() { process_pairs; table data "$RUNS/data/process"; }
+table1() { once process_pairs; table data "$RUNS/data/process"; }
 
 table2() {
     local method
     for method in $METHODS; do
         case $method in search-r1) evaluate "$method" "$method" $SEARCH_R1 ;; *) evaluate "$method" "$method" $UNTRAINED ;; esac
     done
-    process_pairs
-    arm base
-    arm process
+    once process_pairs
+    once arm base
+    once arm process
     table scores "$RUNS/evals" "$TEST_SETS" $METHODS base process
 }
 
 table3() {
     local each
-    process_pairs
-    for each in $ARMS; do arm "$each"; done
+    once process_pairs
+    for each in $ARMS; do once arm "$each"; done
     for each in $TEST_SETS; do
         reasonrag compare $(printf "$RUNS/evals/%s-$each " $ARMS) --out "$RUNS/compare-$each"
     done
@@ -90,12 +93,15 @@ table3() {
 
 figures() {
     local each
-    process_pairs
-    arm process
+    once process_pairs
+    once arm process
     for each in $TEST_SETS; do reasonrag sweep "$RUNS/evals/process-$each" $SWEEP --out "$RUNS/sweep-$each"; done
 }
 
-case ${1-} in
-    table1 | table2 | table3 | figures) "$1" ;;
-    *) echo "usage: bash $0 table1|table2|table3|figures" >&2; exit 2 ;;
-esac
+for each in "${@:-none}"; do
+    case $each in
+        table1 | table2 | table3 | figures) ;;
+        *) echo "usage: bash $0 table1|table2|table3|figures .." >&2; exit 2 ;;
+    esac
+done
+for each in "$@"; do "$each"; done

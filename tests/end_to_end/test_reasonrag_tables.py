@@ -1,0 +1,45 @@
+"""The script of ReasonRAG's tables runs from an empty folder to finished tables, with a tiny model; see benchmarks/."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+from reasonrag.evaluation.settings import BaselineName
+from tests.helpers.shared import Shared
+from tests.helpers.training_world import environment, make_tiny_qwen2
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "reasonrag_tables.sh"
+QUICK = {"ARMS": "base process", "UNTRAINED": "--model offline"}
+"""One model is trained and served, in place of four; the others are the offline teacher."""
+
+
+def test_the_tables_and_figures_of_the_paper_are_made_by_one_script(train_python: Path, shared: Shared) -> None:
+    """The same commands as on GPUs, with less of everything."""
+    here = shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
+    variables = environment(here, train_python) | QUICK
+    variables["PATH"] = f"{Path(sys.executable).parent}:{variables['PATH']}"
+    command = ["bash", str(SCRIPT), "table1", "table2", "table3", "figures"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr}"
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    of = {first: last for first, *_, last in rows}
+    files = Path("runs/tables/data/process").glob("RAG_ProGuide*.json")
+    pairs = sum(len(json.loads(each.read_bytes())) for each in files)
+    assert sum(int(number) for name, number in of.items() if name.startswith("pairs: ")) == pairs > 0
+    measured = {name for name, score in of.items() if re.fullmatch(r"\d+\.\d/\d+\.\d", score)}
+    assert measured == {*get_args(BaselineName), "base", "process"}
+    assert {"iterations.svg", "top-k.svg"} <= {each.name for each in Path("runs/tables/sweep-atlas").iterdir()}
+    assert Path("runs/tables/compare-atlas/compare.md").is_file()
+
+
+def test_a_table_that_does_not_exist_is_refused() -> None:
+    """Before anything is started."""
+    command = ["bash", str(SCRIPT), "table1", "table9"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, "table1|table2|table3|figures" in done.stderr) == (2, "", True)
