@@ -103,19 +103,12 @@ def megabyte(number: int) -> bytes:
     return record.model_copy(update={"nodes": [record.nodes[0], long, *record.nodes[2:]]}).to_line()
 
 
-def test_several_processes_write_what_one_would(tmp_path: Path) -> None:
-    """To the byte, and in the same order, of a file that is worth sharing: 70 MB."""
+def test_several_processes_write_what_one_would_and_leave_an_interrupt_to_it(tmp_path: Path) -> None:
+    """To the byte, and in the same order, of a file that is worth sharing: 70 MB. A terminal sends Ctrl-C to all of
+    them: those that help neither stop nor fill the screen with tracebacks."""
     run = tmp_path / "rollouts.jsonl"
     run.write_bytes(b"".join(map(megabyte, range(70))))
     label_run(run, tmp_path / "one")
-    label_run(run, tmp_path / "two", processes=2)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-def test_processes_leave_an_interrupt_to_the_one_that_started_them(tmp_path: Path) -> None:
-    """A terminal sends Ctrl-C to all of them: those that help neither stop nor fill the screen with tracebacks."""
-    run = tmp_path / "rollouts.jsonl"
-    run.write_bytes(b"".join(map(megabyte, range(70))))
     done = threading.Event()
 
     def interrupt() -> None:
@@ -132,6 +125,7 @@ def test_processes_leave_an_interrupt_to_the_one_that_started_them(tmp_path: Pat
         done.set()
         interrupting.join()
     assert len(asked_in(tmp_path / "two")) == 70
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_a_broken_line_is_named_by_whichever_process_finds_it(tmp_path: Path) -> None:

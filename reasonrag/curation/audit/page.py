@@ -33,6 +33,8 @@ _STYLE = drawing_style(ink=_INK, line=_LINE, size=11.5) | {
     "grid.linewidth": 0.7,
     "legend.fontsize": 10.5,
     "hatch.linewidth": 0.6,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
 }
 _HATCHES = ("", "///", "...", "xxx")
 """In addition to colours, for colour-blind readers."""
@@ -231,14 +233,13 @@ def _plot(
     content = io.StringIO()
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=_SIZE, layout="constrained")
-        FigureCanvasSVG(figure)
+        canvas = FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         draw(axes)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        figure.savefig(
-            content, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        )
+        # savefig would draw it twice
+        canvas.print_svg(content, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return AuditPlot(title, summary, _inline(content.getvalue(), title, summary), columns, numbers)
 
 

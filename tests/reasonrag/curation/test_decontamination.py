@@ -53,7 +53,7 @@ def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over atlas that has pairs, made once; its world lies beside it."""
     home = tmp_path_factory.mktemp("atlas")
     package.generate(
-        dataset="atlas", model="offline", limit=20, run=str(home / "run"), index_home=str(home / "indexes")
+        dataset="atlas", model="offline", limit=10, run=str(home / "run"), index_home=str(home / "indexes")
     )
     return home / "run"
 
@@ -191,7 +191,7 @@ def test_popqa_has_only_a_test_split(shared_data: Path, tmp_path: Path, reasonra
     home.mkdir(parents=True)
     (home / "corpus.jsonl").symlink_to(shared_data / "popqa" / "corpus.jsonl")
     (home / "test.jsonl").symlink_to(shared_data / "popqa" / "dev.jsonl")
-    asked = ("generate", "--model", "offline", "--limit", 5, "--index-home", tmp_path / "indexes")
+    asked = ("generate", "--model", "offline", "--limit", 2, "--index-home", tmp_path / "indexes")
     assert (
         reasonrag(
             *asked, "--dataset", "popqa", "--split", "test", "--data-dir", tmp_path / "data", "--run", "drawn"
@@ -199,16 +199,16 @@ def test_popqa_has_only_a_test_split(shared_data: Path, tmp_path: Path, reasonra
         == 0
     )
     drawn = package.pairs("drawn", out="of_its_own")
-    assert (drawn.contamination["own_split"], drawn.contamination["dropped"]) == ({"popqa/test": 5}, 0)
+    assert (drawn.contamination["own_split"], drawn.contamination["dropped"]) == ({"popqa/test": 2}, 0)
     assert any("made of popqa/test questions" in each for each in drawn.warnings)
     assert all(match["own_split"] for line in lines(Path("of_its_own") / CONTAMINATION) for match in line["matches"])
-    assert len(lines(Path("of_its_own") / CONTAMINATION)) == 5
+    assert len(lines(Path("of_its_own") / CONTAMINATION)) == 2
 
-    put(tmp_path / "mine.jsonl", *itertools.islice(lines(home / "test.jsonl"), 5))
+    put(tmp_path / "mine.jsonl", *itertools.islice(lines(home / "test.jsonl"), 2))
     corpus = ("--corpus", home / "corpus.jsonl")
     assert reasonrag(*asked, "--questions", tmp_path / "mine.jsonl", *corpus, "--run", "imported").status == 0
     imported = package.pairs("imported", out="unaware", eval=[str(home / "test.jsonl")])
-    assert (imported.contamination["matched_by_split"], imported.contamination["dropped"]) == ({"popqa/test": 5}, 5)
+    assert (imported.contamination["matched_by_split"], imported.contamination["dropped"]) == ({"popqa/test": 2}, 2)
     assert (imported.pairs, imported.dropped["contaminated"]) == (0, imported.candidates)
 
 
@@ -224,7 +224,7 @@ def test_hotpotqa_train_questions_that_another_set_evaluates_on_are_left_out(
     reworded = train[0] | {"id": "o0", "question": "What is Lilu, if Gallu is a demon?"}
     put(home / "other" / "dev.jsonl", reworded, train[1] | {"id": "o1"}, train[-1])
     assert reasonrag(
-        "generate", "--dataset", "hotpotqa", "--data-dir", home, "--model", "offline", "--limit", 6,
+        "generate", "--dataset", "hotpotqa", "--data-dir", home, "--model", "offline", "--limit", 3,
         "--index-home", tmp_path / "indexes", "--run", "run",
     ).status == 0  # fmt: skip
     summary = package.pairs("run", out="made")
@@ -256,7 +256,7 @@ def test_every_row_says_which_file_its_question_is_of(atlas: Path, tmp_path: Pat
     world = next((atlas.parent / "indexes").glob("atlas*/corpus.jsonl")).parent
     shutil.copytree(world, tmp_path / "home" / "mine")
     file = shutil.copy(world / "train.jsonl", tmp_path / "own.jsonl")
-    asked = ("generate", "--model", "offline", "--limit", 20, "--index-home", tmp_path / "indexes")
+    asked = ("generate", "--model", "offline", "--limit", 4, "--index-home", tmp_path / "indexes")
     assert reasonrag(*asked, "--dataset", "mine", "--data-dir", tmp_path / "home", "--run", "b").status == 0
     assert reasonrag(*asked, "--questions", file, "--corpus", world / "corpus.jsonl", "--run", "c").status == 0
     revision = open_split(Path(file)).sha256

@@ -229,6 +229,19 @@ def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
     assert "--allow-eval nq/dev" in command
 
 
+def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> None:
+    """And the command of the card makes them again."""
+    directory = data_set(tmp_path / "d")
+    summary = orjson.loads((directory / "summary.json").read_bytes())
+    summary["pairs_by_label"] = {"outcome": summary["pairs"]}
+    (directory / "summary.json").write_bytes(orjson.dumps(summary))
+    text = card_of(directory, tmp_path)
+    [command] = [line for line in text.splitlines() if line.startswith("reasonrag pairs runs")]
+    assert "--label outcome" in command
+    assert "Pairs with `label` outcome: a step is worth the outcome of the one trajectory" in text
+    assert "Labels by outcome rest on one trajectory a step" in text
+
+
 @pytest.mark.parametrize(("sampled", "how_many"), [(True, "--sample 3"), (False, "--limit 4")])
 def test_a_mixture_is_one_command_of_the_card(tmp_path: Path, sampled: bool, how_many: str) -> None:
     """The data sets in the order in which they took turns, as many questions of each or the first of all; each data
