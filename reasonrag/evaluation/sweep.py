@@ -25,7 +25,7 @@ from reasonrag.errors import CapReached, InputError, ReasonragError
 from reasonrag.evaluation.comparability import Condition, EvaluationRun, common_questions, names_of, read_evaluation
 from reasonrag.evaluation.evaluate import EvaluationParts, evaluate_with
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
-from reasonrag.evaluation.metrics import MetricAggregator
+from reasonrag.evaluation.metrics import METRICS, MetricAggregator
 from reasonrag.evaluation.pages.sweep_page import PAGE, draw_sweep, render_sweep
 from reasonrag.evaluation.report import Report
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, SweepSettings
@@ -53,7 +53,7 @@ from reasonrag.terminal import dollars
 
 VARIED = ("max_steps", "top_k")
 """What differs between the points of an evaluation, and from the training of its model."""
-_SHOWN = (*SCORES, "cover_em", "judged_right", "gold_recall", "searches", "calls", "prompt_tokens", "completion_tokens")
+_SHOWN = [name for name in METRICS if name not in ("judge_score", "no_answer", "malformed", "repaired")]
 
 
 @public_call(SweepSettings)

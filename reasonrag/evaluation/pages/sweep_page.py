@@ -6,6 +6,7 @@ by the plotting library.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -129,6 +130,8 @@ def draw_sweep(found: Sweep) -> dict[str, str]:
 
 def _drawn(found: Sweep, figure: FigureName) -> str:
     swept = [(each, points) for each in found.evaluations if (points := _points(each, figure))]
+    longest = max(len(label(each.name)) for each, _ in swept)
+    columns = max(1, min(3, 72 // (longest + 6)))  # about 72 characters and lines of a legend stand side by side
     places = sorted({_at(point, figure) for _, points in swept for point in points})
 
     def draw(whole: Figure) -> None:
@@ -146,9 +149,11 @@ def _drawn(found: Sweep, figure: FigureName) -> str:
         hollow = f"\n{_HOLLOW}" if any(point.failed for _, points in swept for point in points) else ""
         whole.suptitle(f"{counted(found.questions, 'question')}; bands: {_level(found)}{hollow}", fontsize=10)
         handles, labels = panels[0].get_legend_handles_labels()
-        whole.legend(handles, labels, loc="outside lower center", ncols=3)
+        whole.legend(handles, labels, loc="outside lower center", ncols=columns)
 
-    drawing = svg_of(draw, inches=(6.4, 3.6), grid="y", without=("top", "right"))
+    drawing = svg_of(
+        draw, inches=(6.4, 3.4 + 0.2 * math.ceil(len(swept) / columns)), grid="y", without=("top", "right")
+    )
     said = mask_secrets("; ".join(_in_words(each, points, figure) for each, points in swept), secrets())
     return drawing.replace("<svg ", f"<svg role='img' aria-label={quoteattr(on_one_line(said))} ", 1)
 
