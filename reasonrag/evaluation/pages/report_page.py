@@ -214,7 +214,9 @@ def _answer(prediction: Prediction) -> str:
 def _step(prediction: Prediction, place: int) -> str:
     step = prediction.steps[place]
     titles = f" [{', '.join(each.title for each in step.passages)}]" if step.passages else ""
-    return f"{step.action}{titles}: {step.parse_error or ''}{': ' if step.parse_error else ''}{step.response}"
+    searched = f" (uncertain, so it was searched with: {step.query})" if step.query else ""
+    cause = f"{step.parse_error}: " if step.parse_error else ""
+    return f"{step.action}{titles}: {cause}{step.response}{searched}"
 
 
 def _short(text: str) -> str:

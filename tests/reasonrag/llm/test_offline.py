@@ -305,3 +305,13 @@ def test_a_prompt_of_a_megabyte_is_answered(turn: str, piece: str) -> None:
     ):
         messages = [Message(role="system", content=turn), Message(role="user", content=user)]
         assert offline.reply(messages, temperature=1.0, seed=1, choice=0)
+
+
+@given(text=st.text())
+def test_every_character_of_a_reply_is_in_one_of_its_tokens(text: str) -> None:
+    """Their log-probabilities are made up: what nobody has shown is unlikely."""
+    shown = [Message(role="system", content="Tiber"), Message(role="user", content="The Seine flows.")]
+    assert "".join(each.text for each in offline.tokens_of(shown, text)) == text
+    tokens = offline.tokens_of(shown, "The <answer>Seine, not Tiber</answer>")
+    assert [each.text for each in tokens if each.logprob == offline.UNLIKELY] == [" Tiber"]
+    assert {each.logprob for each in tokens} == {offline.LIKELY, offline.UNLIKELY}

@@ -147,13 +147,15 @@ async def test_a_model_without_log_probabilities_answers_nothing(retriever: Inde
 
 
 def test_questions_without_log_probabilities_fail_and_say_so(tmp_path: Path) -> None:
-    """They are asked for, in the configuration too, and each question that gets none is in the report by its cause."""
-    given, none = reply(ANSWER), Completion(text=ANSWER, finish_reason="stop")
+    """They are asked for, in the configuration too, and each question that gets none is in the report by its cause; of
+    the others, it says what was searched because of them."""
+    given, none = reply("<answer>", ("Seine", 0.5), "</answer>"), Completion(text=ANSWER, finish_reason="stop")
     model = ScriptedModel(lambda request, _: none if request.question_id.endswith("_1") else given)
     report = evaluate(
         dataset="atlas", data_dir=tmp_path / "data", limit=2, method="flare", chat_model=model, run=tmp_path / "run"
     )
     assert all(each.sampling.logprobs for each in model.requests)
     assert (report.answered, report.failures_by_cause) == (1, {"no_logprobs": 1})
+    assert "(uncertain, so it was searched with: Seine)" in (tmp_path / "run" / "report.md").read_text()
     assert '"logprobs": true' in (tmp_path / "run" / "config.json").read_text()
     assert [each.error and each.error.cause for each in read_predictions(tmp_path / "run")] == [None, "no_logprobs"]

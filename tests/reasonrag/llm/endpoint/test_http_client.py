@@ -550,6 +550,17 @@ def test_log_probabilities_are_those_of_the_text_or_there_are_none(text: str, lo
     assert completions_of(body, (), prompt_size=9)[0].logprobs is None
 
 
+@given(before=st.text(), pieces=st.lists(st.text()), after=st.text(), apart=st.booleans())
+def test_log_probabilities_are_of_exactly_the_text(before: str, pieces: list[str], after: str, *, apart: bool) -> None:
+    """However it was cut into tokens, and whatever stands before and after it."""
+    text, all_said = "".join(pieces), [before, *pieces, after]
+    message = {"content": text, "reasoning": before if apart else ""}
+    choice = {"message": message, "logprobs": listed(*((each, -0.5) for each in all_said))}
+    [reply] = completions_of(orjson.dumps({"choices": [choice]}), (), prompt_size=9, logprobs=True)
+    if any(all_said) and reply.text == text:
+        assert "".join(each.text for each in reply.logprobs or ()) == text
+
+
 def test_log_probabilities_that_json_does_not_know_or_of_a_secret_are_none() -> None:
     """A number that is none, and text that is redacted."""
     for token, number in (("the", "-Infinity"), ("the", "NaN"), ("sk-mine-0123456789abcdef", "-1")):
