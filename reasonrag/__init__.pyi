@@ -1319,7 +1319,7 @@ def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> 
     """
 
 def sweep(
-    runs: Sequence[str | Path] = ...,
+    runs: str | Path | Sequence[str | Path] = ...,
     *,
     chat_model: ChatModel | None = None,
     judge_chat_model: ChatModel | None = None,
@@ -1349,7 +1349,7 @@ def sweep(
         [1, 2, 3]
 
     Args:
-        runs: directories of `evaluate`.
+        runs: directory of `evaluate`, or several.
         chat_model: used instead of the model that the evaluations record: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         judge_chat_model: used instead of the judge that they record.

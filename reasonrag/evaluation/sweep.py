@@ -58,7 +58,7 @@ _SHOWN = [name for name in METRICS if name not in ("judge_score", "no_answer", "
 
 @public_call(SweepSettings)
 def sweep(
-    runs: Sequence[str | Path] = (),
+    runs: str | Path | Sequence[str | Path] = (),
     *,
     chat_model: ChatModel | None = None,
     judge_chat_model: ChatModel | None = None,
@@ -79,7 +79,7 @@ def sweep(
         [1, 2, 3]
 
     Args:
-        runs: directories of `evaluate`.
+        runs: directory of `evaluate`, or several.
         chat_model: used instead of the model that the evaluations record: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         judge_chat_model: used instead of the judge that they record.
@@ -88,10 +88,11 @@ def sweep(
     """
     retriever, named = object_or_name(retriever)
     settings = resolve(SweepSettings, "sweep", flags)
-    out = settings.out or _default_out(runs)
+    folders = [Path(each) for each in ([runs] if isinstance(runs, str | Path) else runs)]
+    out = settings.out or _default_out(folders)
     changed = {name: each for name in _MOVED if (each := getattr(settings, name)) not in (None, [])} | named
     varied = settings.iterations, settings.top_k
-    swept = _read([Path(each) for each in runs], out, changed, varied, (chat_model, judge_chat_model))
+    swept = _read(folders, out, changed, varied, (chat_model, judge_chat_model))
     caps = Caps(cost=settings.max_cost, calls=settings.max_calls)
     sweeper = _Sweeper(swept, out, caps, watcher or SilentWatcher(), chat_model, judge_chat_model, retriever)
     with only_writer(out, flag="--out"):
@@ -102,9 +103,9 @@ _MOVED = ("base_url", "concurrency", "price_in", "price_out")
 """Settings of a recorded evaluation that a sweep may have anew."""
 
 
-def _default_out(runs: Sequence[str | Path]) -> Path:
+def _default_out(folders: Sequence[Path]) -> Path:
     """Beside the first evaluation."""
-    first = Path(runs[0] if runs else "evals")
+    first = folders[0] if folders else Path("evals")
     first = first if first.name not in ("", "..") else first.resolve()
     return first.with_name(f"{first.name}-sweep")
 

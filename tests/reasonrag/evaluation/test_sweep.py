@@ -182,7 +182,7 @@ def test_a_point_with_failed_questions_is_drawn_without_them_and_marked(evaluate
 
     run, model = "evals/<b>&'r\"", ScriptedModel(say)
     evaluated(run, method="rag", chat_model=model)
-    swept = package.sweep([run], chat_model=model, out="swept")
+    swept = package.sweep(run, chat_model=model, out="swept")
     one, three, five = swept.evaluations[0].points
     failed = sum(each.error is not None for each in read_predictions(Path(one.run)))
     assert 0 < failed < 4
