@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ pytest.importorskip("datasets", reason="the hub extra is not installed")
 REPO = "org/atlas"
 ROOT = Path(__file__).parents[3]
 """Read before `own_settings` clears it."""
-FORMATS = ("kto", "sft", "sharegpt", "trl")
+FORMATS = ("kto", "sft", "sft-chosen", "sharegpt", "trl")
 
 
 @pytest.fixture(scope="session")
@@ -643,12 +644,13 @@ def test_the_address_of_a_retrieval_server_stays_behind(data: Path, reasonrag: R
 
 
 def test_load_dataset_gives_the_rows_that_went_in(hub: HubServer, data: Path, tmp_path: Path) -> None:
-    """By the real client, without a token, both parts and every format."""
+    """By the real client, without a token, both parts and every format, as the card says."""
     assert published(hub, data, "--public").returncode == 0
+    [said] = re.findall(r"```python\n(from datasets.*?)```", (data / "publish" / "README.md").read_text(), re.DOTALL)
+    variables = ", ".join(f"{name!r}: {name.replace('-', '_')}" for name in FORMATS)
     code = (
-        "import json, sys; from datasets import load_dataset\n"
-        f"names = {['default', *FORMATS]!r}\n"
-        f"sets = {{name: load_dataset({REPO!r}, name) for name in names}}\n"
+        f"import json\n{said}\n"
+        f"sets = {{'default': pairs, {variables}}}\n"
         "print(json.dumps({n: {s: list(rows) for s, rows in each.items()} for n, each in sets.items()}))"
     )
     got = json.loads(process(code, hub, tmp_path / "reader").splitlines()[-1])
@@ -673,7 +675,8 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
         "    model, data, training, _, _ = get_train_args([w for k, v in flags.items() for w in ('--' + k, v)])\n"
         "    return list(_get_merged_dataset(data.dataset, model, data, training, 'rm' if stage == 'dpo' else stage))\n"
         "stages = {'rag_proguide': 'dpo', 'rag_proguide_validation': 'dpo', 'rag_proguide_sharegpt': 'dpo',\n"
-        "    'rag_proguide_kto': 'kto', 'rag_proguide_sft': 'sft'}\n"
+        "    'rag_proguide_kto': 'kto', 'rag_proguide_sft': 'sft',\n"
+        "    'rag_proguide_sft_chosen': 'sft'}\n"
         "print('\\n' + json.dumps({name: load(stage, name) for name, stage in stages.items()}))"
     )
     got = json.loads(process(code, hub, tmp_path / "reader", python=train_python, PYTHONPATH="").splitlines()[-1])
@@ -688,7 +691,11 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
             for row in got[name]
         ] == [(row["instruction"], row["input"], row["chosen"], row["rejected"]) for row in rows], name
         assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
-    for name, file in {"rag_proguide_kto": "kto.json", "rag_proguide_sft": "sft.json"}.items():
+    for name, file in {
+        "rag_proguide_kto": "kto.json",
+        "rag_proguide_sft": "sft.json",
+        "rag_proguide_sft_chosen": "sft-chosen.json",
+    }.items():
         rows = json.loads((data / file).read_text())
         assert [(row["_system"], row["_prompt"][0]["content"]) for row in got[name]] == [
             (row["instruction"], row["input"]) for row in rows
