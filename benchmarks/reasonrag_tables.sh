@@ -27,6 +27,9 @@ EVALUATE=${EVALUATE---max-reply-tokens 16 --bootstrap 200}
 SWEEP=${SWEEP-}                          # more flags of sweep
 
 here=$(dirname "$0")
+# what --as-published does for the arm `process`: a margin of .01 and no other filter, so that only labels differ
+UNFILTERED="--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --max-efficiency-only 1 --max-style-only 1"
+UNFILTERED+=" --allow-malformed --allow-ungrounded --allow-repeated-query"
 made="|"
 
 once() { case $made in *"|$*|"*) ;; *) "$@"; made+="$*|" ;; esac }
@@ -59,7 +62,7 @@ arm() {  # of Table 3: trained where it must be, then measured as an agent
         sft) reasonrag train "$SFT" --data "$process" --out "$out" $from $TRAIN \
             --set dataset=rag_proguide_sft_chosen --set eval_dataset=rag_proguide_sft_chosen_validation ;;
         outcome)
-            pairs outcome --label outcome
+            pairs outcome --label outcome $UNFILTERED
             reasonrag train "$DPO" --data "$RUNS/data/outcome" --out "$out" $from $TRAIN ;;
         process) reasonrag train "$DPO" --data "$process" --out "$out" $from $TRAIN ;;
         sft-dpo) reasonrag train "$DPO" --recipe sft-dpo --data "$process" --out "$out" $from $TRAIN ;;
