@@ -38,10 +38,11 @@ ActionType = Literal["query", "evidence", "answer"]
 AgentAction = Literal["think", "read", "conclude"]
 
 
-OutcomeName = Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "judge", "rubric"]
+OutcomeName = Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"]
 """Quality of an answer, in [0, 1]. evident_f1: F1, but 0 if no evidence reported before holds the answer. builder_f1,
-prorag_f1: F1 as published codes compute it (`preference.answer_scores`). judge,
-rubric: a judge's score, by the passages read or by a rubric. A user's function has its own name."""
+prorag_f1: F1 as published codes compute it (`preference.answer_scores`). choice: 1 if the answer names the right option
+of a multiple choice and no other, else 0. judge, rubric: a judge's score, by the passages read or by a rubric. A user's
+function has its own name."""
 
 
 class MalformedRolloutsError(ValueError):

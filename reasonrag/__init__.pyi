@@ -1477,7 +1477,7 @@ def tune(
     value_temperature: float | None = None,
     value_extra_body: str | Mapping[str, Any] | None = None,
     recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
-    outcome: Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "judge", "rubric"] | None = None,
+    outcome: Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"] | None = None,
     rubric: str | Path | None = None,
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
@@ -1582,9 +1582,9 @@ def tune(
         recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
             docs/reference/recipes.md
         outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer),
-            builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. With judge and rubric the
-            teacher scores, and gold answers are not needed; these calls are not in --max-calls-per-question
-            [default: the recipe's]
+            builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of
+            metadata.choices), judge or rubric. With judge and rubric the teacher scores, and gold answers are not
+            needed; these calls are not in --max-calls-per-question [default: the recipe's]
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,

@@ -22,11 +22,12 @@ from preference.answer_scores import builder_f1, prorag_f1
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
+from reasonrag.data.multiple_choice import choice_accuracy, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
 
 _PUBLISHED: dict[str, Callable[[str, list[str]], float]] = {"builder_f1": builder_f1, "prorag_f1": prorag_f1}
-OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", *_PUBLISHED})
+OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", "choice", *_PUBLISHED})
 """Outcomes decided by gold answers."""
 JUDGED_FROM = -(10**6)
 """Sample number of an answer's judgement, below those of all judgements of steps."""
@@ -62,12 +63,19 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
         return step.judged.value if step.judged else 0.0
     if name == "em":
         return step.em or 0.0
+    if name == "choice":
+        asked = step.state.question
+        return choice_accuracy(asked.question, asked.golden_answers, _answer_of(step)) or 0.0
     if name in _PUBLISHED:
         golden_answers = step.state.question.golden_answers
         return _PUBLISHED[name](step.content or "", golden_answers) if step.action_type == "answer" else 0.0
     if name == "evident_f1" and step.in_evidence is False:
         return 0.0
     return step.f1 or 0.0
+
+
+def _answer_of(step: AgentStep) -> str | None:
+    return step.content if step.action_type == "answer" else None
 
 
 def counts(step: AgentStep, *, unreadable: str, forced_answers: str) -> bool:
@@ -184,6 +192,11 @@ class OutcomeRule:
         """Raises ValueError for a question whose answers cannot be valued."""
         if self.name in OF_GOLDEN_ANSWERS:
             require_golden_answers(question)
+            if self.name == "choice" and not options_of(question.question):
+                raise ValueError(
+                    "metadata.choices: the question has no options to choose from; name them there, or take another "
+                    "--outcome"
+                )
         elif self.name == "rubric" and not self.rubric_of(question):
             raise ValueError(
                 "metadata.rubric: the question has no rubric; give it one, or --rubric FILE for all that have none"

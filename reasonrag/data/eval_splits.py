@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from preference.candidates import is_training_split
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
 from reasonrag.data.datasets import fetch_questions
+from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
 from reasonrag.data.partition import POPQA, is_whole, part_digest, training_lines
 from reasonrag.errors import InputError
@@ -268,14 +270,14 @@ def _question(line: bytes, number: int, *, where: str) -> EvalQuestion:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
     if not isinstance(record, dict) or not isinstance(record.get("question"), str):
         raise InputError(f'{where} is not a question; it needs a text "question"')
+    with suppress(ValueError):  # another form of multiple choice: compared by what its question says
+        record = spelled_out(record)
     return EvalQuestion(str(record.get("id", number)), record["question"], _answers(record))
 
 
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
-    """Gold answers, with multiple choice spelled out; none if their form is unknown."""
-    answers, options = record.get("golden_answers"), record.get("choices")
+    """Gold answers; none if their form is unknown."""
+    answers = record.get("golden_answers")
     if not isinstance(answers, list):
         return ()
-    if isinstance(options, list) and all(type(each) is int and 0 <= each < len(options) for each in answers):
-        answers = [options[each] for each in answers]
     return tuple(str(each) for each in answers if isinstance(each, str | int | float))

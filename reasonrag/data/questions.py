@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from preference.records import first_error
 from preference.stratified_sample import StratifiedSample
+from reasonrag.data.multiple_choice import options_of, spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 
@@ -89,19 +90,10 @@ class Question(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, record: object) -> object:
-        """FlashRAG's multiple choice: gold answers given as positions in `choices` become the texts there."""
-        if isinstance(record, dict) and "origin" in record:
-            record = {name: value for name, value in record.items() if name != "origin"}
-        if not isinstance(record, dict) or not (options := record.get("choices")) or not isinstance(options, list):
+        """Multiple choice: the text names the options, and gold answers are the texts of options."""
+        if not isinstance(record, dict):
             return record
-        answers = record.get("golden_answers")
-        if not isinstance(answers, list) or not all(type(each) is int for each in answers):
-            return record
-        if not all(0 <= each < len(options) for each in answers):
-            raise ValueError(
-                f"golden_answers {answers} are positions in choices, which has only {len(options)} entries"
-            )
-        return record | {"golden_answers": [options[each] for each in answers]}
+        return spelled_out({name: value for name, value in record.items() if name != "origin"})
 
     @field_validator("question")
     @classmethod
@@ -209,7 +201,8 @@ class QuestionFile:
         the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
         passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
-        so that titles name the gold ones.
+        so that titles name the gold ones. options: whether some question has options, which earlier versions did not
+        show.
     """
 
     dataset: str
@@ -222,6 +215,7 @@ class QuestionFile:
     partition: dict[str, Any] | None = None
     drawn: Sequence[int] | None = None
     passage_prefix: str | None = ""
+    options: bool = False
 
     @property
     def name(self) -> str:
@@ -236,7 +230,8 @@ class QuestionFile:
     def identity(self) -> dict[str, Any]:
         """What `config_hash` covers of the file."""
         found: dict[str, Any] = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
-        return found | ({"partition": self.partition} if self.partition else {})
+        found |= {"partition": self.partition} if self.partition else {}
+        return found | ({"options": "shown"} if self.options else {})
 
     def limited(self, limit: int | None) -> Questions:
         """The first `limit` questions of this file alone, which can be read repeatedly."""
@@ -373,6 +368,7 @@ def open_questions(
     """Check a whole question file. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
+    options = False
     draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
     with reading(f"the questions {path}"), path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
@@ -383,6 +379,7 @@ def open_questions(
                     f"{first_seen[question.id]}. Ids must be unique"
                 )
             digest.update(line)
+            options = options or bool(options_of(question.question))
             if draw:
                 draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in the data sets of a mixture
                 places.append(position)
@@ -391,7 +388,9 @@ def open_questions(
         raise InputError(f"the question file {path} is empty; it needs one question per line")
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
     total = len(first_seen) if drawn is None else len(drawn)
-    return QuestionFile(dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn)
+    return QuestionFile(
+        dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn, options=options
+    )
 
 
 def parse_question(line: bytes, *, where: str, check: Check = require_golden_answers) -> Question:

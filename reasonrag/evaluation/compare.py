@@ -57,8 +57,9 @@ from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 OF_PARTS = ("em", "f1", "cover_em")
-"""Metrics reported by question type and by hops, and with a t-test."""
+"""Metrics reported by question type and by hops, and with a t-test; that has accuracy too."""
 TESTED = ("em", "cover_em")
+"""Metrics that decide the verdict."""
 LONGEST_STEP = 240
 """Characters of a reply in an example."""
 
@@ -209,11 +210,11 @@ class _PairComparer:
         return {name: each for name, each in zip(chosen, found, strict=True) if each.n or name in OF_PARTS}
 
     def _tests(self) -> dict[str, SignificanceTest]:
-        found = {name: paired_test(*self.values[name], seed=self.options.seed) for name in TESTED}
+        found = {name: paired_test(*self.values[name], seed=self.options.seed) for name in ("accuracy", *TESTED)}
         return {name: each for name, each in found.items() if each}
 
     def _t_tests(self) -> dict[str, TTest]:
-        found = {name: paired_t_test(*self.values[name]) for name in OF_PARTS}
+        found = {name: paired_t_test(*self.values[name]) for name in ("accuracy", *OF_PARTS)}
         return {name: each for name, each in found.items() if each}
 
     def _verdict(self, deltas: dict[str, MetricDelta], tests: dict[str, SignificanceTest]) -> ComparisonVerdict:

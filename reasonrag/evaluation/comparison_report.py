@@ -93,9 +93,9 @@ class PairedComparison(Record):
     sentence: str
     metrics: dict[str, MetricDelta]
     tests: dict[str, SignificanceTest]
-    """Tests of EM and cover-EM."""
+    """Tests of EM and cover-EM, and of accuracy where questions have options."""
     t_tests: dict[str, TTest] = Field(default_factory=dict)
-    """Of EM, F1 and cover-EM, for comparison with papers; the verdict does not use them."""
+    """Of the same and of F1, for comparison with papers; the verdict does not use them."""
     outcomes: WinLossCounts
     by_type: dict[str, ComparisonPart] = Field(default_factory=dict)
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)

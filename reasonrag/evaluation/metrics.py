@@ -1,7 +1,7 @@
 """The answer metrics: scores of one attempt (`score_attempt`), and their means over questions (`METRICS`).
 
 A question without an answer scores 0; one that failed at the model or retriever is in no mean. A metric that not every
-question has (gold passages, a judgement) is averaged over those that have it. Knows no model and no file.
+question has (options, gold passages, a judgement) is averaged over those that have it. Knows no model and no file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from preference.records import QuestionError
+from reasonrag.data.multiple_choice import choice_accuracy
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.predictions import Prediction
@@ -23,6 +24,7 @@ RIGHT_FROM = 0.5
 """Judge score from which an answer counts as right; on the judge's scale 50 of 100, half right (prompts/answer.txt)."""
 
 METRICS: dict[str, Callable[[Prediction], float | None]] = {
+    "accuracy": lambda each: choice_accuracy(each.question, each.golden_answers, each.answer),
     "em": lambda each: each.em,
     "f1": lambda each: each.f1,
     "precision": lambda each: _of_answer(token_precision, each),

@@ -180,7 +180,7 @@ class TTest(Record):
     def __str__(self) -> str:
         """`t(199) = 2.31, p = 0.022`."""
         if self.t is None or self.p is None:
-            return "no t-test, the difference is the same on every question"
+            return "t not defined"
         return f"t({self.df:,}) = {self.t:.3g}, {_p_text(self.p)}"
 
 

@@ -65,9 +65,9 @@ class GenerateSettings(AgentSettings):
     )
     outcome: OutcomeName | None = setting(
         "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer), "
-        "builder_f1, prorag_f1 (as the published codes compute it), judge or rubric. With judge and "
-        "rubric the teacher scores, and gold answers are not needed; these calls are not in "
-        "--max-calls-per-question [default: the recipe's]",
+        "builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of "
+        "metadata.choices), judge or rubric. With judge and rubric the teacher scores, and gold answers are not "
+        "needed; these calls are not in --max-calls-per-question [default: the recipe's]",
         Panel.SEARCH,
         common=True,
     )

@@ -41,6 +41,7 @@ OUTCOMES = {
     "evident_f1": "its F1 against the gold answers",
     "builder_f1": "its F1 against the gold answers, articles counted",
     "prorag_f1": "its F1 against the gold answers, articles and punctuation counted",
+    "choice": "because it names the right option alone, or not",
     "judge": "from a judge",
     "rubric": "from a judge with a rubric",
 }

@@ -33,7 +33,7 @@ RULE = (
     "the gold ones."
 )
 _ALWAYS = ("em", "f1", "cover_em")
-_DRAWN = ("em", "f1", "cover_em", "judged_right", "gold_recall", "no_answer")
+_DRAWN = ("accuracy", "em", "f1", "cover_em", "judged_right", "gold_recall", "no_answer")
 _TYPES_DRAWN = 12
 """At most this many types are plotted, those with most questions; the table has all."""
 
@@ -138,7 +138,8 @@ def outcome_sentence(pair: PairedComparison) -> str:
     text = f"EM: {outcomes.wins:,} wins, {outcomes.losses:,} losses, {outcomes.ties:,} ties"
     if outcomes.style_wins or outcomes.style_losses:
         text += f" ({outcomes.style_wins:,} wins and {outcomes.style_losses:,} losses have equal cover-EM)"
-    return f"{text}; {test}." if test else f"{text}."
+    of_choices = f" Accuracy: {pair.tests['accuracy']}." if "accuracy" in pair.tests else ""
+    return f"{text}; {test}.{of_choices}" if test else f"{text}."
 
 
 def t_test_sentence(pair: PairedComparison) -> str:

@@ -24,6 +24,7 @@ EXAMPLES = 3
 LONGEST = 300
 """Characters shown of a text."""
 METRIC_NAMES = {
+    "accuracy": "accuracy",
     "em": "EM",
     "f1": "F1",
     "precision": "precision",
@@ -42,6 +43,7 @@ METRIC_NAMES = {
 }
 """Display names of the metrics, in display order. Those of questions are means per question, the others shares."""
 COLUMN_METRICS = {
+    "accuracy": "acc.",
     "em": "EM",
     "f1": "F1",
     "cover_em": "cover-EM",

@@ -161,6 +161,23 @@ def test_every_recipe_can_have_its_answers_judged(recipe: str, reasonrag: Reason
     assert keys == summary()["calls"]
 
 
+def test_a_multiple_choice_is_explored_by_the_option_that_is_named() -> None:
+    """1 for the right one alone, by letter or by text; the questions that are asked name all options."""
+    options = {"A": "Tiber", "B": "Seine", "C": "Loire"}
+    write_questions({"id": "q1", "question": ASKED, "golden_answers": ["B"], "metadata": {"choices": options}})
+    said = iter(["B", "the Seine", "A", "C or B"] * 40)
+
+    def answers(_request: ChatRequest, _position: int) -> str:
+        return f"So the answer is <answer>{next(said)}</answer>"
+
+    package.generate(**flags(run="runs/a", outcome="choice"), chat_model=ScriptedModel(answers))
+    [rollout] = trees()
+    assert rollout.question == f"{ASKED} Options: (A) Tiber (B) Seine (C) Loire"
+    found = {node.content: node.outcome and node.outcome.value for node in rollout.nodes if node.terminal}
+    assert found == {"B": 1.0, "the Seine": 1.0, "A": 0.0, "C or B": 0.0}
+    assert all(bool(node.reward) == (node.content in {"B", "the Seine"}) for node in rollout.nodes if node.terminal)
+
+
 # -- bad input -------------------------------------------------------------------------------------------------
 
 WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
@@ -173,6 +190,7 @@ WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
         ([], [None], "--outcome judge, or --outcome rubric"),
         (["--outcome", "evident_f1"], [None], "--outcome judge"),
         (["--recipe", "released"], [None], "--outcome judge"),
+        (["--outcome", "choice"], [None], "own.jsonl, line 1 is not a question (golden_answers: all are blank"),
         (["--rubric", "rubric.txt"], [None], "--rubric rubric.txt goes with --outcome rubric"),
         (["--rubric", "rubric.txt", "--outcome", "judge"], [None], "goes with --outcome rubric"),
         (["--outcome", "rubric"], [None], "own.jsonl, line 1 is not a question (metadata.rubric: the question has no"),
@@ -187,7 +205,7 @@ WANTS_A_TEXT = "metadata.rubric: must be a text, or a list of texts"
         (
             ["--outcome", "juge"],
             [None],
-            "--outcome: must be 'f1', 'em', 'evident_f1', 'builder_f1', 'prorag_f1', 'judge' or 'rubric'",
+            "--outcome: must be 'f1', 'em', 'evident_f1', 'builder_f1', 'prorag_f1', 'choice', 'judge' or 'rubric'",
         ),
     ],
 )

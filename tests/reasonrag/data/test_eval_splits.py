@@ -78,6 +78,9 @@ def test_a_line_needs_no_more_than_a_question(
     """Test splits keep their answers secret; a line without an id is called by its number."""
     split = open_split(put(tmp_path / "nq" / "test.jsonl", orjson.dumps(record)))
     assert [(each.id, each.answers) for each in split.read()] == [("1", answers)]
+    assert [each.question for each in split.read()] == [
+        "Who? Options: (A) Ada (B) Bo" if answers == ("Bo",) else record["question"]  # as it is asked and trained on
+    ]
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,7 @@ def row(question_id: object, question: str = "Where?") -> bytes:
         ),
         (
             {"id": "a", "question": "Where?", "golden_answers": [1], "choices": ["there", "here"]},
-            Question(id="a", question="Where?", golden_answers=["here"]),
-        ),
-        (
-            {"id": "a", "question": "Where?", "golden_answers": ["1"], "choices": ["there", "here"]},
-            Question(id="a", question="Where?", golden_answers=["1"]),
+            Question(id="a", question="Where? Options: (A) there (B) here", golden_answers=["here"]),
         ),
         (
             {"id": "a", "question": "When?", "golden_answers": [1], "choices": []},
@@ -80,8 +76,8 @@ def row(question_id: object, question: str = "Where?") -> bytes:
     ],
 )
 def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Question) -> None:
-    """Numbers become their spelling, positions in `choices` what stands there; fields of others are left alone, no
-    metadata is empty metadata."""
+    """Numbers become their spelling, options part of the question (test_multiple_choice.py); fields of others are left
+    alone, no metadata is empty metadata."""
     assert parse_question(orjson.dumps(record), where="here") == question
 
 

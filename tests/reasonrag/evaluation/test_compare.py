@@ -424,12 +424,12 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
     assert done.status == 0, done.err
     shown = " ".join(done.out.split())
     assert "b is better" in shown
-    assert "t-test over questions, as papers report it; the verdict does not use it: EM no t-test" in shown
+    assert "t-test over questions, as papers report it; the verdict does not use it: EM t not defined" in shown
     folder = tmp_path / "compare-a-b"
     assert folder == default_out(read_conditions([a, b], []))
     first = {each.name: each.read_bytes() for each in folder.iterdir()}
     assert sorted(first) == ["compare.json", "compare.md", "compare.svg"]
-    assert b"the verdict does not use it: EM no t-test, the difference is the same on every" in first["compare.md"]
+    assert b"the verdict does not use it: EM t not defined" in first["compare.md"]
     assert Comparison.model_validate_json(first["compare.json"]).pairs[0].verdict == "gain"
     printed = reasonrag("compare", a, b, "--out", tmp_path / "here", "--json").out
     assert orjson.loads(printed) == orjson.loads(first["compare.json"])
