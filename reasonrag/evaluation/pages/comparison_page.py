@@ -121,8 +121,9 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
 
 
 def shown_metrics(pair: PairedComparison) -> list[tuple[str, MetricDelta]]:
-    """Metrics by name, without those that are 0 in both conditions."""
-    return [(name, each) for name, each in pair.metrics.items() if each.reference or each.other or name in _ALWAYS]
+    """Metrics by name, without those that are 0 in both conditions; those of the answer are always there."""
+    always = ("accuracy", *_ALWAYS)
+    return [(name, each) for name, each in pair.metrics.items() if each.reference or each.other or name in always]
 
 
 def arrow(changed: str) -> str:
