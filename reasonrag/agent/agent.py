@@ -33,6 +33,7 @@ from reasonrag.agent.parsing import (
 from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_variation
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
+from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import ChatModel, Completion, Sampling
 from reasonrag.retrieval.passage_length import in_order
@@ -258,6 +259,7 @@ class _Draw:
 def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
+    said = in_words(state.question.question, parsed.content) if ends else parsed.content
     return AgentStep(
         state=state,
         prompt=draw.prompt,
@@ -269,8 +271,8 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
         reasoning=plain_text(reply.reasoning),
         f1=f1_score(parsed.content, golden_answers) if ends and golden_answers else None,
         em=exact_match(parsed.content, golden_answers) if ends and golden_answers else None,
-        grounded=is_grounded(parsed.action_type, parsed.content, state.read),
-        in_evidence=is_in_evidence(parsed.content, state.evidence) if ends else None,
+        grounded=is_grounded(parsed.action_type, said, state.read),
+        in_evidence=is_in_evidence(said, state.evidence) if ends else None,
         **draw.sampled_with,
     )
 

@@ -125,6 +125,14 @@ def choice_accuracy(question: str, golden_answers: Sequence[str], answer: str | 
     return float(bool(named) and named <= right)
 
 
+def in_words(question: str, answer: str) -> str:
+    """An answer for comparison with passages, in which no letter stands: the text of the option it names, if it is one;
+    else the answer."""
+    options = options_of(question)
+    named = named_options(answer, options) if options else set()
+    return options[named.pop()] if len(named) == 1 else answer
+
+
 def named_options(answer: str, options: Sequence[str]) -> set[int]:
     """The positions of all options that an answer names, by letter (`B`, `(B)`, `B: aspirin`, `option B`) or by text.
 

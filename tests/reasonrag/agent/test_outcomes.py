@@ -162,20 +162,29 @@ def test_every_recipe_can_have_its_answers_judged(recipe: str, reasonrag: Reason
 
 
 def test_a_multiple_choice_is_explored_by_the_option_that_is_named() -> None:
-    """1 for the right one alone, by letter or by text; the questions that are asked name all options."""
+    """1 for the right one alone, by letter or by text; the questions that are asked name all options, and passages have
+    to support the option and not its letter."""
     options = {"A": "Tiber", "B": "Seine", "C": "Loire"}
     write_questions({"id": "q1", "question": ASKED, "golden_answers": ["B"], "metadata": {"choices": options}})
     said = iter(["B", "the Seine", "A", "C or B"] * 40)
 
-    def answers(_request: ChatRequest, _position: int) -> str:
+    def answers(request: ChatRequest, _position: int) -> str:
+        if "<reference>" in request.messages[1].content:
+            return EVIDENCE
+        if "Previous Thoughts" not in request.messages[1].content:
+            return QUERY
         return f"So the answer is <answer>{next(said)}</answer>"
 
     package.generate(**flags(run="runs/a", outcome="choice"), chat_model=ScriptedModel(answers))
     [rollout] = trees()
     assert rollout.question == f"{ASKED} Options: (A) Tiber (B) Seine (C) Loire"
-    found = {node.content: node.outcome and node.outcome.value for node in rollout.nodes if node.terminal}
+    ends = [node for node in rollout.nodes if node.terminal]
+    found = {node.content: node.outcome and node.outcome.value for node in ends}
     assert found == {"B": 1.0, "the Seine": 1.0, "A": 0.0, "C or B": 0.0}
-    assert all(bool(node.reward) == (node.content in {"B", "the Seine"}) for node in rollout.nodes if node.terminal)
+    for node in ends:
+        right = node.content in {"B", "the Seine"}
+        assert (bool(node.reward), node.in_evidence) == (right, right)
+    assert {node.grounded for node in ends if node.content == "B"} == {True}
 
 
 # -- bad input -------------------------------------------------------------------------------------------------
