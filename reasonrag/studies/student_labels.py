@@ -32,6 +32,7 @@ from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.agent.prompting import PROMPTS
 from reasonrag.curation.dataset_directory import read_summary
 from reasonrag.curation.decontamination import CONTAMINATION
+from reasonrag.curation.existing_data_set import IMPORT_REPORT
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
@@ -79,8 +80,8 @@ class StudentLabels(BaseModel):
 
 
 def runs_of(data_set: Path) -> list[Path]:
-    """The runs a data set was made of, those of the data sets it was merged from included; empty where it was imported
-    and so cannot be continued.
+    """The runs a data set was made of, those of the data sets it was merged from included, and without imported ones,
+    which cannot be continued: the labels of what was imported stay.
 
     Raises InputError if one is not where it was, or was made with a judge of answers.
     """
@@ -94,7 +95,7 @@ def runs_of(data_set: Path) -> list[Path]:
             )
         made = made_with(run).decides_answers
         if made.imported:
-            return []
+            continue
         if made.recipe.outcome not in OF_GOLDEN_ANSWERS:
             raise InputError(
                 f"the outcome of {run} is {made.recipe.outcome}, which the student cannot give its own answers: train "
@@ -106,6 +107,8 @@ def runs_of(data_set: Path) -> list[Path]:
 
 def _sources(data_set: Path, *, seen: tuple[Path, ...]) -> Iterator[Path]:
     """The runs among its sources; of an import there is none."""
+    if (data_set / IMPORT_REPORT).is_file():
+        return
     for named in read_summary(data_set).sources:
         source = Path(named)
         if source.resolve() in (data_set.resolve(), *seen):

@@ -55,6 +55,10 @@ def recipe_plan(settings: TrainSettings) -> RecipePlan:
         stage, _, key = each.partition(".")
         changes[stage if stage in ("sft", "dpo") else ""].append(key if stage in ("sft", "dpo") else each)
     both, of_sft, of_dpo = (parse_changes(changes[stage]) for stage in ("", "sft", "dpo"))
+    for key in ("model_name_or_path", "adapter_name_or_path"):
+        if key in of_dpo:
+            raise InputError(f"--set dpo.{key}: with --recipe, DPO starts from what stage sft trained; give sft.{key}")
+    of_dpo = {"adapter_name_or_path": None} | of_dpo if "adapter_name_or_path" in both else of_dpo
     return RecipePlan(
         data=data,
         out=(settings.out or Path("saves") / f"{data.directory.resolve().name}-{settings.recipe}").resolve(),

@@ -107,12 +107,17 @@ def _front_matter(facts: ModelCardFacts) -> str:
         "tags": ["reasonrag", "agentic-rag", "llama-factory", str(facts.config["stage"]), "arxiv:2505.14069"],
     }
     base = str(facts.config["model_name_or_path"])
-    if not Path(base).is_absolute():
-        values["base_model"] = base
+    if origin := next((each for each in (base, *_bases(facts)) if not Path(each).is_absolute()), None):
+        values["base_model"] = origin
     licence = licence_of_base(base)
     if licence != UNKNOWN:
         values["license"] = licence
     return yaml.safe_dump(values, sort_keys=False)
+
+
+def _bases(facts: ModelCardFacts) -> list[str]:
+    """What the model's own base was trained from, the youngest first; of an adapter none, as it fits its own alone."""
+    return [] if _is_adapter(facts) else [each.base_model for each in reversed(facts.history)]
 
 
 def _is_adapter(facts: ModelCardFacts) -> bool:

@@ -87,6 +87,7 @@ class PreparedTraining:
         return Provenance(
             base_model=self.resolution.base_model,
             stage=self.resolution.stage,
+            stages=[*(came_from[-1].trainings if came_from else []), self.resolution.stage],
             finetuning_type=self.resolution.finetuning_type,
             asked=TrainingConditions.of(self.conditions),
             data=list(dict.fromkeys(before)),

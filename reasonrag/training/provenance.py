@@ -113,6 +113,8 @@ class Provenance(BaseModel):
     """The model the training started from: a folder, or a name on the Hub."""
     stage: str
     """sft, dpo, rm, kto, ..; export for merged weights."""
+    stages: list[str] = []
+    """Stages of all its trainings, oldest first, those of its base included; empty in files of earlier versions."""
     finetuning_type: str
     asked: TrainingConditions = TrainingConditions()
     data: list[str] = []
@@ -129,6 +131,11 @@ class Provenance(BaseModel):
     def evaluation_splits(self) -> list[str]:
         """Its splits that are not training splits."""
         return [each for each in self.splits if not is_training_split(each)]
+
+    @property
+    def trainings(self) -> list[str]:
+        """The stages of its trainings, oldest first, as far as they are known."""
+        return self.stages or [self.stage]
 
     def trained_on(self, questions: Iterable[str]) -> list[str]:
         """The questions among these, by their text, that the model was trained on."""

@@ -50,7 +50,7 @@ from reasonrag.training.progress import (
     failure_hint,
     read_appended_lines,
 )
-from reasonrag.training.settings import PORT, TrainSettings
+from reasonrag.training.settings import DPO_OF_A_RECIPE, PORT, TrainSettings
 
 DEFAULT_GPUS_PER_NODE: Final = 8
 """Assumed for a cluster node when --gpus-per-node is not given and this machine has no GPU."""
@@ -120,7 +120,7 @@ def train(
         plan = recipe_plan(settings)
         script = None
         if settings.slurm:
-            words = repeated_flags(plan.dpo.name, settings, data=plan.data.directory, out=plan.out)
+            words = repeated_flags(settings.config or DPO_OF_A_RECIPE, settings, data=plan.data.directory, out=plan.out)
             script = SlurmScript(settings.slurm, words)
         return sft_then_dpo(plan, watcher, dry_run=dry_run, script=script)
     if not settings.config:

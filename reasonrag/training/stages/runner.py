@@ -30,14 +30,14 @@ class StageRecord(BaseModel):
 
     name: str
     state: Literal["owed", "started", "failed", "done"] = "owed"
-    """started: it runs, or was killed or interrupted."""
+    """owed: nothing is there yet. started: it runs, or was killed or interrupted."""
     decides: dict[str, Any]
-    """What the stage is made from; with another value for any of these it is another stage."""
+    """What the stage is made from; with another value for any of these it is another stage, once it has started."""
     started: str | None = None
     ended: str | None = None
     result: dict[str, Any] = Field(default_factory=dict)
     cause: str | None = None
-    """Why it failed."""
+    """Why it failed, or was refused and is still owed."""
 
 
 class StagesRecord(BaseModel):
@@ -74,7 +74,10 @@ def read_stages(folder: Path) -> StagesRecord | None:
 
 
 def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRecord:
-    """What is known of these stages in a folder. Raises InputError if it holds those of another command."""
+    """What is known of these stages in a folder; what is still owed may have other settings now.
+
+    Raises InputError if it holds stages of another command.
+    """
     made = StagesRecord(
         recipe=recipe, stages=[StageRecord(name=each.name, decides=dict(each.decides)) for each in stages]
     )
@@ -83,9 +86,11 @@ def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRe
         return made
     if (found.recipe, [each.name for each in found.stages]) != (recipe, [each.name for each in stages]):
         raise InputError(f"{folder} holds the stages of another recipe, {found.recipe}; choose another --out")
+    both = list(zip(found.stages, made.stages, strict=True))
     changed = [
         f"{now.name}: {what}"
-        for before, now in zip(found.stages, made.stages, strict=True)
+        for before, now in both
+        if before.state != "owed"
         for what in changed_keys(before.decides, now.decides)
     ]
     if changed:
@@ -94,6 +99,8 @@ def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRe
             f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or remove the "
             "folder to start over"
         )
+    for before, now in both:
+        before.decides = now.decides
     return found
 
 
@@ -110,9 +117,10 @@ def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable
                 say(f"stage {number} of {len(stages)}, {stage.name}: done already")
                 continue
             say(f"stage {number} of {len(stages)}, {stage.name}")
+            new = known.state == "owed"
             known.state, known.started, known.cause = "started", known.started or _now(), None
             record.write(folder)
-            with _recorded(known, record, folder):
+            with _recorded(known, record, folder, new=new):
                 known.result = dict(stage.work())
             known.state, known.ended = "done", _now()
             record.write(folder)
@@ -120,11 +128,13 @@ def run_stages(folder: Path, recipe: str, stages: Sequence[Stage], say: Callable
 
 
 @contextmanager
-def _recorded(known: StageRecord, record: StagesRecord, folder: Path) -> Iterator[None]:
+def _recorded(known: StageRecord, record: StagesRecord, folder: Path, *, new: bool) -> Iterator[None]:
+    """Notes why a stage failed. new: whether nothing was there of it, which a refusal leaves so."""
     try:
         yield
     except (ReasonragError, OSError) as error:
-        known.state, known.cause = "failed", str(error)
+        refused = isinstance(error, InputError) and new
+        known.state, known.cause = "owed" if refused else "failed", str(error)
         record.write(folder)
         raise
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from preference.export.formats import dataset_name
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.dataset_directory import read_summary
 from reasonrag.curation.pairs import pairs
@@ -54,14 +55,20 @@ def sft_then_dpo(
     Raises InputError before anything is started, and what the stages raise.
     """
     recipe = _Recipe(plan, tuple(runs_of(plan.data.directory)), watcher)
+    if not recipe.runs and "dataset" not in plan.sft_changes:
+        raise InputError(
+            f"{plan.data.directory} was imported, so it has no trees with best paths; let stage {SFT} train on the "
+            f"chosen replies: reasonrag pairs {plan.data.directory} --format sft-chosen --out {plan.data.directory}, "
+            f"then --set sft.dataset={dataset_name('sft-chosen')}"
+        )
     stages = recipe.stages()
     known = check_stages(plan.out, RECIPE, stages)
     if dry_run:
         return recipe.dry_run()
     if script:
-        return write_script(
-            prepare_training(recipe.rehearsed, plan.data, plan.launch, plan.permitted, strict=True), script
-        )
+        prepare_training(recipe.warm_up, plan.data, plan.launch, plan.permitted, strict=True)
+        last = prepare_training(recipe.rehearsed, plan.data, plan.launch, plan.permitted, strict=True)
+        return write_script(last, script)
     if known.stages[0].state == "owed":
         recipe.check()
     record = run_stages(plan.out, RECIPE, stages, watcher.say)
@@ -109,6 +116,7 @@ class _Recipe:
     def dry_run(self) -> TrainingResult:
         """What both trainings would read, and what would be refused."""
         plan = self.plan
+        run_to_end(check_runs(self.runs, self.watcher))
         first = train_resolved(self.warm_up, plan.data, plan.launch, plan.permitted, self.watcher, dry_run=True)
         last = train_resolved(self.rehearsed, plan.data, plan.launch, plan.permitted, self.watcher, dry_run=True)
         note = f"model_name_or_path is the result of the stage {SFT}, and the pairs are valued anew by it"
@@ -122,7 +130,7 @@ class _Recipe:
         )
 
     def check(self) -> None:
-        """Everything that would stop a later stage. Raises InputError."""
+        """Everything that would stop a later stage; the first checks itself. Raises InputError."""
         plan = self.plan
         prepare_training(self.rehearsed, plan.data, plan.launch, plan.permitted, strict=True)
         run_to_end(check_runs(self.runs, self.watcher))

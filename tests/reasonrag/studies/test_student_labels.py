@@ -131,6 +131,14 @@ def test_every_exported_pair_is_accounted_for_and_no_answer_is_asked_for_twice(d
     assert summary.pairs > 0
 
 
+def test_what_was_imported_has_no_run(data_set: Path) -> None:
+    """Alone, gone through `pairs` again, and merged with pairs of a run, whose steps can be continued."""
+    reasonrag.import_published(data_set / "RAG_ProGuide.json", out="data/imported")
+    assert runs_of(Path("data/imported")) == []
+    reasonrag.pairs(["data/imported", "runs/a"], out="data/merged")
+    assert runs_of(Path("data/merged")) == [Path("runs/a")]
+
+
 def test_a_run_that_is_gone_is_named(data_set: Path) -> None:
     """Before anything is trained."""
     Path("runs/a").rename("runs/b")

@@ -117,6 +117,7 @@ def test_a_trained_model_says_where_it_comes_from(world: World) -> None:
         told = read_provenance(world.saved(name))
         assert told is not None
         assert (Path(told.base_model), told.stage) == (base, stage), name
+        assert told.stages == (["sft"] if name == SFT else ["sft", "dpo"])
         assert told.asked.renderer == renderer_hash(load_prompts())
         assert (told.asked.top_k, told.asked.max_steps) == ((3,), (7,))
         assert told.data == [str(world.few), *([] if name == SFT else [str(world.saved("lora/stages/pairs"))])]

@@ -64,6 +64,85 @@ def test_the_same_call_goes_on_where_a_stage_was_stopped(tmp_path: Path, name: s
     assert {(each.state, each.cause) for each in record.stages} == {("done", None)}
 
 
+def test_a_refused_stage_may_be_given_other_settings(tmp_path: Path) -> None:
+    """Nothing is there of it; what is done keeps its own, and what was begun before it was refused keeps them too."""
+
+    def refuse(at: str) -> None:
+        if at == "slice":
+            raise InputError("the knife is blunt")
+
+    done: list[str] = []
+    first, *rest = stages_of(done, breaks=refuse)
+    with pytest.raises(InputError, match="the knife is blunt"):
+        run_stages(tmp_path, "lunch", [first, *rest], lambda _: None)
+    found = read_stages(tmp_path)
+    assert found is not None
+    assert [(each.state, each.cause) for each in found.stages] == [
+        ("done", None),
+        ("owed", "the knife is blunt"),
+        ("owed", None),
+    ]
+    _, *sharp = stages_of(done, decides={"knife": "sharp"})
+    record = run_stages(tmp_path, "lunch", [first, *sharp], lambda _: None)
+    assert done == list(NAMES)
+    assert record.stages[1].decides == {"flour": 1, "knife": "sharp"}
+    with pytest.raises(InputError, match="holds another training: bake: knife"):
+        run_stages(tmp_path, "lunch", stages_of(done, decides={"knife": "sharp"}), lambda _: None)
+
+
+@pytest.mark.parametrize("before", [KeyboardInterrupt, ReasonragError("the knife broke")], ids=str)
+def test_a_stage_that_had_begun_keeps_its_settings_when_it_is_refused(tmp_path: Path, before: BaseException) -> None:
+    """Its folder may hold half of its work."""
+
+    def raising(error: BaseException) -> Callable[[str], None]:
+        def stop(_: str) -> None:
+            raise error
+
+        return stop
+
+    for error in (before, InputError("no bread")):
+        with pytest.raises(type(error) if isinstance(error, Exception) else KeyboardInterrupt):
+            run_stages(tmp_path, "lunch", stages_of([], breaks=raising(error)), lambda _: None)
+    with pytest.raises(InputError, match="holds another training: bake: flour was 1, is 2"):
+        run_stages(tmp_path, "lunch", stages_of([], decides={"flour": 2}), lambda _: None)
+
+
+@pytest.mark.parametrize("writes", range(7))
+def test_killed_after_any_write_it_ends_the_same(tmp_path: Path, writes: int) -> None:
+    """The record as it stood at each moment, before the first stage and after each, is gone on with to the same end."""
+    records: list[bytes] = [b""]
+
+    def keep() -> None:
+        if (path := tmp_path / STAGES).exists() and path.read_bytes() != records[-1]:
+            records.append(path.read_bytes())
+
+    done: list[str] = []
+    whole = run_stages(tmp_path, "lunch", stages_of(done, breaks=lambda _: keep()), lambda _: keep())
+    keep()
+    assert len(records) == 7
+    (tmp_path / STAGES).unlink()
+    if records[writes]:
+        (tmp_path / STAGES).write_bytes(records[writes])
+    again: list[str] = []
+    ended = run_stages(tmp_path, "lunch", stages_of(again), lambda _: None)
+    assert [(each.name, each.state, each.result) for each in ended.stages] == [
+        (each.name, "done", each.result) for each in whole.stages
+    ]
+    assert again == list(NAMES)[writes // 2 :]
+
+
+def test_one_command_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    """The second is told so, whatever it would do."""
+
+    def again(_: str) -> None:
+        with pytest.raises(InputError, match="--out"):
+            run_stages(tmp_path, "lunch", stages_of([]), lambda _: None)
+
+    done: list[str] = []
+    run_stages(tmp_path, "lunch", stages_of(done, breaks=again), lambda _: None)
+    assert done == list(NAMES)
+
+
 def test_a_folder_of_another_command_is_refused_with_what_differs(tmp_path: Path) -> None:
     """Other settings and another recipe; nothing is done."""
     done: list[str] = []
