@@ -220,7 +220,9 @@ def as_read_by_flashrag(flashrag: FlashRAG, path: Path) -> list[tuple[str, str, 
 
 
 def as_read_by_us(path: Path) -> list[tuple[str, str, list[str]]]:
-    return [(each.id, each.question, each.golden_answers) for each in read_questions(path)]
+    """Without options, which FlashRAG keeps beside the question."""
+    found = read_questions(path)
+    return [(each.id, each.question.partition(" Options: (A) ")[0], each.golden_answers) for each in found]
 
 
 @pytest.mark.parametrize(
