@@ -73,6 +73,8 @@ class StudentLabels(BaseModel):
     """It ends equally well from both, but not from all steps of the state: no pair any more."""
     untold: int = 0
     """It ends equally well from all steps of the state, or could not be asked: the label of the search stays."""
+    unvalued: int = 0
+    """No continuation from one of the two counts, but it tells others of the state apart: no pair any more."""
     failures_by_cause: dict[str, int] = {}
     """Steps whose continuation failed, by cause."""
     calls: int = 0
@@ -166,7 +168,7 @@ async def label_by_student(
     with atomic_replacement(out / CANDIDATES) as file:
         for state in read_lines(data_set / CANDIDATES, StateRecord):
             anew = values.of(state, student.name)
-            counts.update(_verdict(pair, anew) for pair in state.pairs if pair.pair_id in exported)
+            counts.update(verdict(pair, anew) for pair in state.pairs if pair.pair_id in exported)
             file.write((anew or state).to_line())
     return told.model_copy(update={**counts, "failures_by_cause": dict(failures.most_common())})
 
@@ -268,11 +270,13 @@ def _by_student(pair: PairRecord, known: Mapping[int, float], *, scale: float, g
     return pair.model_copy(update={"label": "value", "tags": tags} | update)
 
 
-def _verdict(before: PairRecord, anew: StateRecord | None) -> str:
+def verdict(before: PairRecord, anew: StateRecord | None) -> str:
     """What became of a pair: a field of `StudentLabels`."""
     now = next((each for each in anew.pairs if each.pair_id == before.pair_id), None) if anew else None
-    if now is None or now.margin is None:
+    if now is None:
         return "untold"
+    if now.margin is None:
+        return "unvalued"
     if now.margin <= TOLERANCE:
         return "tied"
     return "confirmed" if now.chosen == before.chosen else "reversed"

@@ -119,7 +119,8 @@ class _Recipe:
         run_to_end(check_runs(self.runs, self.watcher))
         first = train_resolved(self.warm_up, plan.data, plan.launch, plan.permitted, self.watcher, dry_run=True)
         last = train_resolved(self.rehearsed, plan.data, plan.launch, plan.permitted, self.watcher, dry_run=True)
-        note = f"model_name_or_path is the result of the stage {SFT}, and the pairs are valued anew by it"
+        rows = "the pairs are valued anew by it" if self.runs else "the pairs, imported, are taken as labelled"
+        note = f"model_name_or_path is the result of the stage {SFT}, and {rows}"
         return last.model_copy(
             update={
                 "notes": [*first.notes, *last.notes, note],
@@ -152,7 +153,8 @@ class _Recipe:
         summary = pairs([plan.folder(_LABELS)], out=plan.folder(PAIRS), watcher=self.watcher, **self._flags())
         self.watcher.say(
             f"of {labels.pairs:,} pairs the model confirms {labels.confirmed:,}, reverses {labels.reversed:,}, sees no "
-            f"difference in {labels.tied:,}, cannot tell {labels.untold:,}; {summary.pairs:,} pairs to train on"
+            f"difference in {labels.tied:,}, cannot tell {labels.untold:,}, has no value for {labels.unvalued:,}; "
+            f"{summary.pairs:,} pairs to train on"
         )
         if not summary.pairs:
             raise InputError(f"no pair is left to train on; {plan.folder(PAIRS)} says why")

@@ -14,7 +14,14 @@ from preference.records import Message, RecipeRef
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.progress import SilentWatcher
-from reasonrag.studies.student_labels import Student, StudentLabels, as_valued_by, label_by_student, runs_of
+from reasonrag.studies.student_labels import (
+    Student,
+    StudentLabels,
+    as_valued_by,
+    label_by_student,
+    runs_of,
+    verdict,
+)
 from tests.helpers.endpoints import Stage
 from tests.helpers.shared import Shared
 
@@ -82,6 +89,21 @@ def test_what_the_student_tells_apart_is_labelled_by_it(
     assert flipped.gold == ("right" if flipped.chosen == 1 else "wrong")
 
 
+VERDICTS = {
+    "it agrees": {"12": "confirmed", "13": "confirmed", "23": "confirmed"},
+    "it disagrees": {"12": "reversed", "13": "unvalued", "23": "unvalued"},
+    "it sees no difference in one pair": {"12": "tied", "13": "confirmed", "23": "confirmed"},
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_what_became_of_every_pair_is_counted(case: str) -> None:
+    """By what the student made of it; where it tells nothing of the state, the label is the search's still."""
+    anew = as_valued_by(state(), TABLE[case][0], RECIPE, "pupil")
+    assert {pair.pair_id: verdict(pair, anew) for pair in state().pairs} == VERDICTS[case]
+    assert {verdict(pair, None) for pair in state().pairs} == {"untold"}
+
+
 @pytest.mark.parametrize("values", [{}, {1: 0.6}, {1: 0.0, 2: 0.0, 3: 0.0}, {2: 0.5, 3: 0.5}], ids=str)
 def test_what_it_cannot_tell_apart_keeps_its_labels(values: dict[int, float]) -> None:
     """A model that never comes to an answer has no say."""
@@ -120,7 +142,7 @@ def test_every_exported_pair_is_accounted_for_and_no_answer_is_asked_for_twice(d
     """The student at a server; the second time nobody is at home."""
     with Stage(EndpointBehaviour()).open() as served:
         first = labelled(data_set, served.base_url)
-    assert first.pairs == first.confirmed + first.reversed + first.tied + first.untold > 0
+    assert first.pairs == first.confirmed + first.reversed + first.tied + first.untold + first.unvalued > 0
     assert first.confirmed > 0
     assert first.calls > 0
     states = list(read_lines(Path("labels") / CANDIDATES, StateRecord))

@@ -185,7 +185,7 @@ def test_a_recipe_trains_on_pairs_as_the_warmed_up_model_values_them(world: Worl
     assert {name: each["state"] for name, each in stages.items()} == dict.fromkeys(("sft", "pairs", "dpo"), "done")
     found = stages["pairs"]["result"]
     assert found["student"] == f"sft@{stages['sft']['result']['config_hash']}"
-    verdicts = [found[each] for each in ("confirmed", "reversed", "tied", "untold")]
+    verdicts = [found[each] for each in ("confirmed", "reversed", "tied", "untold", "unvalued")]
     rows = [*read_training_data(world.few).entries.values()]
     assert sum(verdicts) == found["pairs"] == sum(map(count_rows, rows[:2]))  # type: ignore[arg-type]
     assert (
