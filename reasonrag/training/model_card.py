@@ -24,6 +24,7 @@ from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.metrics import CURVES, Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance
+from reasonrag.training.stages.runner import FOLDER
 
 CARD: Final = "README.md"
 UNKNOWN: Final = "unknown"
@@ -137,7 +138,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "licence": licence_of_base(base),
         "stage": stage,
         "finetuning_type": str(config["finetuning_type"]),
-        "data_name": Path(record.data["directory"]).name,
+        "data_name": _named(record.data["directory"]),
         "dataset": record.data["dataset"],
         "rows": record.data.get("rows"),
         "batch": effective_batch(config, _processes(record)),
@@ -183,8 +184,11 @@ def _processes(record: TrainingRecord) -> int:
 
 
 def _named(model: str) -> str:
-    """A name without local paths."""
-    return Path(model).name if Path(model).is_absolute() else model
+    """A name without local paths; with the model's, where it is a stage of one."""
+    place = Path(model)
+    if not place.is_absolute():
+        return model
+    return "/".join(place.parts[-3:]) if place.parent.name == FOLDER and len(place.parts) > 3 else place.name  # noqa: PLR2004 - root and three
 
 
 def _shown(value: Any) -> str:

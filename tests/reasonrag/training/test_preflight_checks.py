@@ -649,6 +649,26 @@ def training_record(**facts: Any) -> TrainingRecord:
     return TrainingRecord.model_validate(known | facts)
 
 
+@pytest.mark.parametrize(("tuning", "named"), [("full", "Qwen/Qwen2.5-7B-Instruct"), ("lora", None)])
+def test_the_card_of_a_recipe_names_its_stages_and_where_they_began(
+    tuning: str, named: str | None, tmp_path: Path
+) -> None:
+    """Stages by the model they belong to; the base on the Hub, unless only the local one fits, as for an adapter."""
+    stages = tmp_path / "mine" / "stages"
+    config = {"model_name_or_path": str(stages / "sft"), "stage": "dpo", "finetuning_type": tuning}
+    data = {"directory": str(stages / "pairs"), "dataset": "rag_proguide"}
+    before = Provenance(base_model="Qwen/Qwen2.5-7B-Instruct", stage="sft", finetuning_type="full", data=["data/h"])
+    told = Provenance(base_model=str(stages / "sft"), stage="dpo", finetuning_type=tuning, stages=["sft", "dpo"])
+    record = training_record(resolved=config, data=data)
+    facts = ModelCardFacts(stages.parent, record, config, told, read_metrics(tmp_path, "dpo"), [before])
+    front, body = render_model_card(facts).removeprefix("---\n").split("\n---\n", 1)
+    assert yaml.safe_load(front).get("base_model") == named
+    assert "| base model | `mine/stages/sft` |" in body
+    assert "| data | `mine/stages/pairs`: `rag_proguide` |" in body
+    assert "- `sft` (`full`) of `Qwen/Qwen2.5-7B-Instruct` on `data/h`" in body
+    assert str(tmp_path) not in body
+
+
 def test_hostile_names_stay_names_in_the_card(tmp_path: Path) -> None:
     """Folders, values and notes of others make no markup, no heading and no front matter; nobody's path is told."""
     evil = "# x\n---\nlicense: mit\n[a](http://b) <script> `|"
