@@ -130,7 +130,13 @@ async def check_runs(runs: Sequence[Path], watcher: Watcher) -> None:
     """Open what continuing the runs needs, before a student is trained for it. Raises InputError."""
     for run in runs:
         async with AsyncExitStack() as opened:
-            await _parts(run, Student("student", "http://127.0.0.1:9/v1", "student"), watcher, opened)
+            try:
+                await _parts(run, Student("student", "http://127.0.0.1:9/v1", "student"), watcher, opened)
+            except InputError as error:
+                raise InputError(
+                    f"the steps of {run} cannot be continued: {error}. A recipe takes no such flags: put back what the "
+                    "run was made with, or train on the pairs as they are, without --recipe"
+                ) from error
 
 
 async def label_by_student(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
 
 import reasonrag
@@ -18,6 +19,7 @@ from reasonrag.studies.student_labels import (
     Student,
     StudentLabels,
     as_valued_by,
+    check_runs,
     label_by_student,
     runs_of,
     verdict,
@@ -159,6 +161,24 @@ def test_what_was_imported_has_no_run(data_set: Path) -> None:
     assert runs_of(Path("data/imported")) == []
     reasonrag.pairs(["data/imported", "runs/a"], out="data/merged")
     assert runs_of(Path("data/merged")) == [Path("runs/a")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("retriever", "bm25:other", "steps of runs/a cannot be continued: .*made with the index bm25:other.* put back"),
+        ("prompts", "0" * 16, "steps of runs/a cannot be continued: runs/a was made with other prompts"),
+        ("outcome", "judge", "outcome of runs/a is judge, which the student cannot give"),
+    ],
+)
+def test_a_run_that_cannot_be_continued_is_named(key: str, value: str, says: str, data_set: Path) -> None:
+    """Before a student is trained for it."""
+    config = orjson.loads(Path("runs/a/config.json").read_bytes())
+    decides = config["decides_answers"]
+    (decides["recipe"] if key == "outcome" else decides)[key] = value
+    Path("runs/a/config.json").write_bytes(orjson.dumps(config))
+    with pytest.raises(InputError, match=says):
+        asyncio.run(check_runs(runs_of(data_set), SilentWatcher()))
 
 
 def test_a_run_that_is_gone_is_named(data_set: Path) -> None:
