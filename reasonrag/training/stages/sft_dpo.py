@@ -63,12 +63,12 @@ def sft_then_dpo(
         )
     stages = recipe.stages()
     known = check_stages(plan.out, RECIPE, stages)
+    last = recipe.last if known.stages[1].state == "done" else (recipe.rehearsed, plan.data)
     if dry_run:
-        return recipe.dry_run()
+        return recipe.dry_run(*last)
     if script:
         prepare_training(recipe.warm_up, plan.data, plan.launch, plan.permitted, strict=True)
-        last = prepare_training(recipe.rehearsed, plan.data, plan.launch, plan.permitted, strict=True)
-        return write_script(last, script)
+        return write_script(prepare_training(*last, plan.launch, plan.permitted, strict=True), script)
     if known.stages[0].state == "owed":
         recipe.check()
     record = run_stages(plan.out, RECIPE, stages, watcher.say)
@@ -113,12 +113,12 @@ class _Recipe:
             Stage(DPO, training_identity(last.config, {}), self._train_on_pairs),
         ]
 
-    def dry_run(self) -> TrainingResult:
-        """What both trainings would read, and what would be refused."""
+    def dry_run(self, config: ResolvedConfig, data: TrainingData) -> TrainingResult:
+        """What both trainings would read, and what would be refused. config, data: of the last one."""
         plan = self.plan
         run_to_end(check_runs(self.runs, self.watcher))
         first = train_resolved(self.warm_up, plan.data, plan.launch, plan.permitted, self.watcher, dry_run=True)
-        last = train_resolved(self.rehearsed, plan.data, plan.launch, plan.permitted, self.watcher, dry_run=True)
+        last = train_resolved(config, data, plan.launch, plan.permitted, self.watcher, dry_run=True)
         rows = "the pairs are valued anew by it" if self.runs else "the pairs, imported, are taken as labelled"
         note = f"model_name_or_path is the result of the stage {SFT}, and {rows}"
         return last.model_copy(
@@ -187,12 +187,15 @@ class _Recipe:
         self.final = self.train_on_pairs()
         return _told(self.final)
 
+    @property
+    def last(self) -> tuple[ResolvedConfig, TrainingData]:
+        """The configuration and the pairs of the last training, once these are there."""
+        data = read_training_data(self.plan.folder(PAIRS)) if self.runs else self.plan.data
+        return self._dpo(str(self.plan.folder(SFT)), data), data
+
     def train_on_pairs(self) -> TrainingResult:
         """The last training, or its result where it is done."""
-        plan = self.plan
-        data = read_training_data(plan.folder(PAIRS)) if self.runs else plan.data
-        config = self._dpo(str(plan.folder(SFT)), data)
-        return train_resolved(config, data, plan.launch, plan.permitted, self.watcher)
+        return train_resolved(*self.last, self.plan.launch, self.plan.permitted, self.watcher)
 
 
 def _told(found: TrainingResult) -> dict[str, Any]:
