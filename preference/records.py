@@ -419,4 +419,7 @@ def first_error(error: ValidationError) -> str:
     location = ".".join(str(part) for part in first["loc"]) or "record"
     if first["type"] == "missing":
         return f"{location} is missing"
-    return f"{location} is not known" if first["type"] == "extra_forbidden" else f"{location}: {first['msg']}"
+    if first["type"] == "extra_forbidden":
+        return f"{location} is not known"
+    own = first["msg"].removeprefix("Value error, ")
+    return own if first["type"] == "value_error" and not first["loc"] else f"{location}: {own}"

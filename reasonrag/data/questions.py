@@ -379,7 +379,7 @@ def open_questions(
                     f"{first_seen[question.id]}. Ids must be unique"
                 )
             digest.update(line)
-            options = options or bool(options_of(question.question))
+            options = options or (b'"choices"' in line and bool(options_of(question.question)))
             if draw:
                 draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in the data sets of a mixture
                 places.append(position)
