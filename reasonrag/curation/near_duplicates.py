@@ -24,14 +24,16 @@ import Stemmer
 
 from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
+from reasonrag.data.multiple_choice import without_options
 
 Rule = Literal["question", "near_duplicate", "answer_and_entities"]
 """question: equal after SQuAD normalisation (`preference.candidates.question_key`).
 
-near_duplicate: the same words in the same order, ignoring case, accents, punctuation and articles. Or names, numbers
-and negations agree and the Jaccard index of the stems is high enough: SAME_ANSWER_JACCARD over content words where a
-golden answer is shared; ALL_WORDS_JACCARD over all words, with the same question words, where the answers are not
-informative. Never where both have golden answers without a word in common.
+near_duplicate: the same words in the same order, ignoring case, accents, punctuation and articles; of multiple choice
+also with other options or none, where the words of one's golden answers contain the other's or one has none. Or names,
+numbers and negations agree and the Jaccard index of the stems is high enough: SAME_ANSWER_JACCARD over content words
+where a golden answer is shared; ALL_WORDS_JACCARD over all words, with the same question words, where the answers are
+not informative. Never where both have golden answers without a word in common.
 
 answer_and_entities: the same names and numbers, at least one name, and the same golden answer; with a single name the
 content words must also share SINGLE_NAME_JACCARD. Other words are ignored.
@@ -78,14 +80,15 @@ _SAYS_NOTHING = frozenset({"", "yes", "no", "noanswer", "true", "false"})
 class QuestionFeatures:
     """The features of a question that are compared.
 
-    in_order: all words but articles, joined. stems, all_stems: of content words, and of all words but articles. names:
-    words capitalised for another reason than their position, lower-cased; empty if case is uninformative. figures:
-    words with a digit, and negations. answers: informative golden answers, normalised. answer_words: words of all
-    golden answers.
+    in_order: all words but articles, joined. without_options: the same, of a multiple choice without its options.
+    stems, all_stems: of content words, and of all words but articles. names: words capitalised for another reason than
+    their position, lower-cased; empty if case is uninformative. figures: words with a digit, and negations. answers:
+    informative golden answers, normalised. answer_words: words of all golden answers.
     """
 
     key: str
     in_order: str
+    without_options: str
     stems: frozenset[str]
     all_stems: frozenset[str]
     names: frozenset[str]
@@ -105,11 +108,13 @@ class FeatureExtractor:
         text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
         spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
         words = [word.casefold() for word, _ in spelled]
+        bare = without_options(question)
         normalized = f" {normalize_answer(question)} "
         golden = {each for each in map(normalize_answer, answers) if each}
         return QuestionFeatures(
             key=question_key(question),
-            in_order=" ".join("what" if each == "which" else each for each in words if each not in _ARTICLES),
+            in_order=(in_order := _in_order(words)),
+            without_options=in_order if bare == question else self.read(bare, ()).in_order or in_order,
             stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _COMMON])),
             all_stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _ARTICLES])),
             names=frozenset(_names(text, spelled)) if any(map(str.islower, text)) else frozenset(),
@@ -120,6 +125,10 @@ class FeatureExtractor:
             ),
             answer_words=frozenset(word for each in golden for word in each.split()),
         )
+
+
+def _in_order(words: Sequence[str]) -> str:
+    return " ".join("what" if each == "which" else each for each in words if each not in _ARTICLES)
 
 
 def _without_accents(text: str) -> str:
@@ -177,6 +186,8 @@ class QuestionIndex:
         self._by_key.setdefault(reading.key, []).append(number)
         if reading.in_order:
             self._by_order.setdefault(hash(reading.in_order), []).append(number)
+        if reading.without_options != reading.in_order:
+            self._by_order.setdefault(_with_options(reading), []).append(number)
         for each in _entities_with_answers(reading):
             self._by_answer.setdefault(each, []).append(number)
 
@@ -189,6 +200,12 @@ class QuestionIndex:
         found: dict[int, tuple[Rule, float]] = dict.fromkeys(self._by_key.get(reading.key, ()), ("question", 1.0))
         for each in self._by_order.get(hash(reading.in_order), ()) if reading.in_order else ():
             if each not in found and not self._contradict(each, reading):
+                found[each] = "near_duplicate", 1.0
+        bare = (
+            () if reading.without_options == reading.in_order else self._by_order.get(hash(reading.without_options), ())
+        )
+        for each in (*bare, *self._by_order.get(_with_options(reading), ())):
+            if each not in found and not self._other_answers(each, reading):
                 found[each] = "near_duplicate", 1.0
         stems = self._numbered(reading.stems)
         for each, similarity in self._alike(stems):
@@ -205,6 +222,11 @@ class QuestionIndex:
         """Whether both have golden answers without a common word."""
         theirs = self._answer_words[number]
         return bool(theirs and reading.answer_words) and theirs.isdisjoint(map(hash, reading.answer_words))
+
+    def _other_answers(self, number: int, reading: QuestionFeatures) -> bool:
+        """Whether both have golden answers, and neither's words contain the other's."""
+        theirs, ours = self._answer_words[number], frozenset(map(hash, reading.answer_words))
+        return bool(theirs and ours) and not (theirs <= ours or ours <= theirs)
 
     def _nearly(self, number: int, reading: QuestionFeatures, similarity: float) -> bool:
         names = self._names[number]
@@ -260,6 +282,11 @@ def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 
 def _first_few(size: int) -> int:
     return size - math.ceil(SAME_ANSWER_JACCARD * size) + 1 if size else 0
+
+
+def _with_options(reading: QuestionFeatures) -> int:
+    """Lookup key of multiple choice questions by what they ask."""
+    return hash(("options", reading.without_options))
 
 
 def _entities_with_answers(reading: QuestionFeatures) -> Iterator[int]:

@@ -112,6 +112,11 @@ def options_of(question: str) -> list[str]:
     return options if listed and all(options) else []
 
 
+def without_options(question: str) -> str:
+    """The question without the options that its text ends with."""
+    return question[: question.rfind(_BEGIN)] if options_of(question) else question
+
+
 def choice_accuracy(question: str, golden_answers: Sequence[str], answer: str | None) -> float | None:
     """1.0 if the answer names a right option and no other, else 0.0; None of a question without options.
 
@@ -126,8 +131,8 @@ def choice_accuracy(question: str, golden_answers: Sequence[str], answer: str | 
 
 
 def in_words(question: str, answer: str) -> str:
-    """An answer for comparison with passages, in which no letter stands: the text of the option it names, if it is one;
-    else the answer."""
+    """An answer for comparison with gold answers and passages, which have no letters: the text of the option it names,
+    if it is one; else the answer."""
     options = options_of(question)
     named = named_options(answer, options) if options else set()
     return options[named.pop()] if len(named) == 1 else answer

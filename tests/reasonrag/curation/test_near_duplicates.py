@@ -71,6 +71,27 @@ def test_the_same_question_in_other_words_is_found(one: str, other: str, answers
     assert rule((one, answers), (other, others)) == "near_duplicate"
 
 
+FOUR = "Which drug helps? Options: (A) Heparin (B) Aspirin (C) Iron (D) Zinc"
+
+
+@pytest.mark.parametrize(
+    ("other", "others", "expected"),
+    [
+        ("Which drug helps? Options: (A) Zinc (B) Iron (C) Aspirin (D) Heparin (E) Vitamin C", ["Aspirin"], True),
+        ("which drug helps", ["aspirin"], True),
+        ("Which drug helps?", ["low-dose aspirin"], True),
+        ("Which drug helps?", [], True),
+        ("Which drug helps? Options: (A) Heparin (B) Iron", ["Heparin"], False),
+        ("Which drug harms? Options: (A) Heparin (B) Aspirin (C) Iron (D) Zinc", ["Zinc"], False),
+    ],
+)
+def test_a_multiple_choice_is_found_with_other_options_and_without(
+    other: str, others: list[str], expected: bool
+) -> None:
+    """As MedQA has four and five of them. A question such as `which is true?` with another answer is another one."""
+    assert (rule((FOUR, ["Aspirin"]), (other, others)) == "near_duplicate") is expected
+
+
 @pytest.mark.parametrize(
     ("one", "other", "answers", "others"),
     [
