@@ -307,7 +307,12 @@ class _Sibling:
 
     @cached_property
     def covers(self) -> bool:
-        """Whether the answer contains a gold answer: `answer_scores.cover_em` on answers normalised once."""
+        """Whether the answer contains a gold answer: `answer_scores.cover_em` on answers normalised once. A letter does
+        if its option is right; with outcome `choice` nothing else counts."""
+        if self.node.outcome is not None and self.node.outcome.name == "choice":
+            return bool(self.node.outcome.value)
+        if self.node.em:
+            return True
         padded = f" {normalize_answer(self.text)} "
         return any(f" {gold} " in padded for each in self.rollout.golden_answers if (gold := normalize_answer(each)))
 

@@ -22,7 +22,7 @@ from preference.answer_scores import builder_f1, prorag_f1
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
-from reasonrag.data.multiple_choice import choice_accuracy, options_of
+from reasonrag.data.multiple_choice import choice_accuracy, in_words, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
 
@@ -67,8 +67,8 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
         asked = step.state.question
         return choice_accuracy(asked.question, asked.golden_answers, _answer_of(step)) or 0.0
     if name in _PUBLISHED:
-        golden_answers = step.state.question.golden_answers
-        return _PUBLISHED[name](step.content or "", golden_answers) if step.action_type == "answer" else 0.0
+        asked, answer = step.state.question, _answer_of(step)
+        return 0.0 if answer is None else _PUBLISHED[name](in_words(asked.question, answer), asked.golden_answers)
     if name == "evident_f1" and step.in_evidence is False:
         return 0.0
     return step.f1 or 0.0

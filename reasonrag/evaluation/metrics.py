@@ -1,7 +1,8 @@
 """The answer metrics: scores of one attempt (`score_attempt`), and their means over questions (`METRICS`).
 
 A question without an answer scores 0; one that failed at the model or retriever is in no mean. A metric that not every
-question has (options, gold passages, a judgement) is averaged over those that have it. Knows no model and no file.
+question has (options, gold passages, a judgement) is averaged over those that have it. An answer that names an option
+is scored as that option's text. Knows no model and no file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from preference import cover_em, exact_match, f1_score, token_precision, token_recall
 from preference.records import QuestionError
-from reasonrag.data.multiple_choice import choice_accuracy
+from reasonrag.data.multiple_choice import choice_accuracy, in_words
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.predictions import Prediction
@@ -59,7 +60,8 @@ def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged
     answer, golden_answers = attempt.answer, question.golden_answers
     em, f1, covers = 0.0, 0.0, 0.0
     if answer is not None:
-        em, f1, covers = (score(answer, golden_answers) for score in (exact_match, f1_score, cover_em))
+        said = in_words(question.question, answer)
+        em, f1, covers = (score(said, golden_answers) for score in (exact_match, f1_score, cover_em))
     return _of(question).model_copy(
         update={
             "answer": answer,
@@ -96,7 +98,9 @@ def _of(question: Question) -> Prediction:
 
 def _of_answer(score: Callable[[str, Sequence[str]], float], prediction: Prediction) -> float:
     """A score that needs the answer and its gold answers alone; 0 without an answer."""
-    return 0.0 if prediction.answer is None else score(prediction.answer, prediction.golden_answers)
+    if prediction.answer is None:
+        return 0.0
+    return score(in_words(prediction.question, prediction.answer), prediction.golden_answers)
 
 
 def _gold_recall(question: Question, attempt: Attempt) -> float | None:

@@ -26,6 +26,7 @@ from preference import (
 from preference.export.formats import SplitName
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import ContinuationResult
+from reasonrag.data.multiple_choice import in_words
 from reasonrag.rendering import counted, percent
 from reasonrag.viewing.collection import ExploredTree
 
@@ -89,8 +90,8 @@ def cautions(each: Candidate) -> list[str]:
     """
     found = []
     if each.types == ("answer", "answer"):
-        golden = each.state.golden_answers
-        chosen, rejected = (f1_score(step.content or "", golden) for step in (each.chosen, each.rejected))
+        said = [in_words(each.state.question, step.content or "") for step in (each.chosen, each.rejected)]
+        chosen, rejected = (f1_score(answer, each.state.golden_answers) for answer in said)
         if chosen < rejected:
             worse, better = apart(chosen, rejected)
             found.append(f"by gold answers alone, the rejected answer is better (F1 {better}; chosen: {worse})")

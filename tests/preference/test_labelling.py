@@ -220,6 +220,17 @@ def test_labels_by_outcome_do_not_depend_on_earlier_ones(record: RolloutRecord, 
             answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
             [],
         ),
+        # letters of options, and an option whose text holds the right one's
+        (
+            answer("B", 0.9, em=1.0, rollouts=rollouts_of(1, 1)),
+            answer("C", 0.0, em=0.0, rollouts=rollouts_of(0, 1)),
+            [],
+        ),
+        (
+            answer("B", 0.9, outcome={"name": "choice", "value": 1.0}),
+            answer("Ada Lovelace and Bob", 0.0, outcome={"name": "choice", "value": 0.0}),
+            [],
+        ),
         # the same words in other lengths of path, both right
         (
             answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),

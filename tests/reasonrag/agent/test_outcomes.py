@@ -184,6 +184,7 @@ def test_a_multiple_choice_is_explored_by_the_option_that_is_named() -> None:
     for node in ends:
         right = node.content in {"B", "the Seine"}
         assert (bool(node.reward), node.in_evidence) == (right, right)
+        assert (node.f1, node.em) == (right, right)
     assert {node.grounded for node in ends if node.content == "B"} == {True}
 
 
