@@ -1,7 +1,8 @@
 """Adaptive-RAG, prompted: one reply says how much a question needs, and another method answers it (arXiv 2403.14403).
 
-Decides which one; knows no golden answer and no score. Departure from the publication, which its name tells: there a T5
-model, trained on which method answered which question, chooses; here the evaluated model itself is asked.
+Decides which one; knows no golden answer and no score. Departures from the publication: there a T5 model, trained on
+which method answered which question, chooses, here the evaluated model itself is asked, as the name tells; the methods
+behind it depart from their own publications as they say.
 """
 
 from __future__ import annotations

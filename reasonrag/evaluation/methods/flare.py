@@ -3,8 +3,8 @@ section 3.2).
 
 Decides when it searches and with what; knows no golden answer and no score. Of the published code
 (https://github.com/jzbjyb/FLARE, `configs/2wikihop_flare_config.json` and what reads it) it has the thresholds, the
-first search with the question, the passages of the last search as those that are shown, and queries without the
-question. Departures:
+first search with the question, queries without the question, and prompts with the passages of the last search, where
+the paper's text writes drafts without passages. Departures:
 
 1. There the model continues a text after demonstrations, and the sentence is what it wrote up to the first full stop.
    Here the instruction alone says what is wanted, and each sentence is a reply of its own in a tag. Only the tokens

@@ -74,13 +74,12 @@ def baseline(
         case "search-r1":
             return SearchR1(replace(caller, think_in_format=True), prompts, retriever, top_k, budget.searches)
         case "ircot":
-            return IRCoT(caller, prompts, retriever, top_k, budget)
+            return IRCoT(caller, prompts, retriever, top_k, budget.searches)
         case "flare":
             sampling = caller.sampling.model_copy(update={"logprobs": True})
             return Flare(replace(caller, sampling=sampling), prompts, retriever, top_k, budget)
         case "adaptive-rag-prompted":
-            left = replace(budget, completions=budget.completions - 1)
-            same = partial(baseline, caller=caller, prompts=prompts, retriever=retriever, top_k=top_k, budget=left)
+            same = partial(baseline, caller=caller, prompts=prompts, retriever=retriever, top_k=top_k, budget=budget)
             return AdaptiveRag(caller, prompts, {route: same(method) for route, method in ROUTES.items()})
 
 

@@ -6,7 +6,11 @@ publication:
 1. Its model continues a text after demonstrations; here the instruction alone says what is wanted, and each sentence is
    a reply of its own in a tag. What it calls the reader is a last reply with an instruction of its own.
 2. It stops after 8 sentences; here when the searches of the common budget are spent. It takes 2 to 8 passages a search;
-   here --top-k. At most 15 are collected, as there.
+   here --top-k. At most 15 are collected, as there, whatever --top-k is.
+3. Its code (https://github.com/StonyBrookNLP/ircot, `commaqa/inference/ircot.py`) leaves question words out of queries,
+   searches again with the sentence before one that begins with `So` or `Thus`, and takes near-equal passages for one;
+   here a query is the sentence as it stands, and only a passage with the same id is one.
+4. Its reader answers at once or after reasoning, by model; here after reasoning.
 """
 
 from __future__ import annotations
@@ -18,14 +22,14 @@ from reasonrag.agent.parsing import ParseError
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.baseline_prompts import IRCOT_READER, BaselinePrompts, in_style, render_baseline
-from reasonrag.evaluation.methods.method import Attempt, StepBudget
+from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.replies import answered, as_query, asked, step_of
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.settings import BaselineName
 from reasonrag.retrieval.retriever import Retriever
 
 MOST_PASSAGES = 15
-"""Most passages that are collected and shown (section 4 of the paper)."""
+"""Most passages that are collected and shown (`global_max_num_paras` of the published configurations)."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,15 @@ class IRCoT:
     """Searches with the question, then with each sentence; the reader answers from what was collected.
 
     A sentence that gives the answer ends the search, and so does one that cannot be read.
+
+    max_searches: as many replies are used at most, the reader's among them.
     """
 
     caller: ModelCaller
     prompts: BaselinePrompts
     retriever: Retriever
     top_k: int
-    budget: StepBudget
+    max_searches: int
     name: BaselineName = "ircot"
 
     async def answer(self, question: Question) -> Attempt:
@@ -54,11 +60,7 @@ class IRCoT:
             collected |= {each.id: each for each in found if each.id not in collected}
             collected = dict(list(collected.items())[:MOST_PASSAGES])
             shown = tuple(collected.values())
-            if (
-                searches == self.budget.searches
-                or len(steps) == self.budget.completions - 1  # the last one is the reader's
-                or len(collected) == MOST_PASSAGES
-            ):
+            if searches == self.max_searches or len(collected) == MOST_PASSAGES:
                 break
             messages = render_baseline(prompts, self.name, question.question, shown, thoughts)
             reply = await asked(self.caller, question, messages, ("sentence", "answer"))

@@ -1,7 +1,9 @@
 """Iter-RetGen, and standard RAG, which is one iteration of it.
 
-Decides what is searched and shown; knows no golden answer and no score. Departure from the publication
-(arXiv 2305.15294): it shows demonstrations; here the instruction alone says what is wanted.
+Decides what is searched and shown; knows no golden answer and no score. Departures from the publication
+(arXiv 2305.15294): it shows demonstrations, here the instruction alone says what is wanted; its query has the
+generation before the question, here the question is first, so that a cut at the longest query takes nothing of it; the
+common budget says how many iterations there are, and --top-k how many passages each shows.
 """
 
 from __future__ import annotations
