@@ -159,7 +159,7 @@ class _ExportPlan:
     contaminated: Collection[str]
     beyond: dict[int, DropReason]
     """By position among the pairs that passed the rules of their question."""
-    validation: frozenset[str]
+    validation: Collection[str]
     _position: int = 0
 
     def choose(self, states: Sequence[StateRecord]) -> list[Candidate]:
@@ -192,7 +192,8 @@ def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts
     spans = zip(keys, ends, ends[1:], strict=False)
     rows = {key: sum(i not in beyond for i in range(first, end)) for key, first, end in spans}
     with_a_pair = {key: count for key, count in rows.items() if count}
-    return _ExportPlan(rules, facts.contaminated, beyond, _held_out(with_a_pair, options))
+    held_out = _held_out(with_a_pair, options) if facts.held_out is None else facts.held_out
+    return _ExportPlan(rules, facts.contaminated, beyond, held_out)
 
 
 def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,10 +99,22 @@ def pairs(
             guard, as `multiprocessing` asks for.
     """
     settings = resolve(PairsSettings, "pairs", flags)
-    watcher = watcher or SilentWatcher()
+    return make_data_set(runs, settings, watcher or SilentWatcher(), chat_model=chat_model, processes=processes)
+
+
+def make_data_set(
+    runs: str | Path | Sequence[str | Path],
+    settings: PairsSettings,
+    watcher: Watcher,
+    *,
+    chat_model: ChatModel | None = None,
+    processes: int = 1,
+    held_out: Collection[str] | None = None,
+) -> PairSummary:
+    """`pairs` by these settings. held_out: keys of the questions for validation; None: they are drawn."""
     out = settings.out or _default_out(runs)
     with _understood(out):
-        export = DataSetExport(settings, out)
+        export = DataSetExport(settings, out, held_out=held_out)
         sources = _sources(runs, out)
         _check_labels(sources, settings.label, as_published=settings.as_published)
         by_judge = settings.label == "judge"
@@ -135,10 +147,10 @@ def pairs(
 
 class DataSetExport:
     """Turns gathered candidates into a data set by the settings of `pairs`. Raises InputError for an unusable setting
-    or file, before anything is labelled."""
+    or file, before anything is labelled. held_out: as in `make_data_set`."""
 
-    def __init__(self, settings: PairsSettings, out: Path) -> None:
-        self._settings, self._out = settings, out
+    def __init__(self, settings: PairsSettings, out: Path, *, held_out: Collection[str] | None = None) -> None:
+        self._settings, self._out, self._held_out = settings, out, held_out
         self._rules = settings.rules
         self.tokens, self._warnings = token_counter(settings.tokenizer)
         name = out.resolve().name
@@ -170,6 +182,7 @@ class DataSetExport:
             judging=judging,
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
+            held_out=self._held_out,
             contamination=gated.summary.model_dump(),
             warnings=(*self._warnings, *warnings, *gated.warnings),
             versions=versions(),

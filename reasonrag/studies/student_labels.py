@@ -15,15 +15,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from preference import NO_FILTERS, candidates, read_rollouts
-from preference.candidates import PairRecord, StateRecord, read_lines
+from preference.candidates import PairRecord, StateRecord, question_key, read_lines
 from preference.confidence import confidence
 from preference.export.files import atomic_replacement
-from preference.export.formats import pairs_files
+from preference.export.formats import SPLITS, SplitName, pairs_files
 from preference.export.json_stream import read_items
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
 from preference.labelling import TOLERANCE
@@ -181,12 +181,20 @@ async def label_by_student(
 
 def _exported(data_set: Path) -> frozenset[str]:
     """The pairs in the rows of a data set, by id."""
-    return frozenset(
-        str(item.value["pair_id"])
-        for file in pairs_files(data_set).values()
-        for item in read_items(file)
-        if isinstance(item.value, dict) and "pair_id" in item.value
-    )
+    return frozenset(str(row["pair_id"]) for split in SPLITS for row in _rows(data_set, split))
+
+
+def held_out(data_set: Path) -> frozenset[str]:
+    """The questions in the validation rows of a data set, by `question_key`. What is made of it must hold out these: a
+    model may have been trained on the others."""
+    return frozenset(question_key(str(row["question"])) for row in _rows(data_set, "validation"))
+
+
+def _rows(data_set: Path, split: SplitName) -> Iterator[dict[str, Any]]:
+    file = pairs_files(data_set).get(split)
+    for item in read_items(file) if file else ():
+        if isinstance(item.value, dict) and "pair_id" in item.value:
+            yield item.value
 
 
 def _samples(run: Path, exported: frozenset[str]) -> Iterator[PairSample]:

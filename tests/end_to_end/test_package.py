@@ -206,6 +206,7 @@ MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.
 TAKE_SETTINGS = {
     "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
     "reasonrag/curation/pairs._state_judge": "turns them into the judge; its room has no place for a from_settings.py",
+    "reasonrag/curation/pairs.make_data_set": "the body of the public call, which a recipe calls for its second pairs",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate.evaluate_with": "the body of the public call, which sweep calls for each point",

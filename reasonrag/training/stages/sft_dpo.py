@@ -16,8 +16,10 @@ from typing import Any, Final
 
 from preference.export.formats import dataset_name
 from reasonrag.concurrency import run_to_end
+from reasonrag.curation.audit.catalogue import ERRORS
+from reasonrag.curation.audit.report import read_audit
 from reasonrag.curation.dataset_directory import read_summary
-from reasonrag.curation.pairs import pairs
+from reasonrag.curation.pairs import make_data_set
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.local_server import served
@@ -27,6 +29,7 @@ from reasonrag.studies.student_labels import (
     Student,
     StudentLabels,
     check_runs,
+    held_out,
     label_by_student,
     runs_of,
 )
@@ -150,13 +153,16 @@ class _Recipe:
             self.watcher.say(f"{plan.data.directory} was imported, so the pairs are taken as they are labelled")
             return {"as_labelled": True}
         labels = run_to_end(self._ask_student())
-        summary = pairs([plan.folder(_LABELS)], out=plan.folder(PAIRS), watcher=self.watcher, **self._flags())
+        data_set = plan.data.directory
+        settings = settings_of(data_set, out=plan.folder(PAIRS), allow=plan.permitted.allow)
+        summary = make_data_set(plan.folder(_LABELS), settings, self.watcher, held_out=held_out(data_set))
+        to_train_on = summary.pairs - summary.validation_pairs
         self.watcher.say(
             f"of {labels.pairs:,} pairs the model confirms {labels.confirmed:,}, reverses {labels.reversed:,}, sees no "
             f"difference in {labels.tied:,}, cannot tell {labels.untold:,}, has no value for {labels.unvalued:,}; "
-            f"{summary.pairs:,} pairs to train on"
+            f"{to_train_on:,} pairs to train on"
         )
-        if not summary.pairs:
+        if not to_train_on:
             raise InputError(f"no pair is left to train on; {plan.folder(PAIRS)} says why")
         return labels.model_dump() | {"exported": summary.pairs}
 
@@ -171,17 +177,6 @@ class _Recipe:
             return await label_by_student(
                 self.plan.data.directory, self.runs, self.plan.folder(_LABELS), student, self.watcher
             )
-
-    def _flags(self) -> dict[str, Any]:
-        """The filters and options by which the data set was made."""
-        made = read_summary(self.plan.data.directory)
-        known = made.rules | {
-            name: made.options[name] for name in ("validation", "flip", "seed") if name in made.options
-        }
-        if made.rules.get("as_published"):
-            known = {"as_published": True} | {name: known[name] for name in ("validation", "seed") if name in known}
-        names = PairsSettings.model_fields.keys() & known.keys()
-        return {name: 0 if known[name] is None else known[name] for name in sorted(names)}
 
     def _train_on_pairs(self) -> Mapping[str, Any]:
         self.final = self.train_on_pairs()
@@ -200,3 +195,20 @@ class _Recipe:
 
 def _told(found: TrainingResult) -> dict[str, Any]:
     return {"out": found.out, "steps": found.steps, "config_hash": found.config_hash, "results": found.results}
+
+
+def settings_of(data_set: Path, *, out: Path, allow: Sequence[str]) -> PairsSettings:
+    """The filters and options by which a data set was made, and what it was allowed, not those of reasonrag.toml.
+
+    allow: what the training is allowed, errors of the audit among it.
+    """
+    made = read_summary(data_set)
+    known = made.rules | {name: made.options[name] for name in ("validation", "flip", "seed") if name in made.options}
+    if made.rules.get("as_published"):
+        known = {"as_published": True} | {name: known[name] for name in ("validation", "seed") if name in known}
+    names = PairsSettings.model_fields.keys() & known.keys()
+    values = {name: 0 if known[name] is None else known[name] for name in names}
+    errors = [each.name for each in read_audit(data_set).checks if each.allowed]
+    values["allow"] = [*errors, *(each for each in allow if each.replace("-", "_") in ERRORS)]
+    values["allow_eval"] = made.contamination.get("allowed", [])
+    return PairsSettings.model_validate(values | {"out": out})

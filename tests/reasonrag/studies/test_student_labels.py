@@ -12,6 +12,8 @@ import reasonrag
 from preference.candidates import Origin, PairRecord, StateRecord, StepRecord, read_lines
 from preference.export.summary import CANDIDATES
 from preference.records import Message, RecipeRef
+from reasonrag.curation.pairs import make_data_set
+from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.progress import SilentWatcher
@@ -20,6 +22,7 @@ from reasonrag.studies.student_labels import (
     StudentLabels,
     as_valued_by,
     check_runs,
+    held_out,
     label_by_student,
     runs_of,
     verdict,
@@ -153,6 +156,18 @@ def test_every_exported_pair_is_accounted_for_and_no_answer_is_asked_for_twice(d
     assert again == first
     summary = reasonrag.pairs("labels", out="data/b")
     assert summary.pairs > 0
+
+
+@pytest.mark.usefixtures("data_set")
+def test_what_is_made_of_a_data_set_holds_out_its_questions() -> None:
+    """Whichever would be drawn of the pairs that are left: the student has seen the others."""
+    kept = held_out(Path("data/a"))
+    settings = PairsSettings(out=Path("data/b"), validation=0.5, seed=1)
+    make_data_set("data/a", settings, SilentWatcher())
+    drawn = held_out(Path("data/b"))
+    make_data_set("data/a", settings, SilentWatcher(), held_out=kept)
+    assert held_out(Path("data/b")) == kept
+    assert frozenset() != kept != drawn
 
 
 def test_what_was_imported_has_no_run(data_set: Path) -> None:

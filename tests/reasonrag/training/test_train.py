@@ -22,6 +22,7 @@ import yaml
 from preference.candidates import question_key
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.errors import InputError
+from reasonrag.studies.student_labels import held_out
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
 from reasonrag.training.llamafactory.dataset_info import count_rows, read_training_data
@@ -191,6 +192,7 @@ def test_a_recipe_trains_on_pairs_as_the_warmed_up_model_values_them(world: Worl
     assert (
         f"of {found['pairs']} pairs the model confirms {found['confirmed']}, reverses {found['reversed']}" in done.err
     )
+    assert held_out(world.saved("lora/stages/pairs")) == held_out(world.few)
     assert "stage 1 of 3, sft" in done.err
     again = world.run(*words(world), "--json")
     assert json.loads(again.out)["stages"]["pairs"] == found

@@ -1,7 +1,8 @@
-"""What `train --recipe sft-dpo` refuses before anything is started; test_train.py and test_warm_up.py train with it."""
+"""What `train --recipe sft-dpo` refuses before anything is started; test_train.py trains with it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError
+from reasonrag.training.stages.sft_dpo import settings_of
 from tests.helpers.shared import Shared
 
 
@@ -64,3 +66,15 @@ def test_a_run_that_is_gone_is_named_before_anything_is_started(data_set: Path) 
     with pytest.raises(InputError, match="data/a was made of runs/a, which is not there"):
         reasonrag.train("smoke-cpu-dpo-full", recipe="sft-dpo", data=data_set, out="saves/a")
     assert not Path("saves").exists()
+
+
+def test_the_filters_of_the_second_pairs_are_those_of_the_first(data_set: Path) -> None:
+    """Whatever reasonrag.toml says now: its judge is not asked, and not paid, for labels of the student."""
+    made = reasonrag.pairs("runs/a", out="data/b", min_margin=0.1, max_per_state=3, validation=0.5, seed=2, flip=0.1)
+    Path("reasonrag.toml").write_text('[pairs]\nlabel = "judge"\nmodel = "offline"\nmin_margin = 0.3\n')
+    settings = settings_of(Path("data/b"), out=Path("data/c"), allow=["renderer", "identical-sides"])
+    assert settings.label == "value"
+    assert asdict(settings.rules) == made.rules
+    assert (settings.validation, settings.seed, settings.flip) == (0.5, 2, 0.1)
+    assert settings.allow == ["identical-sides"]
+    assert settings.rules != settings_of(data_set, out=Path("data/c"), allow=()).rules
