@@ -15,7 +15,8 @@ the paper's text writes drafts without passages. Departures:
 4. There each uncertain sentence is searched with, as far as 256 tokens of text; here searches and replies are those of
    the common budget. A sentence that is uncertain when the searches are spent is kept, and the last reply must answer.
 
-Not verified: which thresholds the paper's other data sets have, and which ReasonRAG's Table 2 was measured with.
+The thresholds are those for 2WikiMultiHopQA; for WikiAsp the code searches with every sentence (0.0) and keeps the
+passages of the first search. Not verified: the paper's other data sets, and what ReasonRAG's Table 2 was measured with.
 """
 
 from __future__ import annotations
