@@ -19,10 +19,11 @@ FEWEST, MOST = 2, len(ascii_uppercase)
 _BEGIN = " Options: (A) "
 _MARK = re.compile(r"\(([A-Z])\)")
 _SPLIT = re.compile(r"(?:^| )\(([A-Z])\) ")
-_AROUND_LETTERS = frozenset("and answer choice choices correct is option options or the".split())
+_AROUND_LETTERS = frozenset("and answer both boxed choice choices correct is option options or text the".split())
 _LETTER_ALONE = re.compile(r"\W*[A-Za-z]\W*")
 _LETTER = re.compile(
-    r"\(([A-Z])\)|\b(?i:option|choice)\s+([A-Z])\b|(?:^\W*|\b(?i:answer|is)\b:?\s+)([A-Z])(?=\s*(?:[).:,;]|-\s|$))"
+    r"\(([A-Z])\)|\b(?i:option|choice)\s+([A-Z])\b|(?:^\W*|\b(?i:answer|is)\b:?\s+)([A-Z])"
+    r"(?=\s*(?:[).:,;]|-\s|$|(?i:because|since)\b))"
 )
 """A letter that names an option within other words: `(B)`, `option B`, `B: aspirin`, `the answer is B.`"""
 
