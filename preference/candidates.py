@@ -118,7 +118,7 @@ class StepRecord(Record):
     tokens: int | None = None
     """Tokens of the reply and its end token, as a trainer counts them."""
 
-    def worth_its_outcome(self) -> StepRecord:
+    def rewarded_by_outcome(self) -> StepRecord:
         """The step with the outcome of its own trajectory as its reward."""
         return self.model_copy(update={"reward": self.own_outcome})
 

@@ -194,7 +194,7 @@ def candidates_of(state: StateRecord, *, as_published: bool = False) -> Iterator
     for pair in state.pairs:
         sides = steps[pair.chosen], steps[pair.rejected]
         if pair.label == "outcome":
-            sides = sides[0].worth_its_outcome(), sides[1].worth_its_outcome()
+            sides = sides[0].rewarded_by_outcome(), sides[1].rewarded_by_outcome()
         found = Candidate(state, pair, *sides)
         yield _as_published(found) if as_published else found
 

@@ -238,7 +238,7 @@ def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> No
     text = card_of(directory, tmp_path)
     [command] = [line for line in text.splitlines() if line.startswith("reasonrag pairs runs")]
     assert "--label outcome" in command
-    assert "Pairs with `label` outcome: a step is worth the outcome of the one trajectory" in text
+    assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
     assert "Labels by outcome rest on one trajectory a step" in text
 
 
