@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import orjson
 from pydantic import BaseModel
@@ -75,6 +75,9 @@ class RevaluedPair(BaseModel):
     chosen_fresh: float | None
     rejected_fresh: float | None
     """Mean discounted outcome."""
+    chosen_ends: int = 0
+    rejected_ends: int = 0
+    """Number of continuations, or of judgements, that it is the mean of; `k` of an answer with a known outcome."""
 
 
 class Disagreement(BaseModel):
@@ -194,7 +197,16 @@ class _Side:
 
 
 _Sides = dict[tuple[str, int], _Side]
-_Values = dict[tuple[str, int], float | None]
+
+
+class _Fresh(NamedTuple):
+    """A fresh value, None if there is none. ends: how many continuations, or judgements, it is the mean of."""
+
+    value: float | None
+    ends: int
+
+
+_Values = dict[tuple[str, int], _Fresh]
 
 
 async def revalue(
@@ -374,12 +386,12 @@ class _FreshContinuations:
                 values[key] = await self._mean(own, sides[key])
             except (ModelError, RetrievalError) as error:
                 self._failures.give_up("step", error, question_id=key[0], node_id=key[1])
-                values[key] = None
+                values[key] = _Fresh(None, 0)
 
         await session.run_or_raise(enumerate(sides), value, at_once=len(sides))
         return values
 
-    async def _mean(self, agent: Agent, side: _Side) -> float | None:
+    async def _mean(self, agent: Agent, side: _Side) -> _Fresh:
         """Mean discounted outcome over the continuations that are plain samples throughout, as in the labels; for an
         answer, over its judgements."""
         ends = await self._ends(agent, side)
@@ -388,7 +400,8 @@ class _FreshContinuations:
             for outcome, steps in ends
             if outcome is not None
         ]
-        return statistics.mean(rewards) if rewards else None
+        known = side.answer is None and side.state is None
+        return _Fresh(statistics.mean(rewards) if rewards else None, self._k if known else len(rewards))
 
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none."""
@@ -439,7 +452,8 @@ class _FreshOutcomes:
 
 def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
     candidate = pair.candidate
-    chosen, rejected = (values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected))
+    fresh = [values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected)]
+    chosen, rejected = (each.value for each in fresh)
     scale = pair.rollout.recipe.alpha**candidate.layer if pair.rollout.recipe.margin_by_layer else 1.0
     return RevaluedPair(
         question_id=pair.rollout.question_id,
@@ -452,6 +466,8 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
         fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
         chosen_fresh=chosen,
         rejected_fresh=rejected,
+        chosen_ends=fresh[0].ends,
+        rejected_ends=fresh[1].ends,
     )
 
 

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
@@ -43,7 +43,8 @@ from reasonrag.studies.settings import CalibrateSettings
 
 CONTINUATIONS: Final = 4
 """Of the student from each step. With 4, a step that it always continues to a right answer beats one that it never does
-with confidence .997, one of 3 in 4 beats one of 1 in 4 with .92; `pairs` asks for .7."""
+with confidence .997, one of 3 in 4 beats one of 1 in 4 with .92; `pairs` asks for .7. Where some do not count, as
+labels of the run say, confidence is lower."""
 _TREES_AT_ONCE = 256
 """Held in memory."""
 
@@ -219,20 +220,35 @@ async def _parts(run: Path, student: Student, watcher: Watcher, opened: AsyncExi
 # -- new labels ------------------------------------------------------------------------------------------------
 
 
+class FreshValue(NamedTuple):
+    """Mean discounted outcome of the student's continuations of a step, and how many of them count."""
+
+    mean: float
+    ends: int
+
+    @property
+    def of_step(self) -> dict[str, float]:
+        """As fields of a `StepRecord`."""
+        return {"reward": self.mean, "observations": float(self.ends)}
+
+
 class _StudentValues:
     """The student's values of steps, by run, question and step, and how their runs count margins."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, str], dict[int, float]] = {}
+        self._values: dict[tuple[str, str], dict[int, FreshValue]] = {}
         self._recipes: dict[str, RecipeRef] = {}
 
     def add(self, run: str, sample: PairSample, found: Sequence[RevaluedPair]) -> None:
         for sampled, pair in zip(sample.pairs, found, strict=True):
             self._recipes[run] = sampled.rollout.recipe
             steps = self._values.setdefault((run, pair.question_id), {})
-            for step, value in ((pair.chosen_id, pair.chosen_fresh), (pair.rejected_id, pair.rejected_fresh)):
+            for step, value, ends in (
+                (pair.chosen_id, pair.chosen_fresh, pair.chosen_ends),
+                (pair.rejected_id, pair.rejected_fresh, pair.rejected_ends),
+            ):
                 if value is not None:
-                    steps[step] = value
+                    steps[step] = FreshValue(value, ends)
 
     def of(self, state: StateRecord, student: str) -> StateRecord | None:
         """The state as the student values it; None where it does not tell its steps apart."""
@@ -242,22 +258,18 @@ class _StudentValues:
 
 
 def as_valued_by(
-    state: StateRecord, values: Mapping[int, float], recipe: RecipeRef, student: str
+    state: StateRecord, values: Mapping[int, FreshValue], recipe: RecipeRef, student: str
 ) -> StateRecord | None:
     """The state with the student's rewards, and its pairs by these; None where they are all equal, or fewer than two.
 
-    values: mean discounted outcome of the student's continuations, by step. Steps without one have no reward.
+    values: of the student's continuations, by step. Steps without one have no reward.
     """
     known = {step.id: values[step.id] for step in state.steps if step.id in values}
-    if len(known) < 2 or max(known.values()) - min(known.values()) <= TOLERANCE:  # noqa: PLR2004 - a pair
+    means = [each.mean for each in known.values()]
+    if len(means) < 2 or max(means) - min(means) <= TOLERANCE:  # noqa: PLR2004 - a pair
         return None
     steps = [
-        step.model_copy(
-            update={
-                "reward": known.get(step.id),
-                "observations": float(CONTINUATIONS) if step.id in known else step.observations,
-            }
-        )
+        step.model_copy(update={"reward": None} if step.id not in known else known[step.id].of_step)
         for step in state.steps
     ]
     scale = recipe.alpha**state.layer if recipe.margin_by_layer else 1.0
@@ -271,16 +283,16 @@ def as_valued_by(
     )
 
 
-def _by_student(pair: PairRecord, known: Mapping[int, float], *, scale: float, greatest: float) -> PairRecord:
+def _by_student(pair: PairRecord, known: Mapping[int, FreshValue], *, scale: float, greatest: float) -> PairRecord:
     """greatest: the highest possible value of a step of the state."""
     tags = [tag for tag in pair.tags if tag != "efficiency_only"]  # a tag of the search's values
     better, worse = known.get(pair.chosen), known.get(pair.rejected)
     if better is None or worse is None:
         return pair.model_copy(update={"label": "value", "margin": None, "confidence": None, "tags": tags})
-    if worse > better + TOLERANCE:
+    if worse.mean > better.mean + TOLERANCE:
         pair, better, worse = pair.swapped(), worse, better
-    observed = ((min(1.0, value / greatest), float(CONTINUATIONS)) for value in (better, worse))
-    update = {"margin": (better - worse) / scale, "confidence": confidence(*observed)}
+    observed = ((min(1.0, each.mean / greatest), float(each.ends)) for each in (better, worse))
+    update = {"margin": (better.mean - worse.mean) / scale, "confidence": confidence(*observed)}
     return pair.model_copy(update={"label": "value", "tags": tags} | update)
 
 

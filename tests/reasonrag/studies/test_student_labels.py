@@ -18,6 +18,8 @@ from reasonrag.errors import InputError
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.progress import SilentWatcher
 from reasonrag.studies.student_labels import (
+    CONTINUATIONS,
+    FreshValue,
     Student,
     StudentLabels,
     as_valued_by,
@@ -68,6 +70,10 @@ def state(layer: int = 1) -> StateRecord:
     )
 
 
+def counted(values: dict[int, float], ends: int = CONTINUATIONS) -> dict[int, FreshValue]:
+    return {step: FreshValue(value, ends) for step, value in values.items()}
+
+
 TABLE = {
     "it agrees": ({1: 0.6, 2: 0.3, 3: 0.0}, {"12": (1, 0.3), "13": (1, 0.6), "23": (2, 0.3)}),
     "it disagrees": ({1: 0.0, 2: 0.6}, {"12": (2, 0.6), "13": (1, None), "23": (2, None)}),
@@ -80,7 +86,7 @@ def test_what_the_student_tells_apart_is_labelled_by_it(
     values: dict[int, float], expected: dict[str, tuple[int, float | None]]
 ) -> None:
     """Rewards, margins divided by alpha per layer, directions; a step that it did not value makes no pair."""
-    found = as_valued_by(state(), values, RECIPE, "pupil")
+    found = as_valued_by(state(), counted(values), RECIPE, "pupil")
     assert found is not None
     assert found.origin.value_model == "pupil"
     assert {step.id: step.reward for step in found.steps} == {id_: values.get(id_) for id_ in (1, 2, 3)}
@@ -104,7 +110,7 @@ VERDICTS = {
 @pytest.mark.parametrize("case", TABLE)
 def test_what_became_of_every_pair_is_counted(case: str) -> None:
     """By what the student made of it; where it tells nothing of the state, the label is the search's still."""
-    anew = as_valued_by(state(), TABLE[case][0], RECIPE, "pupil")
+    anew = as_valued_by(state(), counted(TABLE[case][0]), RECIPE, "pupil")
     assert {pair.pair_id: verdict(pair, anew) for pair in state().pairs} == VERDICTS[case]
     assert {verdict(pair, None) for pair in state().pairs} == {"untold"}
 
@@ -112,17 +118,20 @@ def test_what_became_of_every_pair_is_counted(case: str) -> None:
 @pytest.mark.parametrize("values", [{}, {1: 0.6}, {1: 0.0, 2: 0.0, 3: 0.0}, {2: 0.5, 3: 0.5}], ids=str)
 def test_what_it_cannot_tell_apart_keeps_its_labels(values: dict[int, float]) -> None:
     """A model that never comes to an answer has no say."""
-    assert as_valued_by(state(), values, RECIPE, "pupil") is None
+    assert as_valued_by(state(), counted(values), RECIPE, "pupil") is None
 
 
 def test_confidence_is_that_of_four_continuations() -> None:
-    """Always right against never, and three of four against one."""
-    always = as_valued_by(state(0), {1: 0.9, 2: 0.0}, RECIPE, "pupil")
-    mostly = as_valued_by(state(0), {1: 0.9 * 0.75, 2: 0.9 * 0.25}, RECIPE, "pupil")
-    assert always is not None
-    assert mostly is not None
-    assert always.pairs[0].confidence == pytest.approx(0.997, abs=0.002)
-    assert mostly.pairs[0].confidence == pytest.approx(0.922, abs=0.002)
+    """Always right against never, and three of four against one; of fewer where only these count."""
+    for values, ends, expected in (
+        ({1: 0.9, 2: 0.0}, CONTINUATIONS, 0.997),
+        ({1: 0.9 * 0.75, 2: 0.9 * 0.25}, CONTINUATIONS, 0.922),
+        ({1: 0.9, 2: 0.0}, 1, 0.902),
+    ):
+        found = as_valued_by(state(0), counted(values, ends), RECIPE, "pupil")
+        assert found is not None
+        assert found.pairs[0].confidence == pytest.approx(expected, abs=0.002)
+        assert [step.observations for step in found.steps] == [ends, ends, 8.0]
 
 
 @pytest.fixture
