@@ -40,6 +40,8 @@ def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
     """
     metadata = record.get("metadata")
     given = (metadata.get("choices") if isinstance(metadata, dict) else None) or record.get("choices")
+    if not given:
+        _check_other_names(record, metadata)
     if not given or not isinstance(record.get("question"), str):
         return record
     texts = _texts(given)
@@ -50,6 +52,20 @@ def spelled_out(record: dict[str, Any]) -> dict[str, Any]:
         listed = " ".join(f"({letter}) {_shown(each)}" for letter, each in zip(ascii_uppercase, texts, strict=False))
         record = record | {"question": f"{question} Options: {listed}"}
     return record
+
+
+def _check_other_names(record: dict[str, Any], metadata: object) -> None:
+    """Raises ValueError for options by MedQA's own name whose letters are the gold answers: asked without the options,
+    no answer would be right."""
+    answers = record.get("golden_answers")
+    for place, named in (("", record), ("metadata.", metadata)):
+        options = named.get("options") if isinstance(named, dict) else None
+        letters = list(options) if isinstance(options, dict) else []
+        if isinstance(answers, list) and answers and all(each in letters for each in answers):
+            raise ValueError(
+                f"golden_answers: {answers[0]!r:.80} is the letter of one of {place}options, which are not read; "
+                "name them metadata.choices"
+            )
 
 
 def _texts(given: object) -> list[str]:

@@ -135,6 +135,10 @@ def test_no_answer_is_a_wrong_answer() -> None:
         ({"choices": ["one", "two"], "golden_answers": ["C"]}, "'C' is none of the choices"),
         ({"choices": ["one", "two"], "golden_answers": [True]}, "True is none of the choices"),
         ({"choices": ["one", "two"], "golden_answers": [2]}, r"\[2\] are positions in choices, which has only 2"),
+        (
+            {"options": {"A": "one", "B": "two"}, "golden_answers": ["B"]},
+            "'B' is the letter of one of metadata.options, which",
+        ),
         ({"choices": ["B", "A"], "golden_answers": ["A"]}, "'A' names several of the choices"),
         ({"choices": ["5", "-5"], "golden_answers": ["5."]}, "'5.' names several of the choices"),
     ],
@@ -143,7 +147,8 @@ def test_malformed_options_are_refused_with_file_and_line(fields: dict[str, Any]
     """Before any work starts, and with what to do."""
     fields = {"golden_answers": ["one"]} | fields
     lines = [{"id": "a", "question": "Which?", "golden_answers": ["x"]}]
-    lines.append({"id": "b", "question": "Which?", **fields, "metadata": {"choices": fields.pop("choices")}})
+    metadata = {each: fields.pop(each) for each in ("choices", "options") if each in fields}
+    lines.append({"id": "b", "question": "Which?", **fields, "metadata": metadata})
     path = tmp_path / "dev.jsonl"
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
     with pytest.raises(
