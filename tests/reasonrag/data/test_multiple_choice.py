@@ -137,7 +137,7 @@ def test_no_answer_is_a_wrong_answer() -> None:
         ({"choices": ["one", "two"], "golden_answers": [2]}, r"\[2\] are positions in choices, which has only 2"),
         (
             {"options": {"A": "one", "B": "two"}, "golden_answers": ["B"]},
-            "'B' is the letter of one of metadata.options, which",
+            "'B' is the letter of one of metadata",
         ),
         ({"choices": ["B", "A"], "golden_answers": ["A"]}, "'A' names several of the choices"),
         ({"choices": ["5", "-5"], "golden_answers": ["5."]}, "'5.' names several of the choices"),
