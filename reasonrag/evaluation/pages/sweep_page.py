@@ -189,7 +189,7 @@ def show_sweep(found: Sweep) -> None:
         table = Table(box=None, padding=(0, 1, 0, 0))
         scores = [f"{METRIC_NAMES[name]}, % ({_level(found)})" for name in SCORES]
         for heading in ("searches\nallowed", "top-k", *scores, "searches\ntaken", "compl.", "tokens"):
-            table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(heading, justify="right")
         for point in each.points:
             tokens = sum(point.metrics[name].value or 0.0 for name in _COLUMNS[-2:]) if point.metrics else None
             cells = [_short_cell(point, name) for name in SCORES]
