@@ -8,14 +8,13 @@ points, `evaluate` runs each, `pages.sweep_page` draws them. Points are scored o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from preference.export.files import write_file, write_json
@@ -25,7 +24,7 @@ from reasonrag.errors import CapReached, InputError, ReasonragError
 from reasonrag.evaluation.comparability import Condition, EvaluationRun, common_questions, names_of, read_evaluation
 from reasonrag.evaluation.evaluate import EvaluationParts, evaluate_with
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
-from reasonrag.evaluation.metrics import METRICS, MetricAggregator
+from reasonrag.evaluation.metrics import MetricAggregator
 from reasonrag.evaluation.pages.sweep_page import PAGE, draw_sweep, render_sweep
 from reasonrag.evaluation.report import Report
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings, SweepSettings
@@ -53,7 +52,6 @@ from reasonrag.terminal import dollars
 
 VARIED = ("max_steps", "top_k")
 """What differs between the points of an evaluation, and from the training of its model."""
-_SHOWN = [name for name in METRICS if name not in ("judge_score", "no_answer", "malformed", "repaired")]
 
 
 @public_call(SweepSettings)
@@ -134,6 +132,10 @@ class _Swept:
         """Names what decides its answers beside budget and top-k."""
         return config_hash(_fixed(self.run.config))
 
+    def key(self, point: Point) -> tuple[str, int, int]:
+        """Names what decides the answers of a point."""
+        return self.identity, point.max_steps, point.top_k
+
     @property
     def opens(self) -> str:
         """Names what is opened for it: evaluations that open the same share it."""
@@ -191,11 +193,13 @@ def _read(
     if (out / CONFIG).exists():
         raise InputError(f"{out} is the folder of a run or an evaluation; choose another --out for the sweep")
     found = list[_Swept]()
-    for name, path in zip(names_of(runs), runs, strict=True):
+    for name, path in zip(names_of([each.resolve() for each in runs]), runs, strict=True):
         run = read_evaluation(path)
         settings = _recorded(run, changed)
         if settings.method in SEARCHLESS:
             raise InputError(f"{path} is an evaluation of {settings.method}, which does not search; leave it out")
+        if not run.report.answered:
+            raise InputError(f"every question of {path} failed; run its command again to retry them")
         if found and run.predictions.keys() != found[0].run.predictions.keys():
             raise InputError(
                 f"{path} and {found[0].run.path} are evaluations of different questions; sweep each by itself"
@@ -209,8 +213,10 @@ def _read(
         spec = evaluated_spec(subject, settings)
         own = Point(settings.steps, settings.top_k)
         points = plan_points(own, *varied, method=settings.method)
-        home = out / "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
-        found.append(_Swept(name, run, settings, points, home, spec, judge_spec(spec, settings, models[1])))
+        swept = _Swept(name, run, settings, points, out / name, spec, judge_spec(spec, settings, models[1]))
+        if same := next((each for each in found if each.key(each.own) == swept.key(own)), None):
+            raise InputError(f"{path} is the same evaluation as {same.run.path}, by its settings; leave one out")
+        found.append(swept)
     return found
 
 
@@ -220,7 +226,7 @@ def _recorded(run: EvaluationRun, changed: dict[str, Any]) -> EvaluateSettings:
     except ValidationError as error:
         raise InputError(
             f"the settings that {run.path} records are not those of this version ({first_error(error)}). Run its "
-            f"command again: that rewrites its files from its journal, without new requests"
+            "command again: it asks for nothing anew, or says why its answers would be others now"
         ) from error
 
 
@@ -244,13 +250,13 @@ class _Sweeper:
     retriever: Retriever | None
 
     def __post_init__(self) -> None:
-        self._folders = {(each.identity, each.own.max_steps, each.own.top_k): each.run.path for each in self.swept}
+        self._folders = {each.key(each.own): each.run.path for each in self.swept}
+        self._watcher = _PointWatcher(self.watcher)
         self._reports: dict[Path, Report] = {}
         """Of the points that are done, by folder; of the evaluations themselves, none."""
 
     async def carry_out(self, *, yes: bool) -> Sweep:
         """Ask what is owed, write what is known, also where the session was stopped."""
-        stopped: BaseException | None = None
         await self._agree(yes=yes)
         try:
             for _, group in groupby(sorted(self.swept, key=lambda each: each.opens), key=lambda each: each.opens):
@@ -259,36 +265,30 @@ class _Sweeper:
                     for each in group:
                         parts = replace(parts, home=each.home, known=each.known, check=each.check)
                         await self._run_points(each, parts)
-        except (ReasonragError, KeyboardInterrupt) as error:
-            if not self._reports:
-                raise
-            stopped = error
+        except (ReasonragError, KeyboardInterrupt):
+            if self._reports:
+                with suppress(InputError):  # no question has replies in all of them
+                    self._write(await self._result())
+                    self.watcher.say(f"the points so far are in {self.out / PAGE}")
+            raise
         found = await self._result()
         self._write(found)
-        if stopped:
-            self.watcher.say(f"the points so far are in {self.out / PAGE}")
-            raise stopped
         return found
 
     async def _run_points(self, swept: _Swept, parts: EvaluationParts) -> None:
         left, others = await self._caps_left(swept)
-        quiet = _PointWatcher(self.watcher)
         for number, point in enumerate(swept.points, start=1):
             title = f"point {number} of {len(swept.points)}: {swept.title(point)}"
-            if (key := self._key(swept, point)) in self._folders:
+            if (key := swept.key(point)) in self._folders:
                 self.watcher.say(f"{title}: taken from {self._folders[key]}")
                 continue
             self.watcher.say(title)
             settings = swept.settings_of(point, left)
             try:
-                self._reports[settings.run] = await evaluate_with(settings, parts, quiet)
+                self._reports[settings.run] = await evaluate_with(settings, parts, self._watcher)
             except CapReached as reached:
                 raise _of_all(reached, self.caps, others) from reached
             self._folders[key] = settings.run
-
-    @staticmethod
-    def _key(swept: _Swept, point: Point) -> tuple[str, int, int]:
-        return swept.identity, point.max_steps, point.top_k
 
     async def _caps_left(self, swept: _Swept) -> tuple[Caps, tuple[int, float]]:
         """The caps of the whole sweep less what the points of the other evaluations have taken, and that."""
@@ -306,11 +306,9 @@ class _Sweeper:
         spent, planned = Tokens(), {*self._folders}
         for each in self.swept:
             spent += (await each.spent())[0]
-            check_prices(self.watcher.say, each.spec, judge=each.judge, capped=self.caps.cost is not None)
-            owed = [
-                point for point in each.points if self._key(each, point) not in planned and not _is_done(each, point)
-            ]
-            planned |= {self._key(each, point) for point in owed}
+            check_prices(self._watcher.say, each.spec, judge=each.judge, capped=self.caps.cost is not None)
+            owed = [point for point in each.points if each.key(point) not in planned and not _is_done(each, point)]
+            planned |= {each.key(point) for point in owed}
             points += len(owed)
             models += [each.spec, *([each.judge] if each.judge else [])]
             if owed:
@@ -332,10 +330,8 @@ class _Sweeper:
     # -- the result ----------------------------------------------------------------------------------------------------
 
     async def _result(self) -> Sweep:
-        finished = {path: read_evaluation(path) for path in {*self._folders.values(), *self._reports}}
-        usable = [Condition(str(path), (run,)) for path, run in sorted(finished.items()) if run.report.answered]
-        questions, left_out = common_questions(usable)
-        conditions = {each.first.path: each for each in usable}
+        finished = {path: Condition(str(path), (read_evaluation(path),)) for path in sorted(self._folders.values())}
+        questions, left_out = common_questions([each for each in finished.values() if each.first.report.answered])
         first = self.swept[0].run.report
         spent = [await each.spent() for each in self.swept]
         costs = [cost for _, cost in spent]
@@ -348,7 +344,7 @@ class _Sweeper:
             confidence=first.confidence,
             bootstrap=first.bootstrap,
             bootstrap_seed=first.bootstrap_seed,
-            evaluations=[self._swept(each, conditions, questions) for each in self.swept],
+            evaluations=[self._swept(each, finished, questions) for each in self.swept],
             calls=sum(tokens.calls for tokens, _ in spent),
             cost_usd=None if None in costs else round(sum(each or 0.0 for each in costs), 8),
             owed=sum(each.owed for each in self._reports.values()),
@@ -356,7 +352,7 @@ class _Sweeper:
             versions=versions(),
         )
 
-    def _swept(self, swept: _Swept, conditions: Mapping[Path, Condition], questions: Sequence[str]) -> SweptEvaluation:
+    def _swept(self, swept: _Swept, finished: Mapping[Path, Condition], questions: Sequence[str]) -> SweptEvaluation:
         report = swept.run.report
         return SweptEvaluation(
             name=swept.name,
@@ -368,16 +364,17 @@ class _Sweeper:
             max_steps=swept.own.max_steps,
             top_k=swept.own.top_k,
             points=[
-                self._point(swept, point, conditions, questions)
+                self._point(swept, point, finished, questions)
                 for point in sorted(swept.points, key=lambda each: (each.max_steps, each.top_k))
             ],
         )
 
     def _point(
-        self, swept: _Swept, point: Point, conditions: Mapping[Path, Condition], questions: Sequence[str]
+        self, swept: _Swept, point: Point, finished: Mapping[Path, Condition], questions: Sequence[str]
     ) -> SweepPoint:
-        folder = self._folders.get(self._key(swept, point))
-        of_point = conditions.get(folder) if folder else None
+        folder = self._folders.get(swept.key(point))
+        of_point = finished[folder] if folder else None
+        report = of_point.first.report if of_point else None
         planned = SweepPoint(
             run=str(folder or swept.settings_of(point, Caps()).run),
             taken=folder in {each.run.path for each in self.swept},
@@ -385,25 +382,20 @@ class _Sweeper:
             max_steps=point.max_steps,
             top_k=point.top_k,
             figures=list(point.figures),
-            finished=of_point is not None,
-            failed=self._reports[folder].failed if folder in self._reports else 0,
+            finished=report is not None and report.answered > 0,
+            failed=report.failed if report else 0,
         )
-        own = conditions.get(swept.run.path)
-        if of_point is None or own is None:
+        if of_point is None or not planned.finished:
             return planned
-        report = of_point.first.report
-        means = MetricAggregator(report.bootstrap, report.confidence, report.bootstrap_seed)
-        values = {name: of_point.values(name, questions) for name in _SHOWN}
-        metrics = {
-            name: means.metric([None if np.isnan(x) else float(x) for x in each[0]]) for name, each in values.items()
-        }
-        pairs = [(own.values(name, questions), values[name]) for name in SCORES]
+        own, stated = finished[swept.run.path], self.swept[0].run.report
+        means = MetricAggregator(stated.bootstrap, stated.confidence, stated.bootstrap_seed)
+        pairs = [(own.values(name, questions), of_point.values(name, questions)) for name in SCORES]
         deltas = paired_differences(
-            pairs, resamples=report.bootstrap, seed=report.bootstrap_seed, confidence=report.confidence
+            pairs, resamples=stated.bootstrap, seed=stated.bootstrap_seed, confidence=stated.confidence
         )
         return planned.model_copy(
             update={
-                "metrics": {name: each for name, each in metrics.items() if each.n},
+                "metrics": means.of(of_point.first.predictions[each] for each in questions),
                 "differences": dict(zip(SCORES, deltas, strict=True)),
             }
         )
@@ -430,12 +422,13 @@ class _Sweeper:
 
 
 def _is_done(swept: _Swept, point: Point) -> bool:
-    """Whether an earlier session has finished it."""
+    """Whether an earlier session has finished it, as the evaluation is now."""
     try:
-        report = read_evaluation(swept.settings_of(point, Caps()).run).report
+        found = read_evaluation(swept.settings_of(point, Caps()).run)
     except InputError:
         return False
-    return not report.owed and report.questions == len(swept.run.predictions)
+    of_now = config_hash(_fixed(found.config)) == swept.identity and found.report.judge == swept.run.report.judge
+    return of_now and not found.report.owed and found.predictions.keys() == swept.run.predictions.keys()
 
 
 def _expected(swept: _Swept, owed: Sequence[Point]) -> list[tuple[ModelSpec, ExpectedUsage]]:

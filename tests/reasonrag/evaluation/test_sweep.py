@@ -77,23 +77,24 @@ def test_a_point_is_the_evaluation_with_another_budget_or_top_k_and_nothing_is_a
     evaluated: Callable[..., Report], reasonrag: Reasonrag
 ) -> None:
     """Its predictions are byte for byte those of `evaluate` alone, though its answers are shared with other points and
-    with the evaluation; what equals an evaluation that was given is taken from it."""
+    with the evaluation; what equals an evaluation that was given is taken from it. Intervals are those of the first
+    evaluation, and folders with like names are kept apart."""
     evaluated(seed=5)
-    evaluated("evals/five", seed=5, top_k=5)
-    evaluated("evals/rag", seed=5, method="rag")
-    done = reasonrag("sweep", "evals/agent", "evals/five", "evals/rag", "--iterations", 1, "--iterations", 4)
+    evaluated("evals/a 5", seed=5, top_k=5)
+    evaluated("evals/a-5", seed=5, method="rag", confidence=0.5)
+    done = reasonrag("sweep", "evals/agent", "evals/a 5", "evals/a-5", "--iterations", 1, "--iterations", 4)
     assert done.status == 0, done.err
     found = Sweep.model_validate_json((OUT / "sweep.json").read_bytes())
     assert points(found) == [(1, 3), (3, 1), (3, 3), (3, 5), (4, 3)]
     assert points(found, 1) == [(1, 5), (3, 1), (3, 3), (3, 5), (4, 5)]
     assert points(found, 2) == [(1, 1), (1, 3), (1, 5)]
     own, five, rag = found.evaluations
-    assert [each.run for each in own.points if each.taken] == ["evals/agent", "evals/five"]
+    assert [each.run for each in own.points if each.taken] == ["evals/agent", "evals/a 5"]
     assert five.points[1].run == own.points[1].run
     for each in found.evaluations:
         asked = keys(each.run, OUT / each.name)
         assert len(asked) == len(set(asked))
-    for swept, point in ((own, own.points[0]), (own, own.points[4]), (rag, rag.points[0])):
+    for swept, point in ((own, own.points[0]), (own, own.points[4]), (five, five.points[0]), (rag, rag.points[2])):
         alone = {"max_steps": point.max_steps, "top_k": point.top_k, "method": swept.method, "run": "evals/alone"}
         report = evaluated(**alone, seed=5)
         assert Path("evals/alone/predictions.jsonl").read_bytes() == Path(point.run, "predictions.jsonl").read_bytes()
@@ -163,6 +164,11 @@ def test_consent_to_the_cost_is_asked_for_once(
     low, high = map(float, re.findall(r"\$([0-9.]+)", said)[:2])
     assert swept.cost_usd is not None
     assert low <= swept.cost_usd <= high
+    shutil.rmtree("evals/agent")
+    evaluated(yes=True, price_in=1.0, price_out=2.0, seed=1)  # the points in the sweep's folder are of another one now
+    capsys.readouterr()
+    package.sweep(["evals/agent"], iterations=[1], top_k=[3])
+    assert "1 point on 4 questions: about $" in capsys.readouterr().err
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
@@ -214,6 +220,8 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_asked(evaluated: Cal
     for name, changed in (
         ("older", {"settings": recorded["settings"] | {"max_searches": 4}}),
         ("moved", {"model": "tiny@0123"}),
+        ("copy", {}),
+        ("failed", {"answered": 0}),
     ):
         shutil.copytree("evals/agent", f"evals/{name}")
         Path(f"evals/{name}/report.json").write_bytes(orjson.dumps(recorded | changed))
@@ -224,6 +232,8 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_asked(evaluated: Cal
         ([], "give the folder of an evaluation"),
         (["evals/none"], "there is no evaluation evals/none"),
         (["evals/direct"], "evals/direct is an evaluation of direct, which does not search; leave it out"),
+        (["evals/agent", "evals/copy"], "evals/copy is the same evaluation as evals/agent"),
+        (["evals/failed"], "every question of evals/failed failed"),
         (["evals/agent", "evals/fewer"], "are evaluations of different questions; sweep each by itself"),
         (["evals/older"], "max_searches is not known"),
         (["evals/moved"], "was answered by tiny@0123, but its settings now lead to offline"),
