@@ -178,7 +178,7 @@ class DataSetExport:
         """Write all files of the data set but its candidates. Raises AuditFailed, OSError."""
         settings = self._settings
         facts = ExportFacts(
-            sources=tuple(self._named(sources)),
+            sources=tuple(dict.fromkeys(self._named(sources))),
             judging=judging,
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
@@ -195,7 +195,7 @@ class DataSetExport:
         return summary
 
     def _named(self, sources: Sequence[Path]) -> Iterator[str]:
-        """The sources, those that the data set had before instead of itself."""
+        """The sources, those that the data set had before instead of itself; some of the others twice, after a kill."""
         for each in sources:
             itself = each.resolve() == self._out.resolve()
             yield from (earlier_sources(each) if itself else []) or [str(each)]
