@@ -60,7 +60,7 @@ arm() {  # of Table 3: trained where it must be, then measured as an agent
     case $1 in
         base) evaluate base agent $UNTRAINED; return ;;
         sft) reasonrag train "$SFT" --data "$process" --out "$out" $from $TRAIN \
-            --set dataset=rag_proguide_sft_chosen --set eval_dataset=rag_proguide_sft_chosen_validation ;;
+            --set dataset=rag_proguide_sft_chosen ;;
         outcome)
             pairs outcome --label outcome $UNFILTERED
             reasonrag train "$DPO" --data "$RUNS/data/outcome" --out "$out" $from $TRAIN ;;
