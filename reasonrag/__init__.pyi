@@ -695,7 +695,7 @@ def evaluate(
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
-        repair: Give an unreadable reply of any method one repair turn, which takes nothing of the budget
+        repair: Give an unreadable reply of any method one repair turn, which does not count towards the budget
         judge: Model that scores every answer against the gold answers: a model name, or offline
         judge_base_url: Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]
         judge_extra_body: JSON object of extra fields for every request to the judge
@@ -1400,8 +1400,9 @@ def train(
         config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the resolved configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
-        recipe: Several trainings as one: sft-dpo fine-tunes on the best paths, values the pairs anew by what the
-            model then makes of them, and trains it on those; CONFIG is that of DPO [default: qwen2.5-7b-dpo-full]
+        recipe: Several trainings as one: sft-dpo fine-tunes on the best paths, labels the pairs anew by the
+            fine-tuned model's own continuations, and trains it on them by DPO; CONFIG is that of DPO [default:
+            qwen2.5-7b-dpo-full]
         data: Data set to train on: a folder written by pairs. Required, unless --merge is given
         out: Folder of the trained model [default: saves/<data>-<config>]
         set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key; with --recipe,

@@ -144,7 +144,7 @@ class EvaluateSettings(ModelSettings):
         ge=1,
     )
     repair: bool = setting(
-        "Give an unreadable reply of any method one repair turn, which takes nothing of the budget",
+        "Give an unreadable reply of any method one repair turn, which does not count towards the budget",
         Panel.MODEL,
         default=True,
     )
