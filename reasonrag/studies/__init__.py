@@ -1,1 +1,1 @@
-"""Which configuration to use, and whether the labels can be trusted: calibrate and tune; imports no training."""
+"""Which configuration to use, what labels are worth, labels by a student: calibrate, tune; imports no training."""

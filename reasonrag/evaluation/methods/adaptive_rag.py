@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.parsing import ParseError, TaggedReply
 from reasonrag.data.questions import Question
-from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, render_baseline
+from reasonrag.evaluation.methods.baseline_prompts import ROUTES, BaselinePrompts, render_baseline
 from reasonrag.evaluation.methods.method import Attempt, Method
 from reasonrag.evaluation.methods.replies import asked, step_of
 from reasonrag.evaluation.settings import BaselineName
-
-ROUTES: dict[str, BaselineName] = {"none": "direct", "one": "rag", "several": "ircot"}
-"""The method behind each answer of the router: without retrieval, with one search, with several."""
 
 
 @dataclass(frozen=True)

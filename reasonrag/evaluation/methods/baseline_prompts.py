@@ -37,8 +37,8 @@ PROMPT_NAMES = (*BASELINES, RETHINK, IRCOT_READER, FLARE_ANSWER)
 _LAST_REPLIES: dict[BaselineName, str] = {"ircot": IRCOT_READER, "flare": FLARE_ANSWER}
 """The instruction of the last reply, by method that writes sentence after sentence."""
 _TAGS = re.compile(r"<\s*(/?)\s*(think|search|information|sentence|route)\s*>", re.IGNORECASE)
-_OF_OTHERS: dict[BaselineName, tuple[BaselineName, ...]] = {"adaptive-rag-prompted": ("direct", "rag", "ircot")}
-"""The methods that a method is composed of, whose prompts it shows too."""
+ROUTES: dict[str, BaselineName] = {"none": "direct", "one": "rag", "several": "ircot"}
+"""What adaptive-rag-prompted may be told, and the method that then answers, whose prompts it shows too."""
 
 BaselinePrompts = dict[str, str]
 """Instructions by name."""
@@ -85,7 +85,8 @@ def _probes(prompts: BaselinePrompts, name: BaselineName) -> list[list[str]]:
         shown = [*render_baseline(prompts, name, f"Q? {hostile}", passages, [hostile] if last else ())]
         shown += render_baseline(prompts, last, "Q?", passages) if last else ()
     own = [[each.role, each.content] for each in shown]
-    return own + [probe for other in _OF_OTHERS.get(name, ()) for probe in _probes(prompts, other)]
+    others = ROUTES.values() if name == "adaptive-rag-prompted" else ()
+    return own + [probe for other in others for probe in _probes(prompts, other)]
 
 
 def render_baseline(

@@ -16,8 +16,8 @@ from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
-from reasonrag.evaluation.methods.adaptive_rag import ROUTES, AdaptiveRag
-from reasonrag.evaluation.methods.baseline_prompts import BaselinePrompts, baseline_hash, load_baseline_prompts
+from reasonrag.evaluation.methods.adaptive_rag import AdaptiveRag
+from reasonrag.evaluation.methods.baseline_prompts import ROUTES, BaselinePrompts, baseline_hash, load_baseline_prompts
 from reasonrag.evaluation.methods.closed_book import ClosedBook
 from reasonrag.evaluation.methods.flare import Flare
 from reasonrag.evaluation.methods.ircot import IRCoT

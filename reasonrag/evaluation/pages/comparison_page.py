@@ -67,7 +67,7 @@ def render_comparison(comparison: Comparison) -> str:
     lines += ["", *(f"- **Warning:** {escaped(each)}" for each in comparison.warnings)]
     lines += ["", f"![Differences with intervals; wins and losses by type]({DRAWING})", ""]
     lines += ["## Conditions", ""]
-    lines += _table(
+    lines += markdown_table(
         ("condition", "method", "model", "runs", *(metric_name(each) for each in _present(comparison))),
         [
             (
@@ -93,7 +93,7 @@ def _present(comparison: Comparison) -> list[str]:
 
 def _pair(pair: PairedComparison, level: str) -> list[str]:
     lines = ["", f"## {escaped(pair.other)} vs. {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
-    lines += _table(
+    lines += markdown_table(
         ("metric", "questions", escaped(pair.reference), escaped(pair.other), f"difference {level}"),
         [
             (
@@ -110,7 +110,7 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
     for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         if parts:
             scores = [f"{name} difference in points {level}" for name in ("EM", "F1", "cover-EM")]
-            lines += [*_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
+            lines += [*markdown_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
     if pair.changed:
         lines += ["Settings that differ:", "", *(f"- {code(arrow(each))}" for each in pair.changed), ""]
     for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
@@ -157,7 +157,8 @@ def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:
         yield escaped(name), f"{part.questions:,}", *shown, *counts
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table; cells are Markdown."""
     return [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *rows)]
 
 

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 from rich.table import Table
 
-from reasonrag.evaluation.pages.comparison_page import difference_text
+from reasonrag.evaluation.pages.comparison_page import difference_text, markdown_table
 from reasonrag.evaluation.pages.drawing import COLORS, label, svg_of
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES, interval, number
 from reasonrag.evaluation.report import MetricMean
@@ -96,12 +96,8 @@ def render_sweep(found: Sweep) -> str:
             f"evaluated with max-steps {each.max_steps}, top-k {each.top_k}."
         )
         lines += [f"## {escaped(each.name)}", "", how, ""]
-        table = [
-            ["most searches", "max-steps", "top-k", *(f"{head} ({level})" for head in heads), "EM, difference", ""],
-            ["---"] * (5 + len(heads)),
-            *_rows(each),
-        ]
-        lines += [*(f"| {' | '.join(row)} |" for row in table), ""]
+        columns = "most searches", "max-steps", "top-k", *(f"{head} ({level})" for head in heads), "EM, difference", ""
+        lines += [*markdown_table(columns, _rows(each)), ""]
     cost = "unknown" if found.cost_usd is None else dollars(found.cost_usd)
     lines += [f"Asked for the points: {counted(found.calls, 'completion')}; points share answers. Cost: {cost}."]
     return mask_secrets("\n".join(lines) + "\n", secrets())

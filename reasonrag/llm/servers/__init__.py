@@ -1,1 +1,1 @@
-"""OpenAI-compatible endpoints of our own: a simulator without a model, and a trained checkpoint."""
+"""OpenAI-compatible endpoints of our own: a simulator without a model, and model folders served while needed."""

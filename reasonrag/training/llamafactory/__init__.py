@@ -1,1 +1,1 @@
-"""All knowledge of LLaMA-Factory: its configuration, its environment, its data format and its process."""
+"""All knowledge of LLaMA-Factory: its configuration, its data format and its process."""

@@ -108,8 +108,8 @@ class _Recipe:
 
     def stages(self) -> list[Stage]:
         first, last, data = self.warm_up, self.rehearsed, self.plan.data
-        runs = {str(made_with(run).config_hash): str(run) for run in self.runs}
-        labels = {"pairs": row_file_hashes(last, data), "runs": sorted(runs), "continuations": CONTINUATIONS}
+        runs = sorted({made_with(run).config_hash for run in self.runs})
+        labels = {"pairs": row_file_hashes(last, data), "runs": runs, "continuations": CONTINUATIONS}
         return [
             Stage(SFT, training_identity(first.config, row_file_hashes(first, data)), self._warm_up),
             Stage(PAIRS, labels, self._value_pairs),

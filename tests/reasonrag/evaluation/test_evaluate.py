@@ -657,7 +657,7 @@ def test_a_preset_is_the_published_evaluation(evaluated: Callable[..., Report]) 
 
 
 def test_a_preset_gives_a_baseline_its_numbers_alone(evaluated: Callable[..., Report]) -> None:
-    """Nine replies, four searches, 256 tokens; the published prompts are the agent's, so nobody needs them here."""
+    """Nine replies, four searches, 256 tokens; the published prompts are the agent's and are not needed."""
     model = ScriptedModel(lambda _, __: "So the answer is <answer>Paris</answer>")
     report = evaluated(preset="reasonrag", method="iter-retgen", limit=1, chat_model=model)
     assert (len(model.requests), {each.sampling.max_tokens for each in model.requests}) == (4, {256})
@@ -702,7 +702,7 @@ def test_a_checkpoint_was_trained_as_its_training_was(
 
 
 def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
-    """Prompts are the agent's alone; nobody who is shown no passages has a retriever; one budget is for all."""
+    """Prompts are the agent's alone; a method without passages has no retriever; every method has the budget."""
     rag, direct = (evaluated(method=each, limit=1, run=each).asked for each in ("rag", "direct"))
     assert (rag.renderer, rag.max_steps, rag.top_k) == (None, 7, 3)
     assert rag.retriever

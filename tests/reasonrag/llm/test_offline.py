@@ -309,7 +309,7 @@ def test_a_prompt_of_a_megabyte_is_answered(turn: str, piece: str) -> None:
 
 @given(text=st.text())
 def test_every_character_of_a_reply_is_in_one_of_its_tokens(text: str) -> None:
-    """Their log-probabilities are made up: what nobody has shown is unlikely."""
+    """Their log-probabilities are made up: a word that the prompt does not contain is unlikely."""
     shown = [Message(role="system", content="Tiber"), Message(role="user", content="The Seine flows.")]
     assert "".join(each.text for each in offline.tokens_of(shown, text)) == text
     tokens = offline.tokens_of(shown, "The <answer>Seine, not Tiber</answer>")

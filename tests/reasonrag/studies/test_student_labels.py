@@ -153,7 +153,7 @@ def labelled(data_set: Path, base_url: str) -> StudentLabels:
 
 
 def test_every_exported_pair_is_accounted_for_and_no_answer_is_asked_for_twice(data_set: Path) -> None:
-    """The student at a server; the second time nobody is at home."""
+    """The student is asked over HTTP; the second time its server is down."""
     with Stage(EndpointBehaviour()).open() as served:
         first = labelled(data_set, served.base_url)
     assert first.pairs == first.confirmed + first.reversed + first.tied + first.untold + first.unvalued > 0

@@ -20,7 +20,7 @@ CONFIGS = [each for folder in ("train_configs", "benchmarks/loop_configs") for e
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_a_share_stands_in_warmup_ratio(path: Path) -> None:
-    """Which both generations read; whoever trains at all warms up."""
+    """Both versions of transformers read it; every configuration that trains has a warm-up."""
     settings = yaml.safe_load(path.read_text("utf-8"))
     assert "warmup_steps" not in settings
     assert ("warmup_ratio" in settings) is ("learning_rate" in settings)

@@ -58,7 +58,7 @@ def folder(place: Path, *names: str, config: str = "{}") -> Path:
     ],
 )
 async def test_vllm_serves_a_folder_as_it_is_told(options: VllmOptions, told: str, machine: Path) -> None:
-    """By the folder's name, where only this machine can ask; what nobody asked for is left to vLLM."""
+    """Under the folder's name, on loopback only; options that are not given keep vLLM's defaults."""
     model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
     said: list[str] = []
     async with served(model, say=said.append, vllm=options) as server:

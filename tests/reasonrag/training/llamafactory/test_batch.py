@@ -35,7 +35,7 @@ def test_a_step_sees_the_rows_of_all_processes(
     ("values", "processes", "rows", "says", "advice"),
     [
         ({}, 1, None, "8 pairs per optimizer step", ""),
-        ({}, 0, 400, "8 pairs per optimizer step and GPU", ""),  # nobody said on how many
+        ({}, 0, 400, "8 pairs per optimizer step and GPU", ""),  # the number of GPUs is not given
         ({}, 4, 400, "8 pairs per optimizer step and GPU, 32 on 4: 13 steps in an epoch of 400 pairs", ""),
         ({"stage": "sft"}, 1, 400, "8 rows per optimizer step: 50 steps in an epoch of 400 rows", ""),
         ({"packing": True, "stage": "sft"}, 1, 9, "8 rows per optimizer step", ""),
@@ -50,7 +50,7 @@ def test_a_step_sees_the_rows_of_all_processes(
 def test_so_few_steps_that_nothing_is_learned_are_warned_of(
     values: dict[str, Any], processes: int, rows: int | None, says: str, advice: str
 ) -> None:
-    """With the accumulation that makes ten of them, unless somebody chose the number of steps."""
+    """With the accumulation that makes ten of them, unless max_steps is set."""
     told, what_to_do = describe_batch(LORA | values, processes, rows)
     assert says in told if advice else told.endswith(says)
     assert what_to_do.endswith(advice) if advice else not what_to_do
