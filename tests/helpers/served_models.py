@@ -5,9 +5,9 @@
 Makes `tiny` (a model), `adapter` (LoRA on it) and `merged` (both in one) in the folder. The prompts are a list of user
 turns; the replies an object, name of model -> list of [ids of the prompt, text, number of tokens], by greedy
 `generate`, one prompt at a time; under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter at
-once and the longest is given a single token; and under `logprobs` those of the tokens of `tiny`'s replies. Then
-serves `tiny` under the name, as `python -m reasonrag.llm.servers.checkpoint` does; in this process, for torch and
-transformers take their time to be loaded.
+once and the longest is given a single token; under `logprobs` those of the tokens of `tiny`'s replies; and under `cast`
+how far the server's `tiny` in bfloat16 is from that of transformers. Then serves `tiny` under the name, as `python -m
+reasonrag.llm.servers.checkpoint` does; in this process, for torch and transformers take their time to be loaded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,23 @@ def main(folder: Path, prompts: list[str]) -> dict[str, Any]:
     return replies | {
         "decoded": _decoded(tiny_again, tokenizer, [ids for ids, _ in made["tiny"]]),
         "logprobs": [_logprobs(tiny_again, ids, reply) for ids, reply in made["tiny"]],
+        "cast": _cast(tiny, max((ids for ids, _ in made["tiny"]), key=len)),
     }
+
+
+def _cast(tiny: Path, prompt: list[int]) -> float:
+    """The largest difference between logits of a model that transformers loads in bfloat16 and of one cast to it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from reasonrag.llm.servers.checkpoint import cast_weights
+
+    loaded = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.bfloat16)
+    ours = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    cast_weights(ours, torch.bfloat16)
+    with torch.no_grad():
+        difference = loaded(torch.tensor([prompt])).logits - ours(torch.tensor([prompt])).logits
+    return float(difference.abs().max())
 
 
 def _greedy(model: Any, tokenizer: Any, prompt: str) -> tuple[list[int], list[int]]:

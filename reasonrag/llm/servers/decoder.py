@@ -1,9 +1,10 @@
 """Continuous batching: replies of a causal language model to many prompts at once, token by token.
 
 Decides which rows share a forward pass and how the next token is drawn. Rows enter and leave a running batch between
-steps, left-padded; keys and values stay in buffers with spare columns on the right, so that a step writes one column
-instead of copying all. For a tiny model that copying, and the per-token overhead of transformers' `generate`, cost more
-than the model.
+steps, left-padded; keys and values stay in buffers with spare columns on the right, so that a step writes one column,
+and new rows take the places of those that ended, instead of copying all. For a small model that copying, and the
+per-token overhead of transformers' `generate`, cost more than the model. Beginnings that many prompts share are read
+once (`heads`).
 
 Each row has its own random generator, so a reply depends on its prompt, parameters and seed, not on the rest of the
 batch, up to floating-point noise: another summation order may swap two nearly equally likely tokens. Knows no HTTP and
@@ -23,14 +24,17 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from reasonrag.llm.chat import FinishReason
+from reasonrag.llm.servers.heads import Heads
 
-ROOM = 32
-"""Spare columns of a newly assembled batch; once they are used up, it is assembled anew."""
+ROOM = 64
+"""Spare columns of a newly assembled batch; once they are used up, it is assembled anew, which copies all of it."""
 PREFILL_TOKENS = 8192
 """Most prompt tokens per prefill, padding included; a longer prompt is read alone. Bounds memory: the widest layer of a
 7B model needs 0.3 GB for this many."""
 PATIENCE = 8
 """Most steps between two admissions while there is room: prompts wait for others to enter with them."""
+_BLOCK = 256
+"""Tokens whose probabilities are summed before a block is chosen."""
 _IDLE_S = 0.25
 
 
@@ -113,6 +117,20 @@ class _Batch:
     tokens: Any
     lengths: Any
 
+    @property
+    def spare(self) -> int:
+        """Columns that are left."""
+        columns: int = self.mask.shape[1]
+        return columns - self.width
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows whose prompts are read together. head: tokens that all of them begin with, and that were read before."""
+
+    rows: list[Generation]
+    head: tuple[int, ...]
+
 
 class Decoder:
     """A model and the rows waiting for it. `tokenizer` decodes replies that have stop strings.
@@ -126,6 +144,8 @@ class Decoder:
         self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
+        self._heads: Heads[list[tuple[Any, Any]]] = Heads()
+        """Keys and values of each layer."""
         self._steps = 0
         """Steps since rows last entered."""
         self._batch: _Batch | None = None
@@ -173,32 +193,67 @@ class Decoder:
         """One more token for every row, and the first one for admitted rows."""
         if self._batch:
             self._step(self._batch)
-        parts = [self._batch] if self._batch else []
-        parts.extend(self._read(group) for group in _length_groups(admitted))
-        if not parts:
-            return
-        rows = [row for part in parts for row in part.rows]
-        living = sum(not row.ended for row in rows)
-        full = parts[0].width + 1 > parts[0].mask.shape[1]
+        batch, read = self._batch, [self._read(group) for group in self._groups(admitted)]
+        living = sum(not row.ended for part in (*([batch] if batch else ()), *read) for row in part.rows)
         if not living:
             self._batch = None
-        elif len(parts) > 1 or full or parts[0] is not self._batch or 4 * living <= 3 * len(rows):
-            self._batch = self._joined(parts)
+        elif batch is None:
+            self._batch = self._joined(read)
+        elif batch.spare == 0 or 2 * living <= len(batch.rows) or not self._replaced(batch, read):
+            self._batch = self._joined([batch, *read])
 
-    def _read(self, rows: list[Generation]) -> _Batch:
+    def _replaced(self, batch: _Batch, read: Sequence[_Batch]) -> bool:
+        """Put new rows into the places of rows that ended; False, and nothing done, where they do not fit."""
+        entering = [(part, i, row) for part in read for i, row in enumerate(part.rows) if not row.ended]
+        places = [i for i, row in enumerate(batch.rows) if row.ended]
+        if len(entering) > len(places) or any(row.length > batch.width for _, _, row in entering):
+            return False
+        for part in read:
+            chosen = [i for i, row in enumerate(part.rows) if not row.ended]
+            if not chosen:
+                continue
+            taken, places = places[: len(chosen)], places[len(chosen) :]
+            width = min(part.width, batch.width)
+            device = self._model.device
+            to, which = (torch.tensor(each, dtype=torch.long, device=device) for each in (taken, chosen))
+            columns, those = slice(batch.width - width, batch.width), slice(part.width - width, part.width)
+            for ours, new in zip(batch.cache.layers, part.cache.layers, strict=True):
+                ours.keys[to, :, columns] = new.keys[which][:, :, those]
+                ours.values[to, :, columns] = new.values[which][:, :, those]
+            batch.mask[to] = 0
+            batch.mask[to, columns] = part.mask[which][:, those]
+            batch.tokens[to], batch.lengths[to] = part.tokens[which], part.lengths[which]
+            for place, i in zip(taken, chosen, strict=True):
+                batch.rows[place] = part.rows[i]
+        return True
+
+    def _groups(self, rows: Sequence[Generation]) -> list[_Group]:
+        """Which rows to read together: of the same head, and then of similar length."""
+        for row in rows:
+            self._heads.remember(row.prompt)
+        of_head: dict[tuple[int, ...], list[Generation]] = {}
+        for row in rows:
+            of_head.setdefault(row.prompt[: self._heads.shared(row.prompt)], []).append(row)
+        return [_Group(group, head) for head, those in of_head.items() for group in _length_groups(those, len(head))]
+
+    def _read(self, group: _Group) -> _Batch:
         """Prefill: a batch of new rows with their first tokens. Equal prompts are read once."""
+        rows, before = group.rows, len(group.head)
         prompts = list(dict.fromkeys(row.prompt for row in rows))
-        width = max(map(len, prompts))
+        width = max(map(len, prompts)) - before
         ids = torch.zeros((len(prompts), width), dtype=torch.long)
-        mask = torch.zeros((len(prompts), width), dtype=torch.long)
+        mask = torch.zeros((len(prompts), before + width), dtype=torch.long)
         for i, prompt in enumerate(prompts):
-            ids[i, width - len(prompt) :] = torch.tensor(prompt)
-            mask[i, width - len(prompt) :] = 1
+            own = len(prompt) - before
+            ids[i, width - own :] = torch.tensor(prompt[before:])
+            mask[i, :before] = 1
+            mask[i, before + width - own :] = 1
         device = self._model.device
         ids, mask = ids.to(device), mask.to(device)
-        cache = DynamicCache()
-        cache.layers = [_Layer() for _ in range(self._layers)]
-        logits = self._logits(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
+        cache = self._cache_after(group.head, rows=len(prompts), room=width)
+        logits = self._logits(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0)[:, before:], cache)
+        if before:
+            mask = _align(cache, mask, before)
         places = {prompt: i for i, prompt in enumerate(prompts)}
         index = torch.tensor([places[row.prompt] for row in rows], device=device)
         if len(prompts) < len(rows):
@@ -206,7 +261,35 @@ class Decoder:
             for layer in cache.layers:
                 layer.keys, layer.values = layer.keys[index], layer.values[index]
         tokens = self._extend(rows, logits)
-        return _Batch(rows, cache, mask, width, tokens, mask.sum(-1))
+        return _Batch(rows, cache, mask, before + width, tokens, mask.sum(-1))
+
+    def _cache_after(self, head: tuple[int, ...], *, rows: int, room: int) -> Any:
+        """A cache that holds the head in each of so many rows, and has room for so many columns more."""
+        cache = self._new_cache()
+        for layer, (keys, values) in zip(cache.layers, self._read_head(head) if head else (), strict=False):
+            whole = (rows, keys.shape[1], len(head) + room, keys.shape[-1])
+            layer.keys, layer.values = keys.new_zeros(whole), values.new_zeros((*whole[:-1], values.shape[-1]))
+            layer.keys[:, :, : len(head)], layer.values[:, :, : len(head)] = keys, values
+            layer.used, layer.is_initialized = len(head), True
+        return cache
+
+    def _read_head(self, head: tuple[int, ...]) -> list[tuple[Any, Any]]:
+        """Keys and values of each layer, [1, heads, tokens, size]; read behind the longest part of it that is kept."""
+        if (kept := self._heads.get(head)) is not None:
+            return kept
+        before = self._heads.longest(head)
+        cache = self._cache_after(head[:before], rows=1, room=len(head) - before)
+        ids = torch.tensor([head[before:]], device=self._model.device)
+        positions = torch.arange(before, len(head), device=self._model.device)[None]
+        self._logits(ids, torch.ones((1, len(head)), dtype=torch.long, device=ids.device), positions, cache)
+        made = [(layer.keys, layer.values) for layer in cache.layers]
+        self._heads.keep(head, made)
+        return made
+
+    def _new_cache(self) -> Any:
+        cache = DynamicCache()
+        cache.layers = [_Layer() for _ in range(self._layers)]
+        return cache
 
     def _step(self, batch: _Batch) -> None:
         batch.mask[:, batch.width] = 1
@@ -233,8 +316,7 @@ class Decoder:
         rows = [part.rows[i] for part, places in zip(parts, kept, strict=True) for i in places]
         width, device = max(row.length for row in rows), self._model.device
         indices = [torch.tensor(places, dtype=torch.long, device=device) for places in kept]  # else floats if empty
-        cache = DynamicCache()
-        cache.layers = [_Layer() for _ in range(self._layers)]
+        cache = self._new_cache()
 
         def gathered(tensors: Sequence[Any], like: Any) -> Any:
             """Columns of the kept rows, right-aligned. tensors: one per part, columns at dimension -2."""
@@ -295,26 +377,43 @@ class Decoder:
 def draw(rows: Sequence[Generation], logits: Any) -> Any:
     """The next token of each row: the most likely at temperature 0, else by inverse-CDF sampling with the row's own
     random number. logits: [rows, vocabulary]; returns [rows]."""
-    chosen = logits.argmax(-1)
+    chosen = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
+    greedy = [i for i, row in enumerate(rows) if row.temperature == 0 and not row.ended]
     whole = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p >= 1 and not row.ended]
     cut = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p < 1 and not row.ended]
+    if greedy:
+        index = torch.tensor(greedy, device=logits.device)
+        chosen[index] = logits[index].argmax(-1)
     for places, nucleus in ((whole, False), (cut, True)):
         if not places:
             continue
         index = torch.tensor(places, device=logits.device)
         those = [rows[i] for i in places]
-        temperatures = logits.new_tensor([row.temperature for row in those], dtype=torch.double)
-        likely = torch.softmax(logits[index].double() / temperatures[:, None], -1)
+        temperatures = logits.new_tensor([row.temperature for row in those], dtype=torch.float)
+        likely = torch.softmax(logits[index].float() / temperatures[:, None], -1)
         order = None
         if nucleus:
             likely, order = likely.sort(dim=-1, descending=True, stable=True)
-            before = likely.cumsum(-1) - likely
+            before = likely.cumsum(-1, dtype=torch.double) - likely
             likely = likely * (before < logits.new_tensor([row.top_p for row in those], dtype=torch.double)[:, None])
-        upto = likely.cumsum(-1)
-        numbers = logits.new_tensor([row.draw() for row in those], dtype=torch.double)
-        found = torch.searchsorted(upto, numbers[:, None] * upto[:, -1:], right=True)
-        chosen[index] = (found if order is None else order.gather(-1, found))[:, 0]
+        found = _at_share(likely, logits.new_tensor([row.draw() for row in those], dtype=torch.double))
+        chosen[index] = found if order is None else order.gather(-1, found[:, None])[:, 0]
     return chosen
+
+
+def _at_share(weights: Any, shares: Any) -> Any:
+    """Where the running sum of each row first exceeds a share of the row's sum. weights: [rows, columns]; shares, in
+    [0, 1), and what is returned: [rows]. Sums blocks first: a running sum over a whole vocabulary costs more."""
+    rows, columns = weights.shape
+    blocks = torch.nn.functional.pad(weights, (0, -columns % _BLOCK)).view(rows, -1, _BLOCK)
+    upto = blocks.sum(-1, dtype=torch.double).cumsum(-1)
+    wanted = shares[:, None] * upto[:, -1:]
+    block = torch.searchsorted(upto, wanted, right=True).clamp(max=upto.shape[1] - 1)
+    rest = wanted - torch.nn.functional.pad(upto, (1, 0)).gather(1, block)
+    inside = blocks[torch.arange(rows, device=weights.device), block[:, 0]].double().cumsum(-1)
+    # Rounding may put the rest at the very end of its block: then the last column of any weight is meant.
+    last = (inside < inside[:, -1:]).sum(-1, keepdim=True)
+    return (block * _BLOCK + torch.minimum(torch.searchsorted(inside, rest, right=True), last))[:, 0]
 
 
 def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[float]:
@@ -326,14 +425,30 @@ def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[floa
     return found
 
 
-def _length_groups(rows: Sequence[Generation]) -> list[list[Generation]]:
-    """Groups of rows to prefill together: of similar length, within PREFILL_TOKENS."""
+def _align(cache: Any, mask: Any, head: int) -> Any:
+    """Move the head of each row of a cache up to the rest of the row, over the padding between them.
+
+    mask: [rows, columns]; head: columns. Returns the mask of the aligned rows.
+    """
+    columns = torch.arange(mask.shape[1], device=mask.device)[None]
+    padding = mask.shape[1] - mask.sum(-1, keepdim=True)
+    if padding.any():
+        moved = (columns >= padding) & (columns < head + padding)
+        source = torch.where(moved, columns - padding, columns)[:, None, :, None]
+        for layer in cache.layers:
+            layer.keys = layer.keys.gather(2, source.expand(-1, layer.keys.shape[1], -1, layer.keys.shape[-1]))
+            layer.values = layer.values.gather(2, source.expand(-1, layer.values.shape[1], -1, layer.values.shape[-1]))
+    return (columns >= padding).long()
+
+
+def _length_groups(rows: Sequence[Generation], head: int) -> list[list[Generation]]:
+    """Groups of rows to prefill together: of similar length behind a head of so many tokens, within PREFILL_TOKENS."""
     groups: list[list[Generation]] = []
     for row in sorted(rows, key=lambda row: len(row.prompt)):
-        length = len(row.prompt)
+        length = len(row.prompt) - head
         group = groups[-1] if groups else []
-        fits = group and length * (len(group) + 1) <= PREFILL_TOKENS and length <= 1.25 * len(group[0].prompt) + 16
-        if fits:
+        fits = group and length * (len(group) + 1) <= PREFILL_TOKENS
+        if fits and length <= 1.25 * (len(group[0].prompt) - head) + 16:
             group.append(row)
         else:
             groups.append([row])

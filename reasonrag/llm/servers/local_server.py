@@ -56,16 +56,20 @@ class VllmOptions:
     tensor_parallel: GPUs among which the weights are divided; None: one, as others may use the rest. max_model_len:
     tokens of prompt and reply; None: the model's own. vLLM takes the same share of a GPU's memory either way, and with
     fewer it refuses longer prompts; but it does not start where its cache cannot hold one sequence of that length.
+    pooling: scores of a sequence classifier, at `/classify` and `/pooling`, instead of replies; no other server gives
+    them.
     """
 
     tensor_parallel: int | None = None
     max_model_len: int | None = None
+    pooling: bool = False
 
     @property
     def words(self) -> list[str]:
         """For `vllm serve`."""
         told = {"--tensor-parallel-size": self.tensor_parallel, "--max-model-len": self.max_model_len}
-        return [word for flag, value in told.items() if value is not None for word in (flag, str(value))]
+        runner = ["--runner", "pooling"] if self.pooling else []
+        return [word for flag, value in told.items() if value is not None for word in (flag, str(value))] + runner
 
 
 @dataclass
@@ -161,6 +165,8 @@ def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOpti
         if wanted > gpus:
             raise InputError(f"--tensor-parallel {wanted}: vLLM would see {gpus} GPU{'s' * (gpus > 1)} here, no more")
         return _with_vllm(vllm, model, base_model, options)
+    if options.pooling:
+        raise InputError(f"{model.path}: only vLLM serves a classifier's scores; install vllm where there is a GPU")
     python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
     root = str(Path(__file__).parents[3])
     command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]

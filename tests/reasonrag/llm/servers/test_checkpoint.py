@@ -40,6 +40,10 @@ PROMPTS = [
     "Question: Who wrote it?\nPrevious Thoughts: So the next query is <query>author</query>" * 4,
     "東京 Москва שלום <|im_end|> {{ x }}",
     "Paris lies on the Seine. " * 40,
+    *(
+        f"{'You answer questions step by step. ' * 8}Which river flows through {city}?{' So far.' * place}"
+        for place, city in enumerate(["Paris", "Rome", "London", "Vienna", "Prague", "Cairo"])
+    ),
 ]
 CROWD = 24
 
@@ -49,13 +53,14 @@ class Made:
     """Folders of models, and the base URL of the one that is served. replies: name of a model -> what transformers
     replies to PROMPTS: ids of the prompt, text, number of tokens. decoded: what our decoder says to all at once, where
     the longest is given one token: text, number of tokens, error. logprobs: of the tokens of `tiny`'s
-    replies, by transformers."""
+    replies, by transformers. cast: how far logits of `tiny` cast to bfloat16 are from those of `tiny` loaded in it."""
 
     home: Path
     base_url: str
     replies: dict[str, list[tuple[list[int], str, int]]]
     decoded: list[tuple[str, int, str]]
     logprobs: list[list[float]]
+    cast: float
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,8 @@ def made(train_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         line = server.stdout.readline()
         assert line.endswith("  (stop with Ctrl-C)\n"), line + (home / "said.txt").read_text()[-3000:]
         replies = json.loads((home / "replies.json").read_text())
-        yield Made(home, line.split()[2], replies, replies.pop("decoded"), replies.pop("logprobs"))
+        others = {name: replies.pop(name) for name in ("decoded", "logprobs", "cast")}
+        yield Made(home, line.split()[2], replies, **others)
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=20) == 0
 
@@ -113,8 +119,8 @@ def reasons(answer: dict[str, Any]) -> list[str]:
 
 
 async def test_at_temperature_0_many_at_once_get_what_generate_says_to_each(made: Made) -> None:
-    """Prompts of very different lengths share the steps of the model; each reply, and each prompt's number of tokens,
-    is that of transformers' own `generate` for it alone."""
+    """Prompts of very different lengths share the steps of the model, and some of them a beginning that is read once;
+    each reply, and each prompt's number of tokens, is that of transformers' own `generate` for it alone."""
     async with client_of(made.base_url) as client:
         answers = await asyncio.gather(*(client.ask(each, temperature=0) for each in PROMPTS * 3))
     for answer, (ids, text, tokens) in zip(answers, made.replies["tiny"] * 3, strict=True):
@@ -127,6 +133,11 @@ async def test_at_temperature_0_many_at_once_get_what_generate_says_to_each(made
         assert reasons(answer) == ["length" if tokens == 24 else "stop"]
     assert len({text for _, text, _ in made.replies["tiny"]}) > 1
     assert {reason for answer in answers for reason in reasons(answer)} == {"length", "stop"}
+
+
+def test_weights_are_cast_to_bfloat16_as_transformers_loads_them(made: Made) -> None:
+    """Rotary positions keep their float32: cast as well, they moved every token that is far away."""
+    assert made.cast == 0
 
 
 def test_rows_that_end_at_once_leave_those_that_they_entered_with_alone(made: Made) -> None:
