@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from preference import Message, Usage
 from preference.export.sanitize import plain_text
-from reasonrag.agent.parsing import NOT_REPAIRED, ParseCause, ParseError
+from reasonrag.agent.parsing import NOT_REPAIRED, ParseCause, ParsedReply, ParseError, TaggedReply, is_copied
 from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
@@ -19,6 +19,8 @@ from reasonrag.llm.prices import Price
 from reasonrag.llm.reasoning import is_only_reasoning, without_reasoning
 
 T = TypeVar("T")
+CUT_REPLY_SHOWN = 120
+"""Characters of a cut reply in its repair turn."""
 
 
 @dataclass(slots=True)
@@ -145,17 +147,18 @@ class ModelCaller:
 
         repair_turn: instead of the usual one.
         """
-        content = parse(completion)
+        instructions = [each.content for each in messages if each.role == "system"]
+        content = _unless_copied(parse(completion), instructions)
         if not (isinstance(content, ParseError) and self.repair and content.cause not in NOT_REPAIRED):
             return ReadReply(completion, content, tuple(messages))
         again = (
             repair_turn(completion.text, content)
             if repair_turn
-            else render_repair(self.prompts, messages, reply=completion.text, detail=content.detail)
+            else render_repair(self.prompts, messages, reply=_shown(completion.text, content), detail=content.detail)
         )
         self.spending.repairs += 1
         [second] = await self.complete(question_id, again, [sample], stop, sampling)
-        repaired = parse(second)
+        repaired = _unless_copied(parse(second), [*instructions, again[-1].content])
         if isinstance(repaired, ParseError):
             return ReadReply(completion, content, tuple(messages), unrepaired=second)
         return ReadReply(second, repaired, again, repaired=True)
@@ -188,3 +191,17 @@ class ModelCaller:
             return Judgement(found.content, calls)
         last = found.unrepaired or completion
         return Judgement(None, calls, plain_text(last.text), "reasoning_cut" if is_only_reasoning(last) else "")
+
+
+def _shown(reply: str, error: ParseError) -> str:
+    """What a repair turn shows of an unreadable reply: of one that was cut only the beginning. A small model that is
+    shown all of it says it again, and is cut again (benchmarks/RESULTS.md has the figures)."""
+    if error.cause not in ("cut_off", "loop") or len(reply) <= CUT_REPLY_SHOWN:
+        return reply
+    return f"{reply[:CUT_REPLY_SHOWN]} [...]"
+
+
+def _unless_copied(content: T | ParseError, instructions: Sequence[str]) -> T | ParseError:
+    if isinstance(content, ParsedReply | TaggedReply) and is_copied(content.content, instructions):
+        return ParseError("copied", "the text inside the tag is that of the instructions; put your own there")
+    return content

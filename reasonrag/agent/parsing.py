@@ -8,6 +8,8 @@ of each turn and nothing of prompts. What it is given has no reasoning any more 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,13 +28,22 @@ _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
-ParseCause = Literal["withheld", "reasoning_cut", "cut_off", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty"]
+ParseCause = Literal[
+    "withheld", "reasoning_cut", "cut_off", "loop", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"
+]
 """withheld: by the endpoint's content filter. reasoning_cut: the reasoning hit max_tokens before anything was said.
-cut_off: the reply hit max_tokens before its tag was closed. no_tag: no tag at all. wrong_tag: a tag this turn may not
+cut_off: the reply hit max_tokens before its tag was closed. loop: likewise, but it says the same words again and again,
+so that a higher max_tokens does not help. no_tag: no tag at all. wrong_tag: a tag this turn may not
 use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing
-inside."""
+inside. copied: what is inside comes from the instructions."""
 
 
+LOOP_WORDS, LOOP_TIMES = 4, 3
+"""A cut reply is a loop where so many words in a row occur so often in it."""
+PLACEHOLDERS = frozenset({"..", "the answer", "what to search for", "what the passages say"})
+"""What stands in the tags of our own instructions; small models copy it."""
+COPIED_WORDS = 5
+"""So many words in a row from the instructions are no step."""
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "reasoning_cut")
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 
@@ -95,12 +106,13 @@ def _parse(
     closing = next((tag for tag in tags if tag[1]), None)
     opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
     if closing is None and not opened:
-        return ParseError("cut_off" if finish_reason == "length" else "no_tag", f"{expected}; found no tag")
+        detail = f"{expected}; found no tag"
+        return _cut_off(text, detail) if finish_reason == "length" else ParseError("no_tag", detail)
     name = (closing or opened[-1])[2].lower()
     if name not in allowed:
         return ParseError("wrong_tag", f"{expected}; found <{name}>")
     if closing is None and finish_reason == "length":
-        return ParseError("cut_off", f"<{name}> is still open at the token limit")
+        return _cut_off(text, f"<{name}> is still open at the token limit")
     if not opened:
         return ParseError("not_opened", f"</{name}> closes nothing")
     opening = opened[-1]
@@ -112,6 +124,28 @@ def _parse(
     if not content:
         return ParseError("empty", f"no text inside <{name}>")
     return TaggedReply(f"{text[: opening.start()].lstrip()}<{name}>{content}</{name}>", name, content)
+
+
+def _cut_off(text: str, found: str) -> ParseError:
+    """Why a reply was cut at the token limit, and, for the repair turn, what to do about it."""
+    if is_loop(text):
+        return ParseError("loop", f"{found}, and the same words come again and again; say each thing once")
+    return ParseError("cut_off", f"{found}; say it in far fewer words")
+
+
+def is_loop(text: str) -> bool:
+    """Whether a reply says the same `LOOP_WORDS` words at least `LOOP_TIMES` times."""
+    words = text.split()
+    runs = Counter(zip(*(words[start:] for start in range(LOOP_WORDS)), strict=False))
+    return max(runs.values(), default=0) >= LOOP_TIMES
+
+
+def is_copied(content: str, instructions: Sequence[str]) -> bool:
+    """Whether the content of a tag is a placeholder of our instructions, or at least `COPIED_WORDS` of their words."""
+    said = " ".join(content.casefold().split())
+    if len(said.split()) < COPIED_WORDS:
+        return said in PLACEHOLDERS
+    return any(said in " ".join(each.casefold().split()) for each in instructions)
 
 
 def tags_of(text: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
@@ -315,13 +315,12 @@ class QuestionSource:
         """The first `limit` questions, which can be read repeatedly."""
         return Questions(self, limit)
 
-    def read(self, limit: int | None = None) -> Iterator[Question]:
-        """The first `limit` questions."""
-        if len(self.files) == 1:
-            return self.files[0].read(limit)
-        return islice(self._mixed(), limit)
+    def read(self, limit: int | None = None) -> Generator[Question]:
+        """The first `limit` questions. Its `close` closes the files."""
+        with closing(self.files[0].read() if len(self.files) == 1 else self._mixed()) as questions:
+            yield from islice(questions, limit)
 
-    def _mixed(self) -> Iterator[Question]:
+    def _mixed(self) -> Generator[Question]:
         with ExitStack() as opened:
             parts = [(each, opened.enter_context(closing(each.read()))) for each in self.files]
             while parts:
@@ -340,7 +339,7 @@ class Questions:
     source: QuestionSource
     limit: int | None
 
-    def __iter__(self) -> Iterator[Question]:
+    def __iter__(self) -> Generator[Question]:
         return self.source.read(self.limit)
 
     def __len__(self) -> int:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from preference import Message
 from reasonrag.llm.extraction.words import tagged
 
+_CUT = "[...]"
+"""Ends a passage that `--max-passage-chars` cut; quoted as evidence, it would be learned."""
 MOST_READ = 50_000
 """Characters that are considered of a question, thoughts, evidence or reasoning, more than any honest prompt has:
 comparing names takes quadratic time."""
@@ -74,7 +76,7 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
         turn=turn,
         question=question.strip()[:MOST_READ],
         thoughts=thoughts[:MOST_READ],
-        passages=tuple((title.strip(), text.strip()) for title, _, text in titled),
+        passages=tuple((title.strip(), text.strip().removesuffix(_CUT).rstrip()) for title, _, text in titled),
     )
 
 

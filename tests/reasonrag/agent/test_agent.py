@@ -244,6 +244,19 @@ async def test_answers_are_scored_and_other_steps_are_not(
     assert (step.repaired, step.sampled_with, step.parse_error, step.calls) == (False, None, None, 1)
 
 
+async def test_a_reply_that_copies_its_instructions_is_no_step(agent_of: Callable[..., Agent]) -> None:
+    """SmolLM2-135M, as it comes, fills the tag with the placeholder of the prompt, and then with the repair turn."""
+    placeholder = "The answer is:\n<answer>the answer</answer>"
+    copied = "<answer>Give the same reply again in the required form and write nothing after the closing tag.</answer>"
+    agent = agent_of(ScriptedModel([placeholder, copied]))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert step.parse_error is not None
+    assert (step.parse_error.cause, step.parse_error.repair, step.content) == ("copied", copied, None)
+    agent = agent_of(ScriptedModel([placeholder, ANSWER]))
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.content, step.repaired) == ("Seine", True)
+
+
 async def test_a_step_s_response_is_what_later_turns_show(agent_of: Callable[..., Agent]) -> None:
     """No tags but the agent's own, no control characters: two replies that render the same are
     one step."""
@@ -370,6 +383,31 @@ async def test_a_reply_that_does_not_parse_is_repaired_once(agent_of: Callable[.
     assert model.requests[1].samples == (4,)
     assert model.requests[1].seeds == (sample_seed(5, "q1", sent, 4),)
     assert model.requests[1].sampling == model.requests[0].sampling
+
+
+WONG = "So the next query is <query>Wong Pei Tty Wong Pei TTy Wong Pei Tty Wong Pei Tty "
+
+
+@pytest.mark.parametrize(
+    ("cut", "shown"),
+    [
+        (
+            WONG + "(born 11 November 1981 in Ipoh, Perak) is a former elite female doubles badminton player",
+            WONG + "(born 11 November 1981 in Ipoh, Perak) i [...]",
+        ),
+        ("The River is a song. " * 20, "The River is a song. " * 5 + "The River is a  [...]"),
+        ("So the next query is <query>capital of", "So the next query is <query>capital of"),
+    ],
+    ids=("cut_off", "loop", "short"),
+)
+async def test_of_a_reply_that_was_cut_the_repair_turn_shows_the_beginning(
+    cut: str, shown: str, agent_of: Callable[..., Agent]
+) -> None:
+    """SmolLM2-135M, shown all of such a reply, wrote it again."""
+    model = ScriptedModel([Completion(text=cut, finish_reason="length"), ANSWER])
+    agent = agent_of(model)
+    [step] = await agent.sample(agent.start(QUESTION), [0])
+    assert (step.response, model.requests[1].messages[-2].content) == (ANSWER, shown)
 
 
 async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of: Callable[..., Agent]) -> None:

@@ -10,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ActionType, AgentAction
-from reasonrag.agent.parsing import TURN_TAGS, ParseCause, ParsedReply, ParseError, parse_reply, stop_strings
+from reasonrag.agent.parsing import (
+    PLACEHOLDERS,
+    TURN_TAGS,
+    ParseCause,
+    ParsedReply,
+    ParseError,
+    is_copied,
+    parse_reply,
+    stop_strings,
+)
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.llm.chat import FinishReason
 
 ACTIONS: tuple[AgentAction, ...] = ("think", "read", "conclude")
+TAGGED = re.compile(r"<(?:query|evidence|answer)>(.*?)</")
 TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer)\s*>", re.IGNORECASE)
 
 STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = {
@@ -101,6 +112,19 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
 }
 
+SMALL_MODEL = {
+    "song": "Based on the query, the relevant evidence is <evidence>Document: Written and composed by Michael Jackson, "
+    "Bill Bottrell and Teddy Riley ; Written and composed by Michael Jackson, Bill Bottrell and Teddy Riley ; Written "
+    "and composed by Michael Jackson",
+    "list": "Based on the query, the relevant evidence is <evidence>Clarrie - Other: Clarrie Isaacs, activist ; "
+    "Clarrie Earl, Australian politician ; Clarrie Harders, Australian public servant ; Clarrie Hermes, Australian",
+    "search": "Based on the query, the relevant evidence is <evidence>Pachol: The evidence so far does not settle it. "
+    "So the next query is <query>Patrick Mulvany's occupation",
+    "anew": "The evidence so far does not settle it. So the next query is <query>The evidence so far does not settle "
+    "it. So the next query is <query>Clarrie Millar",
+}
+"""Said by SmolLM2-135M after a warm-up on our best paths (benchmarks/real_model.py), some shortened."""
+
 NO_STEPS: dict[str, tuple[AgentAction, FinishReason, str, ParseCause]] = {
     "nothing at all": ("think", "stop", "", "no_tag"),
     "only white space": ("think", "stop", " \n\t", "no_tag"),
@@ -109,7 +133,11 @@ NO_STEPS: dict[str, tuple[AgentAction, FinishReason, str, ParseCause]] = {
     "no tag": ("conclude", "stop", "The answer is Paris.", "no_tag"),
     "no tag before the token limit": ("think", "length", "Let me think about", "cut_off"),
     "tag still open at the token limit": ("read", "length", "<evidence>Paris is", "cut_off"),
+    "the same words up to the token limit": ("read", "length", SMALL_MODEL["song"], "loop"),
+    "a long list up to the token limit": ("read", "length", SMALL_MODEL["list"], "cut_off"),
     "tag of another turn": ("think", "stop", "<evidence>Paris</evidence>", "wrong_tag"),
+    "a search where evidence is due": ("read", "stop", SMALL_MODEL["search"], "wrong_tag"),
+    "a turn that begins anew inside its tag": ("think", "stop", SMALL_MODEL["anew"], "mixed_tags"),
     "query where an answer is due": ("conclude", "stop", "<query>capital</query>", "wrong_tag"),
     "answer where evidence is due": ("read", "stop", "<answer>Paris</answer>", "wrong_tag"),
     "open tag of another turn": ("read", "stop", "<query>Paris", "wrong_tag"),
@@ -136,7 +164,7 @@ def test_a_reply_with_one_tag_of_its_turn_is_a_step(case: str) -> None:
 
 @pytest.mark.parametrize("case", NO_STEPS)
 def test_every_other_reply_is_none_for_a_named_cause(case: str) -> None:
-    """What cannot be read as exactly one step is an error with one of eight causes, never a guess."""
+    """What cannot be read as exactly one step is an error with one of nine causes, never a guess."""
     action, finish_reason, text, cause = NO_STEPS[case]
     parsed = parse_reply(text, action=action, finish_reason=finish_reason)
     assert isinstance(parsed, ParseError)
@@ -158,6 +186,14 @@ def test_an_error_says_what_was_expected_or_found(action: AgentAction, text: str
     parsed = parse_reply(text, action=action, finish_reason="stop")
     assert isinstance(parsed, ParseError)
     assert parsed.detail == detail
+
+
+def test_a_reply_that_was_cut_is_asked_for_in_fewer_words() -> None:
+    """Told only that its tag is open, a model says the same again and is cut again."""
+    said = {name: parse_reply(SMALL_MODEL[name], action="read", finish_reason="length") for name in ("song", "list")}
+    found = "<evidence> is still open at the token limit"
+    assert said["list"] == ParseError("cut_off", f"{found}; say it in far fewer words")
+    assert said["song"] == ParseError("loop", f"{found}, and the same words come again and again; say each thing once")
 
 
 def test_every_turn_stops_at_its_own_closing_tags() -> None:
@@ -225,3 +261,33 @@ def test_parsing_a_canonical_response_again_changes_nothing(
     parsed = parse_reply(text, action=action, finish_reason=finish_reason)
     assert isinstance(parsed, ParsedReply)
     assert parse_reply(parsed.response, action=action, finish_reason=again) == parsed
+
+
+# -- copied from the instructions --------------------------------------------------------------------------------------
+
+REPAIR = (
+    "Your reply could not be read: <answer> is still open at the token limit; say it in far fewer words. Give the same "
+    "reply again in the required form and write nothing after the closing tag."
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "copied"),
+    [
+        ("the answer", True),  # these three said the model as it comes
+        ("..", True),
+        ("is still open at the token limit; say it in far fewer words. Give the same reply again", True),
+        ("The  ANSWER", True),
+        ("yes", False),
+        ("nothing after the tag", False),  # four words may be meant
+        ("the answer to everything is 42", False),
+    ],
+)
+def test_what_the_instructions_say_themselves_is_no_step(content: str, copied: bool) -> None:
+    assert is_copied(content, [REPAIR]) is copied
+
+
+def test_the_placeholders_are_those_of_our_prompts() -> None:
+    prompts = load_prompts()
+    inside = [TAGGED.findall(each) for each in (prompts.think, prompts.read, prompts.conclude)]
+    assert {text for some in inside for text in some} | {".."} == PLACEHOLDERS | {"None"}

@@ -21,6 +21,7 @@ from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Sampling, estimate_tokens
 from reasonrag.llm.extraction import parsed_prompt, words
 from reasonrag.llm.offline import OfflineTeacher, reply
+from reasonrag.retrieval.passage_length import MARK, cut
 
 PROMPTS = load_prompts()
 ACTIONS: tuple[AgentAction, ...] = ("think", "read", "conclude")
@@ -147,6 +148,13 @@ def test_evidence_is_quoted_from_the_passages(*, weak: bool) -> None:
     assert ("None" in contents) == weak
     assert any(content in allowed for content in contents)
     assert any(content not in allowed | {"None"} for content in contents)
+
+
+def test_the_mark_of_a_cut_passage_is_not_quoted() -> None:
+    """A small model that learned from such evidence ended its own with the mark, and its queries too."""
+    passages = [Passage(each.id, each.title, cut(each.text, len(each.text) - 5)) for each in PASSAGES]
+    assert all(each.text.endswith(MARK) for each in passages)
+    assert not any(MARK.strip() in each for each in replies(prompt_of("read", passages=passages)))
 
 
 def test_nothing_is_quoted_from_no_passages() -> None:

@@ -303,7 +303,7 @@ class Shown:
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     home = tmp_path_factory.mktemp("equations")
     run = home / "run"
-    explored = {"limit": 4, "simulations": 24} | EXPLORED[request.param]
+    explored = {"limit": 2, "simulations": 24} | EXPLORED[request.param]
     package.generate(dataset="atlas", model="offline", run=run, **explored)
     package.pairs(run, out=home / "data", min_confidence=0.5)
     package.import_published([home / "data" / "RAG_ProGuide.json"], out=home / "imported")
