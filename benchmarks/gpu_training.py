@@ -1,11 +1,13 @@
 """A training of real size beside the plan that `reasonrag doctor` makes of it: seconds a step, memory at its peak.
 
-    .venv/bin/python benchmarks/gpu_training.py --append benchmarks/RESULTS.md            # 7B: LoRA, QLoRA, full
-    .venv/bin/python benchmarks/gpu_training.py --shape tiny --device cpu                 # to try it out, 2 minutes
+    .venv/bin/python benchmarks/gpu_training.py --method lora --append benchmarks/RESULTS.md    # 7B; or qlora, or full
+    .venv/bin/python benchmarks/gpu_training.py --shape 3B --method full     # where the host has 128 GB of memory
+    .venv/bin/python benchmarks/gpu_training.py --shape tiny --device cpu    # to try it out, 2 minutes
 
 Builds a model of Qwen2.5's shape with random weights, no hub needed, and has LLaMA-Factory train it for a few steps
 with the settings of train_configs/, on rows that are all as long as `cutoff_len`: the worst that data can do. Full
-training is by ZeRO-3, with offload on one GPU.
+training is by ZeRO-3, with offload on one GPU: for 7B that is planned with 142 GB of the host's memory, for 3B with 58.
+What the machine lacks is said before anything is built (exit status 2).
 
 Not yet run on a GPU: where this was written there was none. On a CPU, with a tiny shape, all of it runs but CUDA,
 DeepSpeed and 4 bits. There the peak of the whole process says little, so a training at 64 tokens is
@@ -15,7 +17,6 @@ taken off, from the measurement and from the plan.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,52 +25,27 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import orjson
 import typer
+from random_model import build_command, environment, shape_of
 from reporting import ROOT, publish, table
 
 from preference.export.formats import FORMATS, dataset_info
 from reasonrag.curation.audit.report import read_audit
+from reasonrag.errors import ReasonragError
 from reasonrag.llm.servers.environment import find_python
 from reasonrag.training.doctor.memory import GB, TrainingSetup, plan_memory
-from reasonrag.training.hardware import TrainingEnvironment, query_driver
+from reasonrag.training.hardware import TrainingEnvironment, host_memory, query_driver, required_packages, requirement
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config
 from reasonrag.training.llamafactory.inspection import inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
 
-TINY = ModelShape(
-    vocab_size=16_384,
-    hidden_size=64,
-    intermediate_size=192,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-)
-"""Whose logits are most of what rows take, as those of the real ones are."""
 LONGEST_ROW = 2432
 """`cutoff_len` for RAG_ProGuide, whose longest row has 2,390 tokens: the next multiple of 64."""
 BASELINE = 64
 """Tokens of the training that is taken off on a CPU."""
-BUILD = """
-import sys
-sys.path.insert(0, sys.argv[2])
-import json, torch
-from pathlib import Path
-from tiny_qwen import make_real_tokenizer, make_tiny_qwen
-from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
-folder, shape = Path(sys.argv[1]), json.loads(sys.argv[3])
-if shape["vocab_size"] < 150_000 or not make_real_tokenizer(folder):
-    make_tiny_qwen(folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)
-ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-torch.manual_seed(0)
-torch.set_default_dtype(torch.bfloat16)
-model = Qwen2ForCausalLM(Qwen2Config(**shape, **ids))
-print(sum(each.numel() for each in model.parameters()))
-model.save_pretrained(folder)
-"""
 Method = Literal["lora", "qlora", "full"]
 
 
@@ -95,24 +71,31 @@ def main(
     append: Annotated[Path | None, typer.Option(help="Add the report to this file")] = None,
 ) -> None:
     """Measure trainings of a model with random weights, and print them beside the plan."""
-    of_model = TINY if shape == "tiny" else find_shape(shape)
     methods = method or (["lora", "full"] if device == "cpu" else ["lora", "qlora", "full"])
     if (
         device not in ("cpu", "cuda")
         or set(methods) - {"lora", "qlora", "full"}
         or (device == "cpu" and shape != "tiny")
     ):
-        sys.exit("--device is cuda or cpu, --method lora, qlora or full; a cpu is for --shape tiny, lora and full")
-    tokens = cutoff or (read_audit(data).advised_cutoff if data else None) or LONGEST_ROW
-    python = find_python()
-    stock = inspect_environment(python, {}).stock
-    if device == "cuda" and not stock.devices:
-        sys.exit("torch sees no GPU: reasonrag doctor says why; --shape tiny --device cpu tries this out")
+        _refuse("--device is cuda or cpu, --method lora, qlora or full; a cpu is for --shape tiny, lora and full")
     with tempfile.TemporaryDirectory() as temporary:
         place = (scratch or Path(temporary)).absolute()
-        bench = Bench(python, stock, place, of_model, on_cpu=device == "cpu", steps=steps)
+        try:
+            tokens = cutoff or (read_audit(data).advised_cutoff if data else None) or LONGEST_ROW
+            python = find_python()
+            stock = inspect_environment(python, {}).stock
+            bench = Bench(python, stock, place, shape_of(shape), on_cpu=device == "cpu", steps=steps)
+        except ReasonragError as error:
+            _refuse(str(error))
+        if missing := bench.missing(methods, tokens):
+            _refuse("\n".join(missing))
         bench.build()
         publish(bench.report(shape, methods, tokens), append)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(reason, file=sys.stderr)
+    sys.exit(2)
 
 
 @dataclass
@@ -126,16 +109,33 @@ class Bench:
     on_cpu: bool
     steps: int
 
+    def missing(self, methods: list[str], tokens: int) -> list[str]:
+        """What this machine lacks, each with what helps."""
+        if not self.on_cpu and not self.stock.devices:
+            return ["torch sees no GPU: reasonrag doctor says why; --shape tiny --device cpu tries this out"]
+        found = [] if self.stock.has("llamafactory") else [f"{self.python} has no llamafactory: make train-env"]
+        for method in methods:
+            for package, needed_by in required_packages(find_config(str(self._config(method))).values).items():
+                if not self.stock.has(package):
+                    found.append(f"{method} needs {package} ({needed_by}): pip install {requirement(package)}")
+            host, free = plan_memory(self.shape, self.training(method, tokens)).host, host_memory()
+            if free is not None and host > free:
+                found.append(
+                    f"{method} is planned with {host / GB:.0f} GB of the host's memory, {free / GB:.0f} are free: "
+                    "leave it out, or take a smaller --shape"
+                )
+        return found
+
     def build(self) -> None:
         """The model, unless an earlier run left it."""
         model = self.place / "model"
-        if not (model / "config.json").exists() or find_shape(str(model)) != self.shape:
-            shutil.rmtree(model, ignore_errors=True)
-            model.mkdir(parents=True)
-            shape = self.shape.model_dump_json()
-            built = self._python("-c", BUILD, str(model), str(ROOT / "tests" / "helpers"), shape, home=self.place)
-            count = int(built.stdout.split()[-1])
-            if count != self.shape.parameters:
+        if model.exists() and find_shape(str(model)) != self.shape:
+            shutil.rmtree(model)
+        if command := build_command(self.python, model, self.shape):
+            built = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False)
+            if built.returncode:
+                sys.exit(built.stderr)
+            if (count := int(built.stdout.split()[-1])) != self.shape.parameters:
                 sys.exit(f"the model has {count:,} parameters, {self.shape.parameters:,} were planned with")
 
     def report(self, name: str, methods: list[str], tokens: int) -> Iterator[str]:
@@ -237,19 +237,8 @@ class Bench:
                 time.sleep(0.05 if self.on_cpu else 0.5)
         return peak
 
-    def _python(self, *words: str, home: Path) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [str(self.python), *words], env=self._environment(), cwd=home, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            sys.exit(done.stderr)
-        return done
-
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-        kept["PATH"] = f"{self.python.parent}{os.pathsep}{kept.get('PATH', '')}"
-        quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "agg"}
-        return kept | quiet | ({"CUDA_VISIBLE_DEVICES": ""} if self.on_cpu else {})
+        return environment(self.python, on_cpu=self.on_cpu)
 
 
 def _write_rows(folder: Path, tokens: int, *, count: int) -> None:

@@ -24,16 +24,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import re
-import shlex
 import shutil
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -42,6 +36,7 @@ from typing import Any
 from loop_report import differences, figures, report, verdict
 from loop_student import WORDS
 from loop_world import Size, write_world
+from phases import Phases
 from reporting import ROOT, publish
 
 from preference.candidates import StateRecord, read_lines
@@ -110,7 +105,10 @@ class Loop:
     plan: Plan
     work: Path
     split: str = "heldout"
-    took: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # One thread for each process: two wait for each other longer than they work.
+        self.phases = Phases(self.work, {"OMP_NUM_THREADS": "1"})
 
     @property
     def world(self) -> Path:
@@ -123,18 +121,18 @@ class Loop:
 
     def prepare(self) -> None:
         """The world, the teacher's rollouts, and the words there are."""
-        self.phase("world", lambda: write_world(self.world, self.plan.size, self.plan.questions, seed=0))
+        self.phases.once("world", lambda: write_world(self.world, self.plan.size, self.plan.questions, seed=0))
         teacher = self.work / "teacher"
-        self.reasonrag(
+        self.phases.reasonrag(
             "teacher",
             *("generate", *self.asked("warmup"), "--model", "offline"),
             *("--temperature", str(self.plan.teacher_temperature), "--run", str(teacher)),
         )
-        self.reasonrag(
+        self.phases.reasonrag(
             "warmup pairs",
             *("pairs", str(teacher), "--out", str(self.work / "warmup"), "--format", "sft", "--validation", "0"),
         )
-        self.phase("words", self.write_words)
+        self.phases.once("words", self.write_words)
 
     def write_words(self) -> None:
         """Everything that a prompt or a reply can be made of, for the vocabulary."""
@@ -151,12 +149,12 @@ class Loop:
         home, plan = self.of(seed), self.plan
         blank, student = home / "blank", home / BEFORE
         words = [str(self.work / "words.txt"), *map(str, sorted(PROMPTS.glob("*.txt")))]
-        self.command(
+        self.phases.command(
             f"seed{seed} blank",
             *(str(find_python()), str(HERE / "loop_student.py"), str(blank), "--texts", *words, "--seed", str(seed)),
         )
         self.train(seed, BEFORE, "sft", blank, self.work / "warmup", num_train_epochs=plan.warmup_epochs)
-        self.phase(f"seed{seed} explore", lambda: asyncio.run(self.explore(seed)))
+        self.phases.once(f"seed{seed} explore", lambda: asyncio.run(self.explore(seed)))
         self.write_arms(seed)
         preferences = {"num_train_epochs": plan.dpo_epochs, "learning_rate": plan.dpo_rate, "pref_beta": plan.beta}
         for arm in ("process", "outcome", "placebo"):
@@ -172,7 +170,7 @@ class Loop:
             train_on_prompt=False,
         )
         for arm in (BEFORE, *ARMS):
-            self.reasonrag(
+            self.phases.reasonrag(
                 f"seed{seed} {arm} {self.split}",
                 *("evaluate", *self.asked(self.split), "--split", self.split, "--model", str(home / arm)),
                 *("--max-reply-tokens", "64", "--concurrency", "64", "--seed", str(seed)),
@@ -188,26 +186,28 @@ class Loop:
                 *("--max-calls-per-question", str(self.plan.calls), "--seed", str(seed), "--abort-degenerate", "0"),
                 *("--run", str(home / "explore")),
             )
-            await asyncio.to_thread(self.reasonrag, f"seed{seed} generate", *command)
+            await asyncio.to_thread(self.phases.reasonrag, f"seed{seed} generate", *command)
 
     def write_arms(self, seed: int) -> None:
         """The data sets of all arms, with as many pairs each."""
         home = self.of(seed)
         data, run = home / "data", home / "explore"
-        self.reasonrag(
+        self.phases.reasonrag(
             f"seed{seed} labelled",
             *("pairs", str(run), "--out", str(data / "labelled"), "--format", "sft", "--validation", "0"),
         )
-        self.reasonrag(
+        self.phases.reasonrag(
             f"seed{seed} outcomes labelled",
             *("pairs", str(run), "--label", "outcome", "--out", str(data / "outcomes"), "--validation", "0"),
         )
         sources = {"process": data / "labelled", "outcome": data / "outcomes"}
-        self.phase(f"seed{seed} chosen", lambda: choose(run, sources, data, seed))
+        self.phases.once(f"seed{seed} chosen", lambda: choose(run, sources, data, seed))
         for arm in sources:
             chosen = data / f"{arm}-chosen"
-            self.reasonrag(f"seed{seed} {arm} pairs", "pairs", str(chosen), "--out", str(data / arm), *NO_FILTERS)
-        self.reasonrag(
+            self.phases.reasonrag(
+                f"seed{seed} {arm} pairs", "pairs", str(chosen), "--out", str(data / arm), *NO_FILTERS
+            )
+        self.phases.reasonrag(
             f"seed{seed} placebo pairs",
             *("pairs", str(data / "process-chosen"), "--out", str(data / "placebo"), *NO_FILTERS),
             *("--flip", "0.5", "--seed", str(seed)),
@@ -233,7 +233,7 @@ class Loop:
             for arm in (reference, *others):
                 evaluations = ",".join(str(self.evaluation(seed, arm)) for seed in self.seeds)
                 flags += ["--group", f"{arm}={evaluations}"]
-            self.reasonrag(
+            self.phases.reasonrag(
                 f"against {reference} {self.split}", "compare", *flags, "--out", str(self.comparison(reference))
             )
 
@@ -260,42 +260,11 @@ class Loop:
     def train(self, seed: int, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:
         changes = {"model_name_or_path": str(model), "seed": seed} | changes
         sets = [flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")]
-        self.reasonrag(
+        self.phases.reasonrag(
             f"seed{seed} {name}",
             *("train", str(CONFIGS / f"{config}.yaml"), "--data", str(data), "--prompts", str(PROMPTS)),
             *("--out", str(self.of(seed) / name), *sets),
         )
-
-    def reasonrag(self, name: str, *arguments: str) -> None:
-        self.command(name, sys.executable, "-m", "reasonrag", *arguments)
-
-    def command(self, name: str, *arguments: str) -> None:
-        """Run a command once; its output goes to a log. Raises SystemExit where it fails, with its last lines."""
-
-        def run() -> None:
-            ours = list(arguments[:3]) == [sys.executable, "-m", "reasonrag"]
-            say(f"$ {shlex.join(arguments[2:] if ours else arguments)}")
-            log = self.work / "log" / f"{name.replace(' ', '-')}.txt"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("wb") as out:
-                done = subprocess.run(arguments, check=False, stdout=out, stderr=subprocess.STDOUT, env=environment())
-            if done.returncode:
-                last = "\n".join(log.read_text("utf-8", errors="replace").splitlines()[-15:])
-                raise SystemExit(f"{name} failed with exit status {done.returncode}; {log} ends:\n{last}")
-
-        self.phase(name, run)
-
-    def phase(self, name: str, work: Callable[[], None]) -> None:
-        """Do something once: its mark, with the seconds it took, is written when it is done."""
-        mark = self.work / "done" / f"{name.replace(' ', '-')}.json"
-        if not mark.exists():
-            began = time.monotonic()
-            work()
-            seconds = time.monotonic() - began
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.write_text(json.dumps({"seconds": round(seconds, 1)}))
-            say(f"  {name}: {seconds:.0f} s")
-        self.took[name] = json.loads(mark.read_text())["seconds"]
 
 
 def choose(run: Path, sources: Mapping[str, Path], data: Path, seed: int) -> None:
@@ -338,12 +307,6 @@ def plain_steps(rollouts: Path) -> set[tuple[str, int]]:
     return {(tree.question_id, node.id) for tree in read_rollouts(rollouts) for node in tree.nodes if node.plain_draws}
 
 
-def environment() -> dict[str, str]:
-    """One thread for each process: two wait for each other longer than they work."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
-
-
 def rows_of(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(path.read_bytes())
     return rows
@@ -356,14 +319,6 @@ def lines_of(path: Path) -> list[str]:
 def words_of(text: str) -> int:
     """As the student's tokenizer counts, but for the marks around turns."""
     return len(re.findall(WORDS, text))
-
-
-_SAYING = threading.Lock()
-
-
-def say(text: str) -> None:
-    with _SAYING:
-        print(text, file=sys.stderr, flush=True)
 
 
 # -- what came of it ---------------------------------------------------------------------------------------------
@@ -388,8 +343,8 @@ def results(loop: Loop) -> dict[str, Any]:
         "arms": arms,
         "against": against,
         "verdict": verdict(arms[BEFORE]["em"], against),
-        "seconds": loop.took,
-        "seconds_by_kind": by_kind(loop.took),
+        "seconds": loop.phases.took,
+        "seconds_by_kind": by_kind(loop.phases.took),
     }
 
 

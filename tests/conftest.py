@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ TRAIN_PYTHON = Path(os.environ.get("REASONRAG_TRAIN_PYTHON", ROOT / ".venv-train
 SHARED_DATA = Path(os.environ.get("REASONRAG_TEST_DATA", ROOT.parent / "shared" / "data"))
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run beside each other; threads of all would wait for each other
+
+# Hundreds of processes import the same modules, and every test process imports all tests: they are compiled once, also
+# where that is switched off for other work.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("laws", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laws")  # a machine that has other work breaks no law; laws of the search draw more

@@ -6,25 +6,18 @@ import json
 
 import pytest
 
-import reasonrag as package
 from preference import Candidate, normalize_answer
-from reasonrag.llm.offline import NAME, WEAK
+from reasonrag.llm.offline import WEAK
 from reasonrag.viewing.collection import ExploredQuestion, open_collection
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.real_runs import DEMO_QUESTIONS, demo_run
 from tests.helpers.shared import Shared
-
-QUESTIONS = 40
-
-
-def explore(model: str) -> None:
-    package.generate(dataset="atlas", limit=QUESTIONS, model=model, run="run")
-    package.pairs("run", out="data")
 
 
 @pytest.fixture
 def demo(shared: Shared) -> list[ExploredQuestion]:
     """Its questions with their pairs."""
-    return list(open_collection(shared.folder("demo of Python", lambda: explore(NAME)) / "data").scan())
+    return list(open_collection(demo_run(shared) / "data").scan())
 
 
 def kept(question: ExploredQuestion) -> list[Candidate]:
@@ -37,7 +30,7 @@ def compares(question: str) -> bool:
 
 def test_most_questions_give_pairs_and_all_actions_are_learned(demo: list[ExploredQuestion]) -> None:
     """Four of five questions, and of the pairs at least a fifth for each action."""
-    assert sum(bool(kept(each)) for each in demo) >= 0.8 * QUESTIONS
+    assert sum(bool(kept(each)) for each in demo) >= 0.8 * DEMO_QUESTIONS
     chosen = [each.types[0] for question in demo for each in kept(question)]
     assert all(chosen.count(action) >= 0.2 * len(chosen) for action in ("query", "evidence", "answer"))
 
@@ -62,7 +55,7 @@ def test_queries_follow_the_evidence_and_do_not_repeat_the_question(demo: list[E
 
 def test_the_demo_is_mostly_right_and_shows_no_warning(shared: Shared) -> None:
     """Answers are right more often than not, and wrong often enough to be learned from."""
-    run = shared.folder("demo of Python", lambda: explore(NAME)) / "run"
+    run = demo_run(shared) / "run"
     summary = json.loads((run / "summary.json").read_bytes())
     assert 0.5 <= summary["mean_f1"] <= 0.8
     assert summary["warnings"] == []

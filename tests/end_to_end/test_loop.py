@@ -184,8 +184,8 @@ def test_a_phase_that_is_done_is_not_done_again(tmp_path: Path) -> None:
     done: list[str] = []
     loop = Loop(Plan(), tmp_path)
     for _ in range(2):
-        loop.phase("seed0 explore", lambda: done.append("explored"))
+        loop.phases.once("seed0 explore", lambda: done.append("explored"))
         with pytest.raises(SystemExit, match="exit status 3"):
-            loop.command("seed0 before", sys.executable, "-c", "import sys; sys.exit(3)")
+            loop.phases.command("seed0 before", sys.executable, "-c", "import sys; sys.exit(3)")
     assert done == ["explored"]
-    assert set(by_kind(loop.took)) == {"exploration"}
+    assert set(by_kind(loop.phases.took)) == {"exploration"}

@@ -32,7 +32,7 @@ from reasonrag.run_config import config_hash
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
-from tests.helpers.real_runs import real_run
+from tests.helpers.real_runs import QUESTIONS, demo_run, real_run
 from tests.helpers.shared import Shared
 
 PROGUIDE_FIELDS = (
@@ -59,11 +59,11 @@ def digest(run: Path) -> str:
 @pytest.mark.parametrize(
     ("dataset", "split", "count"),
     [
-        ("hotpotqa", "train", 24),
-        ("2wikimultihopqa", "train", 24),
-        ("musique", "train", 24),
-        ("popqa", "dev", 100),  # the offline teacher knows little of it: few have a pair
-        ("bamboogle", "dev", 24),
+        ("hotpotqa", "train", 10),
+        ("2wikimultihopqa", "train", 10),
+        ("musique", "train", 10),
+        ("popqa", "dev", 40),  # the offline teacher knows little of it: few have a pair
+        ("bamboogle", "dev", 10),
     ],
 )
 def test_real_questions_become_rollouts_and_pairs_over_http(
@@ -112,10 +112,9 @@ def agreement(shown: str) -> dict[str, tuple[int, int, int]]:
     return {names[name]: (int(right), int(decided), int(ties)) for name, right, decided, ties in found}
 
 
-def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag) -> None:
+def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag, shared: Shared) -> None:
     """Atlas knows its gold passages: `pairs` prints how often they agree, which is what its rows say."""
-    assert reasonrag("generate", "--dataset", "atlas", "--limit", 40, "--run", "runs/a").status == 0
-    made = reasonrag("pairs", "runs/a", "--out", "data/a")
+    made = reasonrag("pairs", demo_run(shared) / "run", "--out", "data/a")
     assert "gold passage agreement" in made.out
     expected: dict[str, Counter[str]] = {}
     for row in pairs_of(Path("data/a")):
@@ -131,12 +130,12 @@ def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag) -> None:
     assert sum(each["right"] for each in expected.values()) > sum(each["wrong"] for each in expected.values())
 
 
-@pytest.mark.parametrize(("dataset", "shown"), [("hotpotqa", True), ("bamboogle", False)])
+@pytest.mark.parametrize(("dataset", "questions", "shown"), [("hotpotqa", QUESTIONS, True), ("bamboogle", 8, False)])
 def test_real_pairs_are_held_against_gold_passages_where_those_exist(
-    dataset: str, *, shown: bool, shared: Shared, shared_data: Path, reasonrag: Reasonrag
+    dataset: str, questions: int, *, shown: bool, shared: Shared, shared_data: Path, reasonrag: Reasonrag
 ) -> None:
     """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
-    run = real_run(dataset, shared, shared_data)
+    run = real_run(dataset, shared, shared_data, questions)
     made = reasonrag("pairs", run, "--out", "data/a")
     assert ("gold passage agreement" in made.out) == bool(agreement(made.out)) == shown
     rollouts = list(read_rollouts(run / "rollouts.jsonl"))
@@ -147,7 +146,7 @@ def test_real_pairs_are_held_against_gold_passages_where_those_exist(
 @pytest.mark.parametrize("recipe", [*RECIPES])
 def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -> None:
     """The recipe stands in the configuration, in every rollout and in every pair."""
-    limit = 6 if recipe == "prorag" else 30
+    limit = 2 if recipe == "prorag" else 8
     assert reasonrag("generate", "--limit", limit, "--recipe", recipe, "--run", "runs/a").status == 0
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     assert json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe

@@ -1,0 +1,240 @@
+"""A real, small language model as teacher and student: SmolLM2-135M-Instruct on real questions, on two cores.
+
+    make real-model                                       fetches and converts the model
+    python benchmarks/real_model.py --data-dir qa         all of it; a phase that is done is not repeated
+    python benchmarks/real_model.py --data-dir qa --quick     a few questions: that the path holds, no figures
+
+The model as it comes (`base`) gives hardly any readable reply, so it is warmed up by SFT on the best paths of the
+offline teacher (`sft`). The warmed-up model explores other questions as its own teacher: `generate` against its own
+server, gold answers kept from it. It is then trained further on its own trees, in three ways:
+
+- dpo: by DPO on the pairs of `reasonrag pairs` with default filters.
+- dpo-sft: the same, with an SFT term on the chosen replies (pref_ftx 1).
+- more-sft: by SFT on the best paths of the same trees, on as many sequences as DPO reads.
+
+Each model is asked held-out questions of two data sets, greedily: as agent, and with one search and one reply
+(`evaluate --method rag`). One model, one seed: intervals are over questions and say nothing about the method.
+Decides the experiment; its tables are made in `real_model_report`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+from phases import Phases, say
+from real_model_report import BASE, HELD_OUT, METHODS, MODELS, SFT, read_json, report
+from reporting import ROOT, publish
+
+from reasonrag.llm.servers.local_server import served
+
+CONFIGS = Path(__file__).parent / "real_configs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of the experiment but those of training, which are in real_configs/. None was tuned."""
+
+    warmup: dict[str, int] = field(default_factory=lambda: {"popqa": 300, "2wikimultihopqa": 80, "hotpotqa": 60})
+    explore: dict[str, int] = field(default_factory=lambda: {"popqa": 150, "2wikimultihopqa": 80, "hotpotqa": 40})
+    heldout: int = 150
+    passage_chars: int = 300
+    """Below 80 tokens."""
+    max_steps: int = 5
+    """Two searches, and an answer."""
+    reply_tokens: int = 96
+    temperature: float = 0.8
+    """Of the student while it explores."""
+    calls: int = 32
+    """Replies to a question at most, of the student that explores."""
+    dpo_epochs: float = 2.0
+    pairs_of_warmup: bool = False
+    """Whether DPO also reads pairs of the offline teacher's trees: a model after ten questions gives none."""
+    concurrency: int = 128
+
+    def quick(self) -> Plan:
+        """That everything runs: no figure of it means anything."""
+        few = {"popqa": 4, "2wikimultihopqa": 4, "hotpotqa": 2}
+        return replace(self, warmup=few, explore=few, heldout=4, calls=12, pairs_of_warmup=True)
+
+
+@dataclass
+class Experiment:
+    """One run of it in `work`. data: folder with <data set>/{train,dev}.jsonl and corpus.jsonl."""
+
+    plan: Plan
+    work: Path
+    data: Path
+    base: Path
+
+    def __post_init__(self) -> None:
+        self.phases = Phases(self.work)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def write_questions(self) -> None:
+        """Disjoint ones to warm up with, to explore and to hold out. A set without train.jsonl, as PopQA, gives all
+        three from dev.jsonl."""
+        places = self.work / "questions"
+        places.mkdir(parents=True, exist_ok=True)
+        for name in dict.fromkeys([*self.plan.warmup, *self.plan.explore, *HELD_OUT]):
+            dev, train = (_questions(self.data / name / f"{split}.jsonl") for split in ("dev", "train"))
+            count = self.plan.heldout if name in HELD_OUT else 0
+            heldout, rest = dev[:count], train or dev[count:]
+            warmup, explore = self.plan.warmup.get(name, 0), self.plan.explore.get(name, 0)
+            if len(heldout) < count or len(rest) < warmup + explore:
+                raise SystemExit(f"{self.data / name} has too few questions for the plan")
+            parts = {"heldout": heldout, "warmup": rest[:warmup], "explore": rest[warmup : warmup + explore]}
+            for part, questions in parts.items():
+                (places / f"{part}-{name}.jsonl").write_bytes(b"".join(orjson.dumps(q) + b"\n" for q in questions))
+
+    def asked(self, part: str, name: str) -> tuple[str, ...]:
+        """Flags of a command that has an agent answer: the same for teacher, student and evaluation."""
+        return (
+            *("--questions", str(self.work / "questions" / f"{part}-{name}.jsonl")),
+            *("--corpus", str(self.data / name / "corpus.jsonl"), "--index-home", str(self.work / "indexes")),
+            *("--max-passage-chars", str(self.plan.passage_chars), "--max-steps", str(self.plan.max_steps)),
+        )
+
+    # -- phases ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self.phases.once("questions", self.write_questions)
+        self.warm_up()
+        self.phases.once("explore", lambda: asyncio.run(self.explore()))
+        self.train_arms()
+        for model in MODELS:
+            self.phases.once(f"evaluate {model}", partial(asyncio.run, self.evaluate(model)))
+        self.compare()
+
+    def warm_up(self) -> None:
+        for name in self.plan.warmup:
+            run = str(self.taught(name))
+            self.phases.reasonrag(
+                f"teacher {name}", "generate", *self.asked("warmup", name), "--model", "offline", "--run", run
+            )
+        self.pairs("warmup pairs", [self.taught(name) for name in self.plan.warmup], self.work / "warmup")
+        self.train(SFT, "sft", self.base, self.work / "warmup")
+
+    async def explore(self) -> None:
+        """The warmed-up model as its own teacher."""
+        async with served(self.work / SFT, say=say) as server:
+            for name in self.plan.explore:
+                command = (
+                    *("generate", *self.asked("explore", name), "--model", server.name, "--base-url", server.base_url),
+                    *("--temperature", str(self.plan.temperature), "--concurrency", str(self.plan.concurrency)),
+                    *("--max-reply-tokens", str(self.plan.reply_tokens), "--abort-degenerate", "0"),
+                    *("--max-calls-per-question", str(self.plan.calls), "--run", str(self.explored(name))),
+                )
+                await asyncio.to_thread(self.phases.reasonrag, f"explore {name}", *command)
+
+    def taught(self, name: str) -> Path:
+        return self.work / f"teacher-{name}"
+
+    def explored(self, name: str) -> Path:
+        return self.work / f"explored-{name}"
+
+    def train_arms(self) -> None:
+        data, student, epochs = self.work / "pairs", self.work / SFT, self.plan.dpo_epochs
+        runs = [self.explored(name) for name in self.plan.explore]
+        if self.plan.pairs_of_warmup:
+            runs += [self.taught(name) for name in self.plan.warmup]
+        self.pairs("pairs", runs, data)
+        self.train("dpo", "dpo", student, data, num_train_epochs=epochs)
+        self.train("dpo-sft", "dpo", student, data, num_train_epochs=epochs, pref_ftx=1.0)
+        read = 2 * epochs * len(self.rows("dpo"))  # a pair is two sequences
+        again = round(read / len(self.rows("more-sft")), 2)
+        self.train("more-sft", "sft", student, data, num_train_epochs=again, learning_rate=5.0e-5)
+
+    def rows(self, model: str) -> list[dict[str, Any]]:
+        """What a model was trained on."""
+        if model == SFT:
+            return read_json(self.work / "warmup" / "sft.json")
+        return read_json(self.work / "pairs" / ("sft.json" if model == "more-sft" else "RAG_ProGuide.json"))
+
+    async def evaluate(self, model: str) -> None:
+        folder = self.base if model == BASE else self.work / model
+        async with served(folder, say=say) as server:
+            for name in HELD_OUT:
+                for method in METHODS:
+                    command = (
+                        *("evaluate", *self.asked("heldout", name), "--method", method),
+                        *("--model", server.name, "--base-url", server.base_url),
+                        *(() if model == BASE else ("--trained-on", str(folder))),
+                        *("--max-reply-tokens", str(self.plan.reply_tokens)),
+                        *("--concurrency", str(self.plan.concurrency)),
+                        *("--run", str(self.evaluation(model, name, method))),
+                    )
+                    await asyncio.to_thread(self.phases.reasonrag, f"{model} {method} {name}", *command)
+
+    def evaluation(self, model: str, name: str, method: str) -> Path:
+        return self.work / f"evaluated-{model}" / f"{name}-{method}"
+
+    def compare(self) -> None:
+        """Paired differences: of each model from the one that it was trained from, and of the agent from `rag`."""
+        for name in HELD_OUT:
+            agents = [str(self.evaluation(model, name, "agent")) for model in MODELS]
+            self.against(f"base {name}", agents[0], agents[1])
+            self.against(f"sft {name}", *agents[1:])
+            for model in MODELS:
+                self.against(
+                    f"rag {model} {name}",
+                    str(self.evaluation(model, name, "rag")),
+                    str(self.evaluation(model, name, "agent")),
+                )
+
+    def against(self, name: str, *evaluations: str) -> None:
+        out = self.work / "compared" / name.replace(" ", "-")
+        self.phases.reasonrag(f"against {name}", "compare", *evaluations, "--out", str(out))
+
+    def pairs(self, name: str, runs: Sequence[Path], out: Path) -> None:
+        """Questions that are held out would be found and removed."""
+        heldout = [("--eval", str(self.work / "questions" / f"heldout-{each}.jsonl")) for each in HELD_OUT]
+        self.phases.reasonrag(
+            name,
+            *("pairs", *map(str, runs), "--out", str(out), "--format", "sft", "--validation", "0"),
+            *(flag for each in heldout for flag in each),
+        )
+
+    def train(self, name: str, config: str, model: Path, data: Path, **changes: Any) -> None:
+        changes = {"model_name_or_path": str(model)} | changes
+        sets = [flag for key, value in changes.items() for flag in ("--set", f"{key}={value}")]
+        self.phases.reasonrag(
+            name, "train", str(CONFIGS / f"{config}.yaml"), "--data", str(data), "--out", str(self.work / name), *sets
+        )
+
+
+def _questions(file: Path) -> list[dict[str, Any]]:
+    """In an order that says nothing: by a hash of their ids. None if there is no such file."""
+    if not file.exists():
+        return []
+    rows: list[dict[str, Any]] = [orjson.loads(line) for line in file.read_bytes().splitlines()]
+    return sorted(rows, key=lambda row: hashlib.sha256(row["id"].encode()).hexdigest())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder with <data set>/{train,dev,corpus}.jsonl")
+    parser.add_argument("--work", type=Path, help="where everything goes [runs/real-model; runs/real-quick if --quick]")
+    parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2-135m-instruct", help="[%(default)s]")
+    parser.add_argument("--quick", action="store_true", help="a few questions: that the path holds")
+    parser.add_argument("--append", type=Path, help="add the report to this file")
+    asked = parser.parse_args()
+    if not (asked.model / "config.json").exists():
+        raise SystemExit(f"there is no model in {asked.model}: `make real-model` fetches it")
+    plan = Plan().quick() if asked.quick else Plan()
+    work = asked.work or ROOT / "runs" / ("real-quick" if asked.quick else "real-model")
+    experiment = Experiment(plan, work.absolute(), asked.data_dir.absolute(), asked.model.absolute())
+    experiment.run()
+    publish(report(experiment), asked.append)
+
+
+if __name__ == "__main__":
+    main()
