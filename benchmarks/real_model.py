@@ -42,8 +42,8 @@ CONFIGS = Path(__file__).parent / "real_configs"
 class Plan:
     """All numbers of the experiment but those of training, which are in real_configs/. None was tuned."""
 
-    warmup: dict[str, int] = field(default_factory=lambda: {"popqa": 300, "2wikimultihopqa": 80, "hotpotqa": 60})
-    explore: dict[str, int] = field(default_factory=lambda: {"popqa": 150, "2wikimultihopqa": 80, "hotpotqa": 40})
+    warmup: dict[str, int] = field(default_factory=lambda: {"popqa": 180, "2wikimultihopqa": 48, "hotpotqa": 36})
+    explore: dict[str, int] = field(default_factory=lambda: {"popqa": 60, "2wikimultihopqa": 20})
     heldout: int = 150
     passage_chars: int = 300
     """Below 80 tokens."""
@@ -54,7 +54,7 @@ class Plan:
     """Of the student while it explores."""
     calls: int = 32
     """Replies to a question at most, of the student that explores."""
-    dpo_epochs: float = 2.0
+    dpo_epochs: float = 1.0
     pairs_of_warmup: bool = False
     """Whether DPO also reads pairs of the offline teacher's trees: a model after ten questions gives none."""
     concurrency: int = 128
