@@ -1,7 +1,8 @@
 """A real, small language model as teacher and student: SmolLM2-135M-Instruct on real questions, on two cores.
 
     make real-model                                       fetches and converts the model
-    python benchmarks/real_model.py --data-dir qa         all of it; a phase that is done is not repeated
+    python benchmarks/real_model.py --data-dir qa         all of it; a phase that is done is not repeated, and after
+                                                          Ctrl-C there is a report of those that are done
     python benchmarks/real_model.py --data-dir qa --quick     a few questions: that the path holds, no figures
 
 The model as it comes (`base`) gives hardly any readable reply, so it is warmed up by SFT on the best paths of the
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +32,7 @@ from typing import Any
 
 import orjson
 from phases import Phases, say
-from real_model_report import BASE, HELD_OUT, METHODS, MODELS, SFT, read_json, report
+from real_model_report import BASE, HELD_OUT, METHODS, MODELS, SFT, Asked, compared, read_json, report
 from reporting import ROOT, publish
 
 from reasonrag.llm.servers.local_server import served
@@ -108,11 +110,12 @@ class Experiment:
     def run(self) -> None:
         self.phases.once("questions", self.write_questions)
         self.warm_up()
-        self.phases.once("explore", lambda: asyncio.run(self.explore()))
+        self.phases.once("explore", self.explore)
         self.train_arms()
-        for model in MODELS:
-            self.phases.once(f"evaluate {model}", partial(asyncio.run, self.evaluate(model)))
-        self.compare()
+        for name, method, model in itertools.product(HELD_OUT, METHODS, MODELS):
+            asked = Asked(model, method, name)
+            self.phases.once(str(asked), partial(self.evaluate, asked))
+            self.compare(name)
 
     def warm_up(self) -> None:
         for name in self.plan.warmup:
@@ -123,17 +126,25 @@ class Experiment:
         self.pairs("warmup pairs", [self.taught(name) for name in self.plan.warmup], self.work / "warmup")
         self.train(SFT, "sft", self.base, self.work / "warmup")
 
-    async def explore(self) -> None:
+    def explore(self) -> None:
         """The warmed-up model as its own teacher."""
-        async with served(self.work / SFT, say=say) as server:
-            for name in self.plan.explore:
-                command = (
-                    *("generate", *self.asked("explore", name), "--model", server.name, "--base-url", server.base_url),
-                    *("--temperature", str(self.plan.temperature), "--concurrency", str(self.plan.concurrency)),
-                    *("--max-reply-tokens", str(self.plan.reply_tokens), "--abort-degenerate", "0"),
-                    *("--max-calls-per-question", str(self.plan.calls), "--run", str(self.explored(name))),
-                )
-                await asyncio.to_thread(self.phases.reasonrag, f"explore {name}", *command)
+        commands = {
+            f"explore {name}": (
+                *("generate", *self.asked("explore", name), "--temperature", str(self.plan.temperature)),
+                *("--concurrency", str(self.plan.concurrency), "--max-reply-tokens", str(self.plan.reply_tokens)),
+                *("--max-calls-per-question", str(self.plan.calls), "--abort-degenerate", "0"),
+                *("--run", str(self.explored(name))),
+            )
+            for name in self.plan.explore
+        }
+        asyncio.run(self.with_server(self.work / SFT, commands))
+
+    async def with_server(self, model: Path, commands: dict[str, tuple[str, ...]]) -> None:
+        """Run commands, by name, that ask the model of a folder."""
+        async with served(model, say=say) as server:
+            for name, command in commands.items():
+                flags = ("--model", server.name, "--base-url", server.base_url)
+                await asyncio.to_thread(self.phases.reasonrag, name, *command, *flags)
 
     def taught(self, name: str) -> Path:
         return self.work / f"teacher-{name}"
@@ -159,40 +170,29 @@ class Experiment:
             return read_json(self.work / "warmup" / "sft.json")
         return read_json(self.work / "pairs" / ("sft.json" if model == "more-sft" else "RAG_ProGuide.json"))
 
-    async def evaluate(self, model: str) -> None:
-        folder = self.base if model == BASE else self.work / model
-        async with served(folder, say=say) as server:
-            for name in HELD_OUT:
-                for method in METHODS:
-                    command = (
-                        *("evaluate", *self.asked("heldout", name), "--method", method),
-                        *("--model", server.name, "--base-url", server.base_url),
-                        *(() if model == BASE else ("--trained-on", str(folder))),
-                        *("--max-reply-tokens", str(self.plan.reply_tokens)),
-                        *("--concurrency", str(self.plan.concurrency)),
-                        *("--run", str(self.evaluation(model, name, method))),
-                    )
-                    await asyncio.to_thread(self.phases.reasonrag, f"{model} {method} {name}", *command)
+    def evaluate(self, asked: Asked) -> None:
+        model = self.base if asked.model == BASE else self.work / asked.model
+        command = (
+            *("evaluate", *self.asked("heldout", asked.data_set), "--method", asked.method),
+            *(() if asked.model == BASE else ("--trained-on", str(model))),
+            *("--max-reply-tokens", str(self.plan.reply_tokens), "--concurrency", str(self.plan.concurrency)),
+            *("--run", str(self.evaluation(asked))),
+        )
+        asyncio.run(self.with_server(model, {f"evaluate {asked}": command}))
 
-    def evaluation(self, model: str, name: str, method: str) -> Path:
-        return self.work / f"evaluated-{model}" / f"{name}-{method}"
+    def evaluation(self, asked: Asked) -> Path:
+        return self.work / "evaluated" / str(asked).replace(" ", "-")
 
-    def compare(self) -> None:
-        """Paired differences: of each model from the one that it was trained from, and of the agent from `rag`."""
-        for name in HELD_OUT:
-            agents = [str(self.evaluation(model, name, "agent")) for model in MODELS]
-            self.against(f"base {name}", agents[0], agents[1])
-            self.against(f"sft {name}", *agents[1:])
-            for model in MODELS:
-                self.against(
-                    f"rag {model} {name}",
-                    str(self.evaluation(model, name, "rag")),
-                    str(self.evaluation(model, name, "agent")),
-                )
+    def comparison(self, reference: Asked, other: Asked) -> Path:
+        return self.work / "compared" / f"{reference} {other}".replace(" ", "-")
 
-    def against(self, name: str, *evaluations: str) -> None:
-        out = self.work / "compared" / name.replace(" ", "-")
-        self.phases.reasonrag(f"against {name}", "compare", *evaluations, "--out", str(out))
+    def compare(self, data_set: str) -> None:
+        """Paired differences, of what has been evaluated."""
+        for reference, other in compared(data_set):
+            if {str(reference), str(other)} <= self.phases.took.keys():
+                evaluations = [str(self.evaluation(each)) for each in (reference, other)]
+                out = str(self.comparison(reference, other))
+                self.phases.reasonrag(f"{other} against {reference}", "compare", *evaluations, "--out", out)
 
     def pairs(self, name: str, runs: Sequence[Path], out: Path) -> None:
         """Questions that are held out would be found and removed."""
@@ -232,7 +232,10 @@ def main() -> None:
     plan = Plan().quick() if asked.quick else Plan()
     work = asked.work or ROOT / "runs" / ("real-quick" if asked.quick else "real-model")
     experiment = Experiment(plan, work.absolute(), asked.data_dir.absolute(), asked.model.absolute())
-    experiment.run()
+    try:
+        experiment.run()
+    except KeyboardInterrupt:
+        say("stopped: the report is of the phases that are done; the same command goes on with the next")
     publish(report(experiment), asked.append)
 
 

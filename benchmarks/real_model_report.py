@@ -9,6 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,30 @@ METRICS = {
 }
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A model that answered the held-out questions of a data set by a method."""
+
+    model: str
+    method: str
+    data_set: str
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.method} {self.data_set}"
+
+
+def compared(data_set: str) -> list[tuple[Asked, Asked]]:
+    """Each model with the one that it was trained from, and each agent with `rag` of the same model."""
+    agent = {model: Asked(model, "agent", data_set) for model in MODELS}
+    return [
+        (agent[BASE], agent[SFT]),
+        *((agent[SFT], agent[arm]) for arm in ARMS),
+        *((Asked(model, "rag", data_set), agent[model]) for model in MODELS),
+    ]
+
+
 def report(experiment: Experiment) -> Iterator[str]:
-    plan, work = experiment.plan, experiment.work
+    plan = experiment.plan
     yield (
         f"\nSmolLM2-135M-Instruct (134.5 M parameters, from 4 bits) on {plan.heldout} held-out questions of each set, "
         f"greedy, BM25 over the set's small corpus, 3 passages of at most {plan.passage_chars} characters, at most "
@@ -48,34 +71,28 @@ def report(experiment: Experiment) -> Iterator[str]:
     )
     if preloaded := os.environ.get("LD_PRELOAD"):
         yield f"\nRun with LD_PRELOAD={Path(preloaded).name}, which changes speed."
-    yield from training(experiment, [SFT, *ARMS])
-    yield from exploration([experiment.explored(name) for name in plan.explore])
+    done = experiment.phases.took
+    yield from training(experiment, [model for model in (SFT, *ARMS) if model in done])
+    yield from exploration([experiment.explored(name) for name in plan.explore if f"explore {name}" in done])
     for name in HELD_OUT:
-        found = {
-            (model, method): read_json(experiment.evaluation(model, name, method) / "report.json")
-            for method in METHODS
-            for model in MODELS
-        }
-        yield from scores(name, found)
-        pairs = [
-            *differences(work / "compared" / f"base-{name}", BASE, [SFT]),
-            *differences(work / "compared" / f"sft-{name}", SFT, ARMS),
-            *(
-                row
-                for model in MODELS
-                for row in differences(
-                    work / "compared" / f"rag-{model}-{name}", f"rag of {model}", [f"agent of {model}"]
-                )
-            ),
-        ]
-        yield from difference_table(name, pairs)
-    replies = {
-        model: [each for name in HELD_OUT for each in read_predictions(experiment.evaluation(model, name, "agent"))]
-        for model in MODELS
-    }
-    yield from habits(replies)
-    seconds = ", ".join(f"{name} {took:.0f}" for name, took in experiment.phases.took.items() if took >= 1)
-    yield f"\nSeconds (`explore` and `evaluate` contain those of their commands): {seconds}."
+        if f"{BASE} {METHODS[0]} {name}" not in done:
+            yield f"\nOn {name} no model was asked."
+            continue
+        asked = [Asked(model, method, name) for method in METHODS for model in MODELS]
+        evaluated = [each for each in asked if str(each) in done]
+        yield from scores(name, {each: read_json(experiment.evaluation(each) / "report.json") for each in evaluated})
+        if missing := [f"{each.model} {each.method}" for each in asked if each not in evaluated]:
+            yield f"\nNot asked on {name}: {', '.join(missing)}."
+        pairs = [(one, other) for one, other in compared(name) if {str(one), str(other)} <= done.keys()]
+        yield from differences(
+            name, {pair: read_json(experiment.comparison(*pair) / "compare.json")["pairs"][0] for pair in pairs}
+        )
+        yield from habits(
+            name,
+            {each.model: read_predictions(experiment.evaluation(each)) for each in evaluated if each.method == "agent"},
+        )
+    seconds = ", ".join(f"{name} {took:.0f}" for name, took in done.items() if took >= 1)
+    yield f"\nSeconds (a phase of several commands contains theirs): {seconds}."
 
 
 def training(experiment: Experiment, names: Sequence[str]) -> Iterator[str]:
@@ -119,14 +136,14 @@ def speed(summary: dict[str, Any]) -> str:
     return f"{summary['calls'] / summary['session_seconds']:.1f}" if whole else "-"
 
 
-def scores(name: str, found: dict[tuple[str, str], dict[str, Any]]) -> Iterator[str]:
+def scores(name: str, found: dict[Asked, dict[str, Any]]) -> Iterator[str]:
     rows = [each["metrics"] for each in found.values()]
     columns = {title: [shown(metrics.get(metric)) for metrics in rows] for title, metric in METRICS.items()}
     yield from table(
         f"{name}, % (95 % interval)",
         {
-            "model": [model for model, _ in found],
-            "method": [method for _, method in found],
+            "model": [each.model for each in found],
+            "method": [each.method for each in found],
             **columns,
             "searches": [f"{metrics['searches']['value']:.2f}" for metrics in rows],
             "prompt tokens": [f"{metrics['prompt_tokens']['value']:,.0f}" for metrics in rows],
@@ -134,23 +151,19 @@ def scores(name: str, found: dict[tuple[str, str], dict[str, Any]]) -> Iterator[
     )
 
 
-def differences(comparison: Path, reference: str, others: Sequence[str]) -> list[tuple[str, str, dict[str, Any]]]:
-    pairs = read_json(comparison / "compare.json")["pairs"]
-    return [(reference, other, pair) for other, pair in zip(others, pairs, strict=True)]
-
-
-def difference_table(name: str, pairs: Sequence[tuple[str, str, dict[str, Any]]]) -> Iterator[str]:
+def differences(name: str, found: dict[tuple[Asked, Asked], dict[str, Any]]) -> Iterator[str]:
+    pairs = found.values()
     yield from table(
         f"{name}, differences in points, paired by question",
         {
-            "of": [other for _, other, _ in pairs],
-            "from": [reference for reference, _, _ in pairs],
+            "of": [f"{other.method} of {other.model}" for _, other in found],
+            "from": [f"{reference.method} of {reference.model}" for reference, _ in found],
             **{
-                title: [shown(pair["metrics"][metric], sign="+") for _, _, pair in pairs]
+                title: [shown(pair["metrics"][metric], sign="+") for pair in pairs]
                 for title, metric in (("EM", "em"), ("F1", "f1"), ("cover-EM", "cover_em"))
             },
-            "p (EM)": [f"{pair['tests']['em']['p']:.3f}" for _, _, pair in pairs],
-            "verdict": [pair["verdict"].replace("_", " ") for _, _, pair in pairs],
+            "p (EM)": [f"{pair['tests']['em']['p']:.3f}" for pair in pairs],
+            "verdict": [pair["verdict"].replace("_", " ") for pair in pairs],
         },
     )
 
@@ -158,10 +171,10 @@ def difference_table(name: str, pairs: Sequence[tuple[str, str, dict[str, Any]]]
 # -- habits ------------------------------------------------------------------------------------------------------
 
 
-def habits(replies: dict[str, list[Prediction]]) -> Iterator[str]:
+def habits(name: str, replies: dict[str, list[Prediction]]) -> Iterator[str]:
     """How often each model did what small models tend to do."""
     yield from table(
-        "Habits of the agent, both sets together",
+        f"{name}, habits of the agent",
         {
             "": [title for title, _ in HABITS],
             **{model: [measured(predictions) for _, measured in HABITS] for model, predictions in replies.items()},
