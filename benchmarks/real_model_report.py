@@ -73,7 +73,8 @@ def report(experiment: Experiment) -> Iterator[str]:
         yield f"\nRun with LD_PRELOAD={Path(preloaded).name}, which changes speed."
     done = experiment.phases.took
     yield from training(experiment, [model for model in (SFT, *ARMS) if model in done])
-    yield from exploration([experiment.explored(name) for name in plan.explore if f"explore {name}" in done])
+    if "explore" in done:
+        yield from exploration([experiment.explored(name) for name in plan.explore])
     for name in HELD_OUT:
         if f"{BASE} {METHODS[0]} {name}" not in done:
             yield f"\nOn {name} no model was asked."
