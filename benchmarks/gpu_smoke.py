@@ -90,7 +90,13 @@ def main(
         or shape not in QWEN2_5.keys() | {"tiny"}
         or (device == "cpu" and shape != "tiny")
     ):
-        _refuse([f"--part is {', '.join(PARTS)}; --device is cuda or cpu, and a cpu is for --shape tiny"])
+        _refuse(
+            [
+                f"--part is {', '.join(PARTS)}",
+                f"--shape is {', '.join(QWEN2_5)} or tiny",
+                "--device is cuda, or cpu for --shape tiny",
+            ]
+        )
     os.environ.update(QUIET | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}))
     with tempfile.TemporaryDirectory() as temporary:
         place = (scratch or Path(temporary)).absolute()

@@ -40,12 +40,12 @@ class Phases:
             log = self.work / "log" / f"{name.replace(' ', '-')}.txt"
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("wb") as out:
-                done = subprocess.run(
-                    arguments, check=False, stdout=out, stderr=subprocess.STDOUT, env=self._environment()
+                status = _finished(
+                    subprocess.Popen(arguments, stdout=out, stderr=subprocess.STDOUT, env=self._environment())
                 )
-            if done.returncode:
+            if status:
                 last = "\n".join(log.read_text("utf-8", errors="replace").splitlines()[-15:])
-                raise SystemExit(f"{name} failed with exit status {done.returncode}; {log} ends:\n{last}")
+                raise SystemExit(f"{name} failed with exit status {status}; {log} ends:\n{last}")
 
         self.once(name, run)
 
@@ -64,6 +64,18 @@ class Phases:
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         return os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"} | self.variables
+
+
+def _finished(process: subprocess.Popen[bytes]) -> int:
+    """Its exit status. After Ctrl-C, which it has got too, it may still end what it started; a second one kills it."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        try:
+            process.wait()
+        finally:
+            process.kill()
+        raise
 
 
 _SAYING = threading.Lock()

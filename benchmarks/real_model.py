@@ -25,7 +25,7 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,21 +78,38 @@ class Experiment:
 
     def __post_init__(self) -> None:
         self.phases = Phases(self.work)
+        self.keep_settings()
+
+    def keep_settings(self) -> None:
+        """Note what the phases of `work` are done with. Raises SystemExit where they were begun with something else."""
+        configs = {file.name: file.read_text("utf-8") for file in sorted(CONFIGS.glob("*.yaml"))}
+        settings = {"plan": asdict(self.plan), "data": str(self.data), "model": str(self.base), "configs": configs}
+        kept = self.work / "settings.json"
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(orjson.dumps(settings, option=orjson.OPT_INDENT_2))
+        before = read_json(kept)
+        if other := [name for name, value in settings.items() if before.get(name) != value]:
+            raise SystemExit(f"{self.work} was begun with another {', '.join(other)} ({kept}): take another --work")
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def write_questions(self) -> None:
         """Disjoint ones to warm up with, to explore and to hold out. A set without train.jsonl, as PopQA, gives all
-        three from dev.jsonl."""
+        three from dev.jsonl or test.jsonl."""
         places = self.work / "questions"
         places.mkdir(parents=True, exist_ok=True)
         for name in dict.fromkeys([*self.plan.warmup, *self.plan.explore, *HELD_OUT]):
-            dev, train = (_questions(self.data / name / f"{split}.jsonl") for split in ("dev", "train"))
+            dev, test, train = (_questions(self.data / name / f"{split}.jsonl") for split in ("dev", "test", "train"))
+            dev = dev or test
             count = self.plan.heldout if name in HELD_OUT else 0
             heldout, rest = dev[:count], train or dev[count:]
             warmup, explore = self.plan.warmup.get(name, 0), self.plan.explore.get(name, 0)
             if len(heldout) < count or len(rest) < warmup + explore:
-                raise SystemExit(f"{self.data / name} has too few questions for the plan")
+                raise SystemExit(
+                    f"{self.data / name} has too few questions: the plan takes {count} of dev.jsonl, or of test.jsonl "
+                    f"where there is none, and {warmup + explore} others of train.jsonl, or of the same file"
+                )
             parts = {"heldout": heldout, "warmup": rest[:warmup], "explore": rest[warmup : warmup + explore]}
             for part, questions in parts.items():
                 (places / f"{part}-{name}.jsonl").write_bytes(b"".join(orjson.dumps(q) + b"\n" for q in questions))
@@ -212,7 +229,7 @@ class Experiment:
 
 
 def _questions(file: Path) -> list[dict[str, Any]]:
-    """In an order that says nothing: by a hash of their ids. None if there is no such file."""
+    """In an order that says nothing: by a hash of their ids. Empty if there is no such file."""
     if not file.exists():
         return []
     rows: list[dict[str, Any]] = [orjson.loads(line) for line in file.read_bytes().splitlines()]

@@ -17,7 +17,6 @@ from reporting import table
 
 from preference import normalize_answer
 from preference.answer_scores import cover_em
-from reasonrag.agent.parsing import is_loop
 from reasonrag.evaluation.predictions import PredictedStep, Prediction, read_predictions
 from reasonrag.exploration.degeneracy import PAGE
 
@@ -133,7 +132,7 @@ def exploration(runs: Sequence[Path]) -> Iterator[str]:
 
 def speed(summary: dict[str, Any]) -> str:
     """Known only of a run that was not stopped: completions are of all its sessions, seconds of the last one."""
-    whole = summary["session_questions"] == summary["questions"]
+    whole = summary["session_questions"] == summary["questions"] and not summary["session_cached_calls"]
     return f"{summary['calls'] / summary['session_seconds']:.1f}" if whole else "-"
 
 
@@ -163,7 +162,7 @@ def differences(name: str, found: dict[tuple[Asked, Asked], dict[str, Any]]) -> 
                 title: [shown(pair["metrics"][metric], sign="+") for pair in pairs]
                 for title, metric in (("EM", "em"), ("F1", "f1"), ("cover-EM", "cover_em"))
             },
-            "p (EM)": [f"{pair['tests']['em']['p']:.3f}" for pair in pairs],
+            "p (EM)": [p_value(pair["tests"]["em"]["p"]) for pair in pairs],
             "verdict": [pair["verdict"].replace("_", " ") for pair in pairs],
         },
     )
@@ -199,6 +198,13 @@ def ratio(cases: Iterable[bool | None]) -> str:
 
 def causes(predictions: list[Prediction]) -> str:
     return counted(Counter(step.parse_error for each in predictions for step in each.steps if step.parse_error))
+
+
+def repeats_itself(text: str) -> bool:
+    """Whether some four words occur three times in it."""
+    words, times = text.split(), 3
+    runs = Counter(zip(*(words[start:] for start in range(4)), strict=False))
+    return max(runs.values(), default=0) >= times
 
 
 def repeated_queries(predictions: list[Prediction]) -> str:
@@ -247,8 +253,8 @@ def wordy(predictions: list[Prediction]) -> str:
 HABITS: tuple[tuple[str, Callable[[list[Prediction]], str]], ...] = (
     ("replies that could not be read, after the repair turn", share(lambda step: step.parse_error is not None)),
     ("their causes", causes),
-    ("replies that needed the repair turn", share(lambda step: step.repaired)),
-    ("replies that say some four words three times", share(lambda step: is_loop(step.response))),
+    ("replies that the repair turn mended", share(lambda step: step.repaired)),
+    ("replies that say some four words three times", share(lambda step: repeats_itself(step.response))),
     ("first queries that are the question", question_as_query),
     ("queries that repeat an earlier one", repeated_queries),
     ("evidence that is none", share(nothing_found)),
@@ -274,6 +280,10 @@ def counted(counts: dict[str, int]) -> str:
         ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in sorted(counts.items(), key=lambda each: -each[1]))
         or "-"
     )
+
+
+def p_value(p: float) -> str:
+    return "<0.001" if (shown := f"{p:.3f}") == "0.000" else shown
 
 
 def read_json(file: Path) -> Any:

@@ -194,8 +194,8 @@ class ModelCaller:
 
 
 def _shown(reply: str, error: ParseError) -> str:
-    """What a repair turn shows of an unreadable reply: of one that was cut only the beginning. A small model that is
-    shown all of it says it again, and is cut again (benchmarks/RESULTS.md has the figures)."""
+    """What the usual repair turn shows of an unreadable step: of one that was cut only the beginning. A small model
+    that is shown all of it says it again, and is cut again (benchmarks/RESULTS.md has the figures)."""
     if error.cause not in ("cut_off", "loop") or len(reply) <= CUT_REPLY_SHOWN:
         return reply
     return f"{reply[:CUT_REPLY_SHOWN]} [...]"

@@ -8,7 +8,6 @@ of each turn and nothing of prompts. What it is given has no reasoning any more 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,24 +25,25 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
 
 _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
+_INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
 ParseCause = Literal[
     "withheld", "reasoning_cut", "cut_off", "loop", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"
 ]
 """withheld: by the endpoint's content filter. reasoning_cut: the reasoning hit max_tokens before anything was said.
-cut_off: the reply hit max_tokens before its tag was closed. loop: likewise, but it says the same words again and again,
-so that a higher max_tokens does not help. no_tag: no tag at all. wrong_tag: a tag this turn may not
+cut_off: the reply hit max_tokens before its tag was closed. loop: likewise, but it ends saying the same words again and
+again, so that a higher max_tokens does not help. no_tag: no tag at all. wrong_tag: a tag this turn may not
 use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing
 inside. copied: what is inside comes from the instructions."""
 
 
 LOOP_WORDS, LOOP_TIMES = 4, 3
-"""A cut reply is a loop where so many words in a row occur so often in it."""
-PLACEHOLDERS = frozenset({"..", "the answer", "what to search for", "what the passages say"})
+"""A cut reply is a loop where its last so many words occur so often in it."""
+PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to search for", "what the passages say"})
 """What stands in the tags of our own instructions; small models copy it."""
 COPIED_WORDS = 5
-"""So many words in a row from the instructions are no step."""
+"""Content of at least so many words that stands in the instructions, word for word, is no step."""
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "reasoning_cut")
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 
@@ -134,18 +134,20 @@ def _cut_off(text: str, found: str) -> ParseError:
 
 
 def is_loop(text: str) -> bool:
-    """Whether a reply says the same `LOOP_WORDS` words at least `LOOP_TIMES` times."""
-    words = text.split()
-    runs = Counter(zip(*(words[start:] for start in range(LOOP_WORDS)), strict=False))
-    return max(runs.values(), default=0) >= LOOP_TIMES
+    """Whether a cut reply ends with words that it said before: its last `LOOP_WORDS`, without the one that was cut,
+    occur at least `LOOP_TIMES` times. Not found where words are not separated by spaces."""
+    words = text.split()[:-1]
+    return len(words) >= LOOP_WORDS and " ".join(words).count(" ".join(words[-LOOP_WORDS:])) >= LOOP_TIMES
 
 
 def is_copied(content: str, instructions: Sequence[str]) -> bool:
-    """Whether the content of a tag is a placeholder of our instructions, or at least `COPIED_WORDS` of their words."""
+    """Whether the content of a tag is a placeholder of our prompts, or, from `COPIED_WORDS` words on, stands in the
+    instructions. What they show inside a tag may be meant: an example, or what to say when nothing is found."""
     said = " ".join(content.casefold().split())
-    if len(said.split()) < COPIED_WORDS:
-        return said in PLACEHOLDERS
-    return any(said in " ".join(each.casefold().split()) for each in instructions)
+    if said in PLACEHOLDERS or said.rstrip(".") in PLACEHOLDERS:
+        return True
+    plain = (" ".join(_INSIDE_A_TAG.sub(" ", each).casefold().split()) for each in instructions)
+    return len(said.split()) >= COPIED_WORDS and any(said in each for each in plain)
 
 
 def tags_of(text: str) -> tuple[int, int]:

@@ -43,7 +43,7 @@ METRICS: dict[str, Callable[[Prediction], float | None]] = {
     "completion_tokens": lambda each: float(each.completion_tokens),
 }
 """Every metric by name: its value for a prediction, or None. no_answer (nothing to score), malformed (a reply could not
-be parsed, even after its repair turn) and repaired (a reply needed the repair turn) average to shares of questions."""
+be parsed, even after its repair turn) and repaired (the repair turn mended a reply) average to shares of questions."""
 
 PER_QUESTION = frozenset({"searches", "calls", "prompt_tokens", "completion_tokens"})
 """Metrics that are numbers per question; all others are in [0, 1]."""

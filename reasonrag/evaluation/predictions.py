@@ -40,7 +40,7 @@ class PredictedStep(SparseRecord):
     parse_error: str | None = None
     """Cause."""
     repaired: bool = False
-    """Whether it needed the repair turn."""
+    """Whether the repair turn mended it."""
     uncertain: Items[tuple[str, float]] = Field(default_factory=list)
     """Of `flare`: the tokens inside the tag that are below its threshold, with their probabilities."""
     query: str = ""

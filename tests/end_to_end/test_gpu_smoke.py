@@ -22,7 +22,8 @@ def test_a_served_model_of_random_weights_is_asked_by_our_commands_and_a_critic_
     train_python: Path, tmp_path: Path
 ) -> None:
     """Replies are compared with those of a second run, unreadable ones are counted by cause, what is skipped is said.
-    The same seeds give most replies again: which requests share a step is a matter of time, and so are last digits."""
+    The same seeds give replies again, though not all: which requests share a step is a matter of time, and so are last
+    digits."""
     words = ("--device", "cpu", "--shape", "tiny", "--part", "generate", "--part", "critic", "--append", "report.md")
     done = smoke(tmp_path, train_python, *words)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

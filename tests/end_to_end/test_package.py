@@ -157,7 +157,6 @@ SHOWN_BY = {
         reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
         """,
     "reasonrag/llm/servers/test_checkpoint": """
-        reasonrag/llm/servers/decoder
         reasonrag/llm/servers/model_folder
         """,
     "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/behaviour reasonrag/llm/servers/openai_api",

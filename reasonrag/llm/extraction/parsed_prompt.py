@@ -10,7 +10,7 @@ from preference import Message
 from reasonrag.llm.extraction.words import tagged
 
 _CUT = "[...]"
-"""Ends a passage that `--max-passage-chars` cut; quoted as evidence, it would be learned."""
+"""Ends a passage that `--max-passage-chars` cut. No evidence: a student trained on the offline teacher would say it."""
 MOST_READ = 50_000
 """Characters that are considered of a question, thoughts, evidence or reasoning, more than any honest prompt has:
 comparing names takes quadratic time."""

@@ -67,7 +67,7 @@ SMALL = 30_000_000
 other than working, and far more if another process uses their core."""
 _END_OF_TURN = "<|im_end|>"
 """Always ends a reply: models trained on ChatML write it, and some configurations omit it."""
-_NATIVE = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+_BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """Flags of /proc/cpuinfo, of x86 and Arm."""
 _CONTEXT = 4
 """Tokens that are decoded before a token, to see what it adds to the text."""
@@ -166,7 +166,7 @@ def cast_weights(model: Any, dtype: Any) -> None:
 def _multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for products of bfloat16; without them, float32 is faster."""
     try:
-        return not _NATIVE.isdisjoint(Path("/proc/cpuinfo").read_text("utf-8", "replace").split())
+        return not _BFLOAT16_FLAGS.isdisjoint(Path("/proc/cpuinfo").read_text("utf-8", "replace").split())
     except OSError:  # not Linux
         return False
 

@@ -33,6 +33,8 @@ PREFILL_TOKENS = 8192
 7B model needs 0.3 GB for this many."""
 PATIENCE = 8
 """Most steps between two admissions while there is room: prompts wait for others to enter with them."""
+COLDEST = 1e-6
+"""A lower temperature takes the most likely token, as 0 does: logits divided by it are too large for float32."""
 _BLOCK = 256
 """Tokens whose probabilities are summed before a block is chosen."""
 _IDLE_S = 0.25
@@ -144,7 +146,7 @@ class Decoder:
         self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._heads: Heads[list[tuple[Any, Any]]] = Heads()
+        self._heads: Heads[list[tuple[Any, Any]]] | None = Heads() if _attends_to_all(model.config) else None
         """Keys and values of each layer."""
         self._steps = 0
         """Steps since rows last entered."""
@@ -229,11 +231,16 @@ class Decoder:
 
     def _groups(self, rows: Sequence[Generation]) -> list[_Group]:
         """Which rows to read together: of the same head, and then of similar length."""
+        if self._heads is None:
+            return [_Group(group, ()) for group in _length_groups(rows, 0)]
         for row in rows:
             self._heads.remember(row.prompt)
         of_head: dict[tuple[int, ...], list[Generation]] = {}
         for row in rows:
-            of_head.setdefault(row.prompt[: self._heads.shared(row.prompt)], []).append(row)
+            head = row.prompt[: self._heads.shared(row.prompt)]
+            if head and head not in of_head:
+                self._read_head(self._heads, head)  # now, so that the next rows take it rather than one a little longer
+            of_head.setdefault(head, []).append(row)
         return [_Group(group, head) for head, those in of_head.items() for group in _length_groups(those, len(head))]
 
     def _read(self, group: _Group) -> _Batch:
@@ -266,24 +273,28 @@ class Decoder:
     def _cache_after(self, head: tuple[int, ...], *, rows: int, room: int) -> Any:
         """A cache that holds the head in each of so many rows, and has room for so many columns more."""
         cache = self._new_cache()
-        for layer, (keys, values) in zip(cache.layers, self._read_head(head) if head else (), strict=False):
+        for layer, (keys, values) in zip(cache.layers, self._head(head), strict=False):
             whole = (rows, keys.shape[1], len(head) + room, keys.shape[-1])
             layer.keys, layer.values = keys.new_zeros(whole), values.new_zeros((*whole[:-1], values.shape[-1]))
             layer.keys[:, :, : len(head)], layer.values[:, :, : len(head)] = keys, values
             layer.used, layer.is_initialized = len(head), True
         return cache
 
-    def _read_head(self, head: tuple[int, ...]) -> list[tuple[Any, Any]]:
-        """Keys and values of each layer, [1, heads, tokens, size]; read behind the longest part of it that is kept."""
-        if (kept := self._heads.get(head)) is not None:
+    def _head(self, head: tuple[int, ...]) -> list[tuple[Any, Any]]:
+        """Keys and values of each layer, [1, heads, tokens, size]; of no layer if it is empty."""
+        return self._read_head(self._heads, head) if head and self._heads else []
+
+    def _read_head(self, heads: Heads[list[tuple[Any, Any]]], head: tuple[int, ...]) -> list[tuple[Any, Any]]:
+        """The kept one, or else read behind the longest part of it that is kept."""
+        if (kept := heads.get(head)) is not None:
             return kept
-        before = self._heads.longest(head)
+        before = heads.longest(head)
         cache = self._cache_after(head[:before], rows=1, room=len(head) - before)
         ids = torch.tensor([head[before:]], device=self._model.device)
         positions = torch.arange(before, len(head), device=self._model.device)[None]
         self._logits(ids, torch.ones((1, len(head)), dtype=torch.long, device=ids.device), positions, cache)
         made = [(layer.keys, layer.values) for layer in cache.layers]
-        self._heads.keep(head, made)
+        heads.keep(head, made)
         return made
 
     def _new_cache(self) -> Any:
@@ -296,7 +307,8 @@ class Decoder:
         batch.width += 1
         mask = batch.mask[:, : batch.width]
         logits = self._logits(batch.tokens[:, None], mask, batch.lengths[:, None], batch.cache)
-        batch.lengths += 1
+        # A row that ended stays where it is: its position might soon be one that the model does not have.
+        batch.lengths += batch.lengths.new_tensor([not row.ended for row in batch.rows])
         batch.tokens = self._extend(batch.rows, logits)
 
     def _logits(self, tokens: Any, mask: Any, positions: Any, cache: Any) -> Any:
@@ -378,9 +390,9 @@ def draw(rows: Sequence[Generation], logits: Any) -> Any:
     """The next token of each row: the most likely at temperature 0, else by inverse-CDF sampling with the row's own
     random number. logits: [rows, vocabulary]; returns [rows]."""
     chosen = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
-    greedy = [i for i, row in enumerate(rows) if row.temperature == 0 and not row.ended]
-    whole = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p >= 1 and not row.ended]
-    cut = [i for i, row in enumerate(rows) if row.temperature > 0 and row.top_p < 1 and not row.ended]
+    greedy = [i for i, row in enumerate(rows) if row.temperature < COLDEST and not row.ended]
+    whole = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and row.top_p >= 1 and not row.ended]
+    cut = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and row.top_p < 1 and not row.ended]
     if greedy:
         index = torch.tensor(greedy, device=logits.device)
         chosen[index] = logits[index].argmax(-1)
@@ -396,12 +408,12 @@ def draw(rows: Sequence[Generation], logits: Any) -> Any:
             likely, order = likely.sort(dim=-1, descending=True, stable=True)
             before = likely.cumsum(-1, dtype=torch.double) - likely
             likely = likely * (before < logits.new_tensor([row.top_p for row in those], dtype=torch.double)[:, None])
-        found = _at_share(likely, logits.new_tensor([row.draw() for row in those], dtype=torch.double))
+        found = _inverse_cdf(likely, logits.new_tensor([row.draw() for row in those], dtype=torch.double))
         chosen[index] = found if order is None else order.gather(-1, found[:, None])[:, 0]
     return chosen
 
 
-def _at_share(weights: Any, shares: Any) -> Any:
+def _inverse_cdf(weights: Any, shares: Any) -> Any:
     """Where the running sum of each row first exceeds a share of the row's sum. weights: [rows, columns]; shares, in
     [0, 1), and what is returned: [rows]. Sums blocks first: a running sum over a whole vocabulary costs more."""
     rows, columns = weights.shape
@@ -423,6 +435,16 @@ def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[floa
         return [0.0] * len(rows)
     found: list[float] = torch.log_softmax(logits.float(), -1).gather(-1, chosen[:, None])[:, 0].tolist()
     return found
+
+
+def _attends_to_all(config: Any) -> bool:
+    """Whether every token sees all before it. A window is counted in columns, and padding between a head and the rest
+    of its row would stand in it."""
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    if kinds is not None:
+        return set(kinds) == {"full_attention"}
+    return not getattr(text, "sliding_window", None)
 
 
 def _align(cache: Any, mask: Any, head: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,8 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.llm.chat import FinishReason
 
 ACTIONS: tuple[AgentAction, ...] = ("think", "read", "conclude")
-TAGGED = re.compile(r"<(?:query|evidence|answer)>(.*?)</")
+BASELINES = resources.files("reasonrag") / "prompts" / "baselines"
+TAGGED = re.compile(r"<(?:query|evidence|answer|sentence)>([^<\s][^<]*)</")
 TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer)\s*>", re.IGNORECASE)
 
 STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = {
@@ -188,6 +190,15 @@ def test_an_error_says_what_was_expected_or_found(action: AgentAction, text: str
     assert parsed.detail == detail
 
 
+def test_a_cut_reply_that_says_a_name_often_is_no_loop() -> None:
+    """A loop goes on to the end; a higher limit does help this one."""
+    said = (
+        "The question asks when the director of the film was born. The director of the film is not named in the "
+        "passages. To find the director of the film I would search for its title"
+    )
+    assert parse_reply(said, action="think", finish_reason="length").cause == "cut_off"
+
+
 def test_a_reply_that_was_cut_is_asked_for_in_fewer_words() -> None:
     """Told only that its tag is open, a model says the same again and is cut again."""
     said = {name: parse_reply(SMALL_MODEL[name], action="read", finish_reason="length") for name in ("song", "list")}
@@ -281,13 +292,17 @@ REPAIR = (
         ("yes", False),
         ("nothing after the tag", False),  # four words may be meant
         ("the answer to everything is 42", False),
+        ("the answer.", True),
+        ("No relevant evidence was found here.", False),  # what a prompt of the user's own tells it to say
     ],
 )
 def test_what_the_instructions_say_themselves_is_no_step(content: str, copied: bool) -> None:
-    assert is_copied(content, [REPAIR]) is copied
+    own = "If no passage helps, reply <evidence>No relevant evidence was found here.</evidence> and nothing else."
+    assert is_copied(content, [own, REPAIR]) is copied
 
 
 def test_the_placeholders_are_those_of_our_prompts() -> None:
     prompts = load_prompts()
-    inside = [TAGGED.findall(each) for each in (prompts.think, prompts.read, prompts.conclude)]
+    baselines = [each.read_text("utf-8") for each in BASELINES.iterdir()]
+    inside = [TAGGED.findall(each) for each in (prompts.think, prompts.read, prompts.conclude, *baselines)]
     assert {text for some in inside for text in some} | {".."} == PLACEHOLDERS | {"None"}

@@ -1,6 +1,6 @@
 """Beginnings that prompts share: which are worth keeping."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reasonrag.llm.servers.heads import MOST_TOKENS, SHARED_BY, SHORTEST, Heads
@@ -60,7 +60,14 @@ def test_what_was_unused_for_longest_goes_first() -> None:
     assert [heads.get(each) for each in (first, second, last)] == ["1", None, "3"]
 
 
-@given(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=3 * SHORTEST).map(tuple), min_size=1, max_size=12))
+LONG = tuple(range(3 * SHORTEST))
+PROMPTS = st.builds(
+    lambda shared, own: (*LONG[:shared], *own), st.integers(1, len(LONG)), st.lists(st.integers(0, 1), max_size=2)
+)
+
+
+@given(st.lists(PROMPTS, min_size=SHARED_BY, max_size=12))
+@example([LONG[:length] for length in range(len(LONG) - SHARED_BY, len(LONG) + 1)])
 def test_something_of_every_prompt_is_left_to_read(prompts: list[tuple[int, ...]]) -> None:
     """The model is asked for the token after a prompt's last one, so that one is always read."""
     heads = after(*prompts)

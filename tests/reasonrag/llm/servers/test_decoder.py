@@ -1,0 +1,128 @@
+"""Tokens of many rows at once are those that transformers' `generate` gives each row alone, in this environment."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the embed extra is not installed")
+transformers = pytest.importorskip("transformers", reason="the embed extra is not installed")
+
+from reasonrag.llm.servers.decoder import Decoder, Generation, _inverse_cdf, draw  # noqa: E402 - needs torch
+
+pytestmark = pytest.mark.slow
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 200,
+}
+
+
+def llama() -> Any:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2))
+
+
+def mistral() -> Any:
+    """Sees the last 48 tokens only."""
+    config = transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=48)
+    return transformers.MistralForCausalLM(config)
+
+
+def gpt2() -> Any:
+    """Has 128 positions and no more."""
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 200, "n_positions": 128}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+
+
+def decoded(
+    model: Any, asked: list[tuple[tuple[int, ...], int]], *, max_batch: int
+) -> tuple[Decoder, list[Generation]]:
+    """Greedy replies to (prompt, most tokens), all of which are there from the beginning."""
+    decoder = Decoder(model, None, ends=[], max_batch=max_batch)
+    left = threading.Semaphore(0)
+
+    def done(_: Generation) -> None:
+        left.release()
+
+    rows = [
+        Generation(prompt, temperature=0, top_p=1, max_tokens=most, stop=(), seed=0, done=done)
+        for prompt, most in asked
+    ]
+    decoder.submit(rows)
+    worker = threading.Thread(target=decoder.run)
+    worker.start()
+    for _ in rows:
+        assert left.acquire(timeout=120)
+    decoder.stop()
+    worker.join()
+    return decoder, rows
+
+
+def alone(model: Any, prompt: tuple[int, ...], most: int) -> list[int]:
+    """What `generate` says."""
+    with torch.inference_mode():
+        ids = torch.tensor([prompt])
+        said = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=most,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=-1,
+        )
+    return said[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(("made", "shares"), [(llama, True), (mistral, False), (gpt2, True)])
+def test_rows_get_what_generate_says_to_each(made: Any, shares: bool) -> None:
+    """Prompts with a common beginning of 70 tokens and 1 to 39 of their own; rows leave and others take their places. A
+    beginning is read once, but not by a model that sees a window only."""
+    torch.manual_seed(0)
+    draws = random.Random(0)
+    model = made().eval()
+    with torch.no_grad():
+        for weights in model.parameters():  # so that replies differ by what is asked
+            weights.mul_(6 if weights.dim() > 1 else 1)
+    head = tuple(draws.choices(range(200), k=70))
+    asked = [
+        ((*head, *draws.choices(range(200), k=draws.randint(1, 39))), draws.choice([2, 5, 12, 16])) for _ in range(40)
+    ]
+    decoder, rows = decoded(model, asked, max_batch=16)
+    assert [row.error for row in rows] == [None] * len(rows)
+    said = [row.reply for row in rows]
+    assert said == [alone(model, *each) for each in asked]
+    assert len(set(map(tuple, said))) > 20
+    assert bool(decoder._heads and decoder._heads.longest((*head, 0))) is shares
+
+
+def test_a_row_that_ended_at_the_last_position_does_not_end_the_others() -> None:
+    """It stays in the batch until half of it has ended; its next position does not exist."""
+    torch.manual_seed(0)
+    model = gpt2().eval()
+    asked = [(tuple(range(100)), 28), *((tuple(range(each, each + 20)), 60) for each in range(5))]
+    _, rows = decoded(model, asked, max_batch=8)
+    assert [row.error for row in rows] == [None] * len(rows)
+    assert [len(row.reply) for row in rows] == [28, *[60] * 5]
+
+
+def test_a_token_is_drawn_where_the_running_sum_exceeds_the_share() -> None:
+    """Blocks are summed first; what they find is what a running sum over all columns finds."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(64, 1000, generator=generator, dtype=torch.float)
+    weights[:, 200:700] = 0
+    shares = torch.rand(64, generator=generator, dtype=torch.double)
+    sums = weights.double().cumsum(-1)
+    plain = torch.searchsorted(sums, shares[:, None] * sums[:, -1:], right=True)[:, 0]
+    assert _inverse_cdf(weights, shares).tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-45, 1e-39, 1e-3])
+def test_a_low_temperature_takes_the_most_likely_token(temperature: float) -> None:
+    row = Generation((1,), temperature, 1, 1, (), 0, lambda _: None)
+    assert draw([row], torch.tensor([[1.0, 20.0, 3.0]])).tolist() == [1]
