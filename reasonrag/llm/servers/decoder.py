@@ -146,8 +146,9 @@ class Decoder:
         self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._heads: Heads[list[tuple[Any, Any]]] | None = Heads() if _attends_to_all(model.config) else None
+        self._heads: Heads[list[tuple[Any, Any]]] = Heads()
         """Keys and values of each layer."""
+        self._shares_heads = _attends_to_all(model.config)
         self._steps = 0
         """Steps since rows last entered."""
         self._batch: _Batch | None = None
@@ -231,7 +232,7 @@ class Decoder:
 
     def _groups(self, rows: Sequence[Generation]) -> list[_Group]:
         """Which rows to read together: of the same head, and then of similar length."""
-        if self._heads is None:
+        if not self._shares_heads:
             return [_Group(group, ()) for group in _length_groups(rows, 0)]
         for row in rows:
             self._heads.remember(row.prompt)
@@ -239,7 +240,7 @@ class Decoder:
         for row in rows:
             head = row.prompt[: self._heads.shared(row.prompt)]
             if head and head not in of_head:
-                self._read_head(self._heads, head)  # now, so that the next rows take it rather than one a little longer
+                self._read_head(head)  # now, so that the next rows take it rather than one a little longer
             of_head.setdefault(head, []).append(row)
         return [_Group(group, head) for head, those in of_head.items() for group in _length_groups(those, len(head))]
 
@@ -273,28 +274,24 @@ class Decoder:
     def _cache_after(self, head: tuple[int, ...], *, rows: int, room: int) -> Any:
         """A cache that holds the head in each of so many rows, and has room for so many columns more."""
         cache = self._new_cache()
-        for layer, (keys, values) in zip(cache.layers, self._head(head), strict=False):
+        for layer, (keys, values) in zip(cache.layers, self._read_head(head) if head else (), strict=False):
             whole = (rows, keys.shape[1], len(head) + room, keys.shape[-1])
             layer.keys, layer.values = keys.new_zeros(whole), values.new_zeros((*whole[:-1], values.shape[-1]))
             layer.keys[:, :, : len(head)], layer.values[:, :, : len(head)] = keys, values
             layer.used, layer.is_initialized = len(head), True
         return cache
 
-    def _head(self, head: tuple[int, ...]) -> list[tuple[Any, Any]]:
-        """Keys and values of each layer, [1, heads, tokens, size]; of no layer if it is empty."""
-        return self._read_head(self._heads, head) if head and self._heads else []
-
-    def _read_head(self, heads: Heads[list[tuple[Any, Any]]], head: tuple[int, ...]) -> list[tuple[Any, Any]]:
-        """The kept one, or else read behind the longest part of it that is kept."""
-        if (kept := heads.get(head)) is not None:
+    def _read_head(self, head: tuple[int, ...]) -> list[tuple[Any, Any]]:
+        """Keys and values of each layer, [1, heads, tokens, size]; read behind the longest part of it that is kept."""
+        if (kept := self._heads.get(head)) is not None:
             return kept
-        before = heads.longest(head)
+        before = self._heads.longest(head)
         cache = self._cache_after(head[:before], rows=1, room=len(head) - before)
         ids = torch.tensor([head[before:]], device=self._model.device)
         positions = torch.arange(before, len(head), device=self._model.device)[None]
         self._logits(ids, torch.ones((1, len(head)), dtype=torch.long, device=ids.device), positions, cache)
         made = [(layer.keys, layer.values) for layer in cache.layers]
-        heads.keep(head, made)
+        self._heads.keep(head, made)
         return made
 
     def _new_cache(self) -> Any:

@@ -98,7 +98,7 @@ def test_rows_get_what_generate_says_to_each(made: Any, shares: bool) -> None:
     said = [row.reply for row in rows]
     assert said == [alone(model, *each) for each in asked]
     assert len(set(map(tuple, said))) > 20
-    assert bool(decoder._heads and decoder._heads.longest((*head, 0))) is shares
+    assert bool(decoder._heads.longest((*head, 0))) is shares
 
 
 def test_a_row_that_ended_at_the_last_position_does_not_end_the_others() -> None:
