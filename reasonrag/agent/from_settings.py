@@ -29,7 +29,7 @@ from reasonrag.llm.prices import find_price
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.settings import Settings
-from reasonrag.web import shown_url
+from reasonrag.web.client import shown_url
 
 
 def shown_sampling(sampling: Sampling) -> dict[str, Any]:

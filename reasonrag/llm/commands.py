@@ -14,7 +14,7 @@ from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, Endp
 from reasonrag.options import options
 from reasonrag.settings import ALLOW_HOST, Panel, Port, Words, resolve, setting
 from reasonrag.terminal import print_shown
-from reasonrag.web import LOOPBACK
+from reasonrag.web.client import LOOPBACK
 
 
 class SimulatorSettings(EndpointBehaviour):

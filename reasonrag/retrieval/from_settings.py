@@ -42,7 +42,7 @@ from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import IndexKind, IndexType, ReadingSettings, SearchSettings
-from reasonrag.web import shown_url
+from reasonrag.web.client import shown_url
 
 if TYPE_CHECKING:
     from reasonrag.retrieval.remote import RemoteRetriever

@@ -42,7 +42,7 @@ from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.web import LOOPBACK
+from reasonrag.web.client import LOOPBACK
 
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
 
@@ -212,7 +212,7 @@ def index_serve(
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
     try:
         from reasonrag.retrieval.server import ServeLimits, serving
-        from reasonrag.web_server import serve_until_stopped
+        from reasonrag.web.server import serve_until_stopped
     except ImportError as error:
         raise InputError(
             f"serving needs the serve extra ({error.name} is missing): pip install 'reasonrag[serve]'"

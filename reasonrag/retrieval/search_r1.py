@@ -19,7 +19,7 @@ from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
-from reasonrag.web import (
+from reasonrag.web.client import (
     CONNECT_S,
     MOST_ERROR_BYTES,
     HttpClient,

@@ -40,8 +40,8 @@ from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
 from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES
 from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
-from reasonrag.web import LOOPBACK
-from reasonrag.web_server import listening, read_body, send_pieces
+from reasonrag.web.client import LOOPBACK
+from reasonrag.web.server import listening, read_body, send_pieces
 
 RETRY_AFTER_S = 1
 """Retry-After of a 503: most searches take less, and clients back off by themselves."""

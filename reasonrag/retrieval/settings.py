@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from reasonrag.settings import ALLOW_HOST, COMMON, Panel, Places, Port, Settings, Words, setting
-from reasonrag.web import LOOPBACK
+from reasonrag.web.client import LOOPBACK
 
 INDEX_HOME = Path("indexes")
 MAX_TOP_K = 1000

@@ -67,7 +67,7 @@ from reasonrag.studies.pareto import (
     suggest_trial,
 )
 from reasonrag.studies.settings import TuneSettings
-from reasonrag.web import shown_url
+from reasonrag.web.client import shown_url
 
 BASE = "base"
 FIRST_WORDS = "# reasonrag tune suggests"

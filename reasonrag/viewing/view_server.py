@@ -22,8 +22,8 @@ from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import Listing, about_page, served_page
 from reasonrag.viewing.question_rows import QuestionRow, capped_row
 from reasonrag.viewing.question_view import question_view
-from reasonrag.web import LOOPBACK
-from reasonrag.web_server import listening
+from reasonrag.web.client import LOOPBACK
+from reasonrag.web.server import listening
 
 _FOUND, _BAD, _MISSING, _BROKEN = 200, 400, 404, 500
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

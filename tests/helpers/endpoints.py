@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.simulator import address_path, make_app
-from reasonrag.web_server import listening
+from reasonrag.web.server import listening
 
 
 class Served:

@@ -42,7 +42,7 @@ from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
 from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
 from reasonrag.redaction import excerpt, secrets
 from reasonrag.rendering import counted
-from reasonrag.web import http_address, retry_after, shown_url
+from reasonrag.web.client import http_address, retry_after, shown_url
 
 if TYPE_CHECKING:
     from openai import APIStatusError

@@ -22,7 +22,7 @@ from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
-from reasonrag.web import MOST_ERROR_BYTES, HttpClient, open_session, read_body
+from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

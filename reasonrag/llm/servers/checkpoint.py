@@ -55,8 +55,8 @@ from reasonrag.llm.servers.openai_api import (
 from reasonrag.redaction import excerpt
 from reasonrag.rendering import one_line
 from reasonrag.settings import ALLOW_HOST
-from reasonrag.web import LOOPBACK
-from reasonrag.web_server import listening, read_body, serve_until_stopped
+from reasonrag.web.client import LOOPBACK
+from reasonrag.web.server import listening, read_body, serve_until_stopped
 
 if TYPE_CHECKING:
     from reasonrag.llm.servers.decoder import Decoder, Generation

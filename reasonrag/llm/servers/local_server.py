@@ -30,7 +30,7 @@ from reasonrag.llm.servers.environment import PYTHON_VARIABLE, find_python
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
 from reasonrag.redaction import excerpt, redact
 from reasonrag.terminal import shown
-from reasonrag.web import LOOPBACK
+from reasonrag.web.client import LOOPBACK
 
 _VLLM = "vllm"
 START_S = 1800.0

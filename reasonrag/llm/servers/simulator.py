@@ -43,8 +43,8 @@ from reasonrag.llm.servers.openai_api import (
     model_list,
 )
 from reasonrag.llm.servers.profiles import Refusal, Reply
-from reasonrag.web import LOOPBACK
-from reasonrag.web_server import listening, read_body
+from reasonrag.web.client import LOOPBACK
+from reasonrag.web.server import listening, read_body
 
 _CUT_SHORT: dict[str, FinishReason] = {"length": "length", "content-filter": "content_filter"}
 _WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})

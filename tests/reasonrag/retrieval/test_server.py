@@ -25,7 +25,7 @@ from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.remote import open_remote
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, make_app, serving
-from reasonrag.web_server import serve_until_stopped
+from reasonrag.web.server import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
 QUERIES = ["Which country is Paris the capital of?", "What lies on the Tiber?", "cats", "zebra"]
@@ -718,7 +718,7 @@ import asyncio, sys
 from pathlib import Path
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.server import ServeLimits, serving
-from reasonrag.web_server import serve_until_stopped
+from reasonrag.web.server import serve_until_stopped
 
 class WhenTold:
     def __init__(self, index):

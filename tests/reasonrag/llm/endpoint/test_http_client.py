@@ -43,7 +43,7 @@ from reasonrag.llm.endpoint.http_client import (
     most_bytes_of_answer,
 )
 from reasonrag.redaction import redact
-from reasonrag.web import LONGEST_RETRY_AFTER_S, retry_after
+from reasonrag.web.client import LONGEST_RETRY_AFTER_S, retry_after
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ASKED = Request("POST", "http://model.test/v1/chat/completions")

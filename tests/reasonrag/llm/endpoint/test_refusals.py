@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openai import APIStatusError
 
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, is_refusal, refused_parameters
-from reasonrag.web import MOST_ERROR_BYTES
+from reasonrag.web.client import MOST_ERROR_BYTES
 
 SENT = ("model", "messages", "temperature", "max_tokens", "seed", "stop", "n", "top_p")
 

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from reasonrag.errors import InputError
-from reasonrag.web_server import (
+from reasonrag.web.server import (
     DESCRIPTORS_KEPT,
     MOST_CONNECTIONS,
     ConnectionLimits,

@@ -29,7 +29,7 @@ from reasonrag.concurrency import calling_at
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt
 from reasonrag.rendering import one_line
-from reasonrag.web import LOOPBACK
+from reasonrag.web.client import LOOPBACK
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
