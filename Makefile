@@ -113,7 +113,7 @@ endef
 
 .venv/embed: .venv/test pyproject.toml
 	$(PIP) '$(TORCH)'
-	$(PIP) '$(TORCH)' --editable '.[test,embed]'
+	$(PIP) '$(TORCH)' --editable '.[test,embed,rl]'
 	$(PIP) --no-deps $(FLASHRAG)
 	$(PIP) langid numba
 	@touch $@

@@ -133,7 +133,9 @@ class GoldQuestion:
     """One question: its facts, what the teacher may say about it, and the value of everything.
 
     metadata of the question: `gold_ids` are needed; `supporting_facts` and `question_decomposition` help to find the
-    telling sentences. Raises KeyError for a gold passage that the corpus lacks.
+    telling sentences. `options` are the answers that a guess is made among, each as likely: its luck is then theirs,
+    not the skill's. `namesakes` are titles that bad queries ask for. Raises KeyError for a gold passage that the corpus
+    lacks.
     """
 
     def __init__(
@@ -146,8 +148,14 @@ class GoldQuestion:
         dice = random.Random(f"gold/{question.id}")
         gold_titles = {_one_line(fact.passage[0]) for fact in self.facts}
         drawn = [each for each in dice.sample(world.titles, TITLES_DRAWN) if each not in gold_titles]
-        self._stray_queries = drawn[:STRAY_QUERIES]
-        self._wrong_answers = self._wrong([fact.name for fact in self.facts] + drawn[STRAY_QUERIES:])
+        self._stray_queries = list(question.metadata.get("namesakes") or drawn[:STRAY_QUERIES])
+        options = question.metadata.get("options") or []
+        self.luck = 1 / len(options) if options else skill.luck
+        self._wrong_answers = (
+            [each for each in options if f1_score(each, question.golden_answers) == 0]
+            if options
+            else self._wrong([fact.name for fact in self.facts] + drawn[STRAY_QUERIES:])
+        )
         self.options = cache(self._options)
         self._expected = cache(self._expect)
 
@@ -210,7 +218,7 @@ class GoldQuestion:
         return tuple(Option(kind, text, chance) for (kind, text), chance in chances.items() if chance > 0)
 
     def _answers(self, state: State) -> list[tuple[ActionType, str, float]]:
-        right = self.skill.right if self.informed(state) else self.skill.luck
+        right = self.skill.right if self.informed(state) else self.luck
         wrong = self._wrong_answers
         if not wrong:
             raise ValueError(f"question {self.question.id} has no wrong answer to give")
@@ -266,7 +274,7 @@ class GoldQuestion:
         before, action_type, content = self._taken(step)
         if action_type != "answer":
             return self.value(self.after(before, action_type, content))
-        outcome = self._score(content) if self.informed(before) else self.skill.luck  # a wrong guess has no F1
+        outcome = self._score(content) if self.informed(before) else self.luck  # a wrong guess has no F1
         return outcome * self.alpha ** (before.layer + 1)
 
     def prospect(self, step: AgentStep | RolloutNode) -> float:
@@ -287,7 +295,7 @@ class GoldQuestion:
         state, said = self.state_of(prompt), {tag: prompt.said(tag) for tag in ("query", "evidence", "answer")}
         if said["answer"]:
             if not gold and not self.informed(state):
-                return self.skill.luck
+                return self.luck
             return self._score(said["answer"][-1])
         if state.layer == self.max_steps - 1:
             return self._expected(State("conclude", state.layer, state.found), 1.0)

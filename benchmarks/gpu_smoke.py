@@ -273,7 +273,7 @@ class Smoke:
         known = await self._with_torch(score_command(self.stand.python, folder, asked))
         raw = known["bfloat16"]
         rows: dict[str, list[str]] = {}
-        async with self._served(folder, pooling=True) as server:
+        async with self._served(folder) as server:
             home = server.base_url.removesuffix("/v1")
             text: dict[str, Any] = {"model": server.name, "input": known["texts"]}
             ways: dict[str, tuple[str, dict[str, Any], list[float]]] = {
@@ -331,8 +331,8 @@ class Smoke:
             await self._with_torch(command)
         return folder
 
-    def _served(self, folder: Path, *, pooling: bool = False) -> AbstractAsyncContextManager[LocalServer]:
-        return served(folder, say=_say, vllm=VllmOptions(max_model_len=CONTEXT, pooling=pooling))
+    def _served(self, folder: Path) -> AbstractAsyncContextManager[LocalServer]:
+        return served(folder, say=_say, vllm=VllmOptions(max_model_len=CONTEXT))
 
     async def _with_torch(self, command: list[str]) -> Any:
         status, out, said = await self._run(command, environment(self.stand.python, on_cpu=self.on_cpu))

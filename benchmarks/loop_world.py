@@ -81,7 +81,7 @@ Thing = Town | Person | Work | Organisation
 def things(size: Size, seed: int) -> list[Thing]:
     """All that there are passages about, with facts drawn at random."""
     dice = random.Random(f"loop world {seed}")
-    words = _words(dice)
+    words = coined_words(dice)
     towns = [
         Town(next(words) + dice.choice(TOWN_ENDINGS), next(words) + dice.choice(CODAS), year)
         for year in dice.sample(range(1000, 1600), size.towns)
@@ -99,7 +99,7 @@ def things(size: Size, seed: int) -> list[Thing]:
     return [*towns, *people, *works, *organisations]
 
 
-def _words(dice: random.Random) -> Iterator[str]:
+def coined_words(dice: random.Random) -> Iterator[str]:
     """Capitalised words, none twice, in an order of its own."""
     syllables = [onset + vowel for onset in ONSETS for vowel in VOWELS]
     words = [(one + two).capitalize() for one in syllables for two in syllables]
@@ -115,16 +115,16 @@ def passage(thing: Thing) -> str:
             return f"{name} was founded in {thing.founded}. The river {thing.river} flows through {name}."
         case Person():
             return (
-                f"{name} was {_article(thing.occupation)}. The birthplace of {name} lies in {thing.birthplace.name}. "
+                f"{name} was {article(thing.occupation)}. The birthplace of {name} lies in {thing.birthplace.name}. "
                 f"The home of {name} lies at {thing.home.name}."
             )
         case Work():
-            return f"{name} is {_article(thing.genre)}. The author of {name} was {thing.author.name}."
+            return f"{name} is {article(thing.genre)}. The author of {name} was {thing.author.name}."
         case Organisation():
             return f"{name} was founded by {thing.founder.name}. The seat of {name} lies near {thing.seat.name}."
 
 
-def _article(noun: str) -> str:
+def article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
@@ -163,7 +163,7 @@ def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) 
     found = things(size, seed)
     number = {thing.name: f"loop_{position}" for position, thing in enumerate(found)}
     corpus = ({"id": number[each.name], "contents": f"{each.name}\n{passage(each)}"} for each in found)
-    _write(folder / "corpus.jsonl", corpus)
+    write_lines(folder / "corpus.jsonl", corpus)
     asked = [each for thing in found for each in asked_of(thing)]
     random.Random(f"loop splits {seed}").shuffle(asked)
     if sum(splits.values()) > len(asked):
@@ -179,10 +179,10 @@ def write_world(folder: Path, size: Size, splits: dict[str, int], *, seed: int) 
             for position, (question, answer, gold) in enumerate(asked[:count])
         ]
         del asked[:count]
-        _write(folder / f"{split}.jsonl", records)
+        write_lines(folder / f"{split}.jsonl", records)
 
 
-def _write(path: Path, records: Iterable[dict[str, Any]]) -> None:
+def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replacement(path) as file:
         file.writelines(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in records)

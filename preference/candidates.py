@@ -103,6 +103,12 @@ class StepRecord(Record):
     own_outcome: float | None = None
     """Outcome of its own trajectory (`labelling.own_outcomes`); absent where no step of the state has one, and from
     data sets of earlier versions."""
+    expected_outcome: float | None = None
+    """Mean outcome below the step, undiscounted; absent where no step of the state has one, and from data sets of
+    earlier versions."""
+    critic_score: float | None = None
+    """Mean raw score of the critics that were not trained on the question; only where critics were asked, else
+    absent."""
     grounded: bool | None = None
     gold: int | None = None
     visits: int = 0
@@ -191,24 +197,32 @@ class StateRecord(Record):
     def to_line(self) -> bytes:
         """As `Record.to_line`, without the fields of other recipes."""
         absent: dict[str, Any] = dict.fromkeys((name for name in _OF_RECIPES if not getattr(self, name)), True)
-        unknown = {name for name in ("value", "own_outcome") if all(getattr(step, name) is None for step in self.steps)}
+        unknown = {name for name in _OF_SOME_STATES if all(getattr(step, name) is None for step in self.steps)}
         if unknown:
             absent["steps"] = {"__all__": unknown}
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
+_OF_SOME_STATES = ("value", "own_outcome", "expected_outcome", "critic_score")
+"""Fields of steps that a state has where some step does."""
 _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 """Fields of a state that only some recipes have."""
 
 
-class PathStep(Record):
+class PathStep(SparseRecord):
     """A step on the path to an answer."""
+
+    ABSENT_IF_EMPTY = ("expected_outcome", "critic_score")
 
     layer: int
     action_type: ActionType
     prompt: Items[Message]
     response: str
     content: str
+    expected_outcome: float | None = None
+    """Mean outcome below the step, undiscounted; null if unknown."""
+    critic_score: float | None = None
+    """As of a `StepRecord`."""
 
 
 class QuestionRecord(Record):

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from preference.answer_scores import normalize_answer
 from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
+from preference.confidence import confidence
 from preference.labelling import TOLERANCE, labelled_states
 from preference.published.pair_rules import (
     LEAST_DIFFERENCE,
@@ -45,6 +46,7 @@ DropReason = Literal[
     "repeated_query",
     "small_margin",
     "uncertain",
+    "no_consensus",
     "near_identical",
     "other_type",
     "too_long",
@@ -63,7 +65,8 @@ wrong_trajectory: the trajectory through the state ended in a wrong answer. not_
 ranked first, or the other one second. same_content: equal content, or one shared estimate. few_visits: not shown to the
 judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
 ungrounded: no passage read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of
-its path. small_margin: rewards too close. uncertain: confidence too low. near_identical: contents too similar.
+its path. small_margin: rewards too close. uncertain: confidence too low. no_consensus: a second witness does not
+prefer the chosen step: the values, of a judge's label; else the critics. near_identical: contents too similar.
 other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal
 pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of
 the state and these two types has a wider margin. state_full, question_full: the state or question has enough pairs.
@@ -93,6 +96,8 @@ class PairingRules:
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
     allow_repeated_query: whether a query may be the chosen side that repeats an earlier one of its path, but for case,
         punctuation and articles.
+    consensus: whether a second witness must prefer the chosen step: of a judge's label the values, by min_margin and
+        min_confidence; of others the critics that have scored both steps.
     as_published: keep what the system whose recipe made the tree keeps, by `preference.published.pair_rules`; the other
         rules then do not count. See `AS_PUBLISHED`.
     """
@@ -111,6 +116,7 @@ class PairingRules:
     allow_malformed: bool = False
     allow_ungrounded: bool = False
     allow_repeated_query: bool = False
+    consensus: bool = False
     as_published: bool = False
 
 
@@ -239,11 +245,23 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
+        ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
         ("other_type", rules.same_type and not pair.same_type),
         ("too_long", rules.max_tokens is not None and tokens is not None and tokens > rules.max_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
+
+
+def _is_agreed(each: Candidate, rules: PairingRules) -> bool:
+    """Whether a second witness prefers the chosen step."""
+    if each.pair.label == "judge":
+        sides = [(step.reward, step.observations) for step in (each.chosen, each.rejected)]
+        values = [(value, observed) for value, observed in sides if value is not None and observed]
+        sure = len(values) < len(sides) or confidence(*values) >= rules.min_confidence
+        return each.margin >= rules.min_margin and each.margin > TOLERANCE and sure
+    better, worse = each.chosen.critic_score, each.rejected.critic_score
+    return better is not None and worse is not None and better > worse
 
 
 _QUERY = re.compile(r"<query>((?:(?!<query>).)*?)</query>", re.DOTALL)

@@ -75,7 +75,7 @@ class SparseRecord(Record):
     def _without_empty(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = as_fields(self)
         for name in self.ABSENT_IF_EMPTY:
-            if not found.get(name, True):
+            if not found.get(name, True) and not isinstance(found[name], float):  # 0.0 is a value
                 del found[name]
         return found
 

@@ -43,6 +43,7 @@ __all__ = [
     "stats",
     "sweep",
     "train",
+    "train_critic",
     "tune",
     "view",
 ]
@@ -73,6 +74,7 @@ _CALLS = {
     "stats": "viewing.view",
     "sweep": "evaluation.sweep",
     "train": "training.train",
+    "train_critic": "critics.train",
     "tune": "studies.tune",
     "view": "viewing.view",
 }

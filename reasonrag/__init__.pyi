@@ -7,6 +7,7 @@ from preference.export.formats import SplitName
 from preference.review_statistics import ReviewReport
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import Prompts
+from reasonrag.critics.train import CriticResult
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.import_published import ImportReport
 from reasonrag.curation.import_sources import Say
@@ -64,6 +65,7 @@ __all__ = [
     "stats",
     "sweep",
     "train",
+    "train_critic",
     "tune",
     "view",
 ]
@@ -72,6 +74,7 @@ def ask(
     question: str,
     *,
     chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     told: Callable[[TakenStep], None] = ...,
@@ -111,6 +114,10 @@ def ask(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    critic: str | None = None,
+    allow_critic: bool = False,
+    critic_price_in: float | None = None,
+    best_of: int | None = None,
     preset: Literal["reasonrag"] | None = None,
     base_model: str | None = None,
     tensor_parallel: int | None = None,
@@ -132,6 +139,7 @@ def ask(
         question: the question, in words.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        critic_model: used instead of the critic that the settings would open; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -184,6 +192,13 @@ def ask(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
+            or the URL of a server. Its scores count as calls towards the caps
+        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
+            prompts
+        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
+        best_of: Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores
+            highest (arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default
         preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
             passages, temperature 0; for the agent also worst first as in its training data, and --prompts
             reasonrag-published unless the model folder has prompts. Flags take precedence
@@ -554,6 +569,7 @@ def evaluate(
     *,
     chat_model: ChatModel | None = None,
     judge_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     index: str | Path | Sequence[str | Path] = [],
@@ -592,6 +608,10 @@ def evaluate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    critic: str | None = None,
+    allow_critic: bool = False,
+    critic_price_in: float | None = None,
+    best_of: int | None = None,
     preset: Literal["reasonrag"] | None = None,
     base_model: str | None = None,
     tensor_parallel: int | None = None,
@@ -602,6 +622,7 @@ def evaluate(
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
     ] = "agent",
+    vote: int | None = None,
     repair: bool = True,
     judge: str | None = None,
     judge_base_url: str | Sequence[str] = [],
@@ -630,6 +651,7 @@ def evaluate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         judge_chat_model: used instead of the judge that the settings would open.
+        critic_model: used instead of the critic that the settings would open; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -682,6 +704,13 @@ def evaluate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
+            or the URL of a server. Its scores count as calls towards the caps
+        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
+            prompts
+        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
+        best_of: Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores
+            highest (arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default
         preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
             passages, temperature 0; for the agent also worst first as in its training data, and --prompts
             reasonrag-published unless the model folder has prompts. Flags take precedence
@@ -695,6 +724,8 @@ def evaluate(
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
+        vote: Answer every question so many times and take the answer that most attempts agree on
+            (self-consistency); --temperature is then 1 by default
         repair: Give an unreadable reply of any method one repair turn, which does not count towards the budget
         judge: Model that scores every answer against the gold answers: a model name, or offline
         judge_base_url: Endpoint of the judge; its key is read from REASONRAG_JUDGE_API_KEY [default: --base-url]
@@ -1120,6 +1151,7 @@ def pairs(
     runs: str | Path | Sequence[str | Path],
     *,
     chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     watcher: Watcher | None = None,
     processes: int = 1,
     min_margin: float = 0.05,
@@ -1134,8 +1166,10 @@ def pairs(
     allow_repeated_query: bool = False,
     out: str | Path | None = None,
     replace: bool = False,
-    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
-    | Sequence[Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]] = [],
+    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
+    | Sequence[
+        Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
+    ] = [],
     validation: float = 0.05,
     balance: bool = False,
     max_efficiency_only: float = 0.1,
@@ -1153,6 +1187,11 @@ def pairs(
     base_url: str | Sequence[str] = [],
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    consensus: bool = False,
+    critic: str | Sequence[str] = [],
+    critic_threshold: float = 0.0,
+    critic_price_in: float | None = None,
+    allow_critic: bool = False,
     judge_gold: bool = False,
     prompts: str | Path | None = None,
     concurrency: int = 32,
@@ -1177,6 +1216,8 @@ def pairs(
     Args:
         runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl.
         chat_model: the judge of `label="judge"`, used instead of the one that the settings would open.
+        critic_model: a critic that was trained on none of the questions, used instead of those that the settings name;
+            its replies are numbers.
         watcher: is told what happens while it goes on; none: silent.
         processes: how many share the trees of a large run; more than one only where the calling script has a main
             guard, as `multiprocessing` asks for.
@@ -1193,8 +1234,8 @@ def pairs(
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
-        format: Also write this format: alpaca, sharegpt, kto, reward, sft, sft-chosen, trl or parquet; repeatable.
-            RAG_ProGuide is always written
+        format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
+            repeatable. RAG_ProGuide is always written
         validation: Share of questions with a pair to hold out for validation; 0: none
         balance: Reduce every action type to the number of pairs of the rarest one
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
@@ -1220,6 +1261,13 @@ def pairs(
             OPENAI_BASE_URL, else OpenAI's]
         max_reply_tokens: Maximum tokens per completion of the judge, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the judge
+        consensus: Keep a pair only if a second witness agrees: the values, with --label judge; else the critics
+        critic: Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose
+            every step scores --critic-threshold. Repeatable: none judges a question that it was trained on
+            (train-critic --folds)
+        critic_threshold: Lowest raw score of a step of a path
+        critic_price_in: Dollars per million tokens that critics read [default: 0]
+        allow_critic: Use critics although they failed their evaluation, or were trained on other prompts
         judge_gold: Show the judge the gold answers
         prompts: Folder with your own prompts; the judge's is pick.txt
         concurrency: HTTP requests in flight
@@ -1418,6 +1466,46 @@ def train(
         slurm: Write a Slurm batch script to this file; do not train
         ray: Train on a Ray cluster, one worker per GPU (--nodes x --gpus-per-node)
         merge: Merge this adapter into its base model, into --out; do not train
+    """
+
+def train_critic(
+    config: str | Path | None = None,
+    *,
+    dry_run: bool = False,
+    watcher: TrainingWatcher | None = None,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    set: str | Sequence[str] = [],
+    folds: int | None = None,
+    convert: str | Path | None = None,
+    prompts: str | Path | None = None,
+    allow: str | Sequence[str] = [],
+    allow_eval: str | Sequence[str] = [],
+) -> CriticResult:
+    """Train a critic, a model that scores steps, on a data set with TRL.
+
+    Raises InputError before anything is started, TrainingFailed if the training exits with an error, KeyboardInterrupt
+    after its process has ended: the same call resumes.
+
+    Example:
+        >>> reasonrag.train_critic("qwen2.5-7b", data="data/first", out="critics/first")  # doctest: +SKIP
+
+    Args:
+        config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
+        dry_run: report the configuration and what would be refused, start nothing.
+        watcher: is told what happens while it goes on; none: silent.
+        data: Data set to train on: a folder written by pairs; for kind value with --format values. Required, unless
+            --convert is given
+        out: Folder of the critic [default: critics/<data>-<kind>]
+        set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable
+        folds: Train so many critics, each without the questions of one fold, in fold-1, fold-2, .. of --out:
+            witnesses for pairs --consensus
+        convert: Make a critic of this reward model of LLaMA-Factory (stage rm), an adapter or a whole model, into
+            --out; do not train
+        prompts: Folder with the prompts of the data, if they are your own [default: those of imported data, else
+            ours]
+        allow: Train despite this objection, by its name; repeatable
+        allow_eval: Train on questions of this evaluation split: dataset/split, or all; repeatable
     """
 
 def tune(

@@ -31,7 +31,7 @@ _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = (
     *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "corpus", "index", "serve"),
-    *("train", "evaluate", "compare", "sweep", "ask", "doctor", "show", "view"),
+    *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "sweep", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
 
@@ -52,6 +52,7 @@ class Panel(StrEnum):
     MODEL = "Model and prompts"
     CONSISTENCY = "Consistency with training"
     JUDGE = "Answer judge"
+    CRITIC = "Critic"
     STATISTICS = "Statistics"
     SEARCH = "Tree search"
     REWARDS = "Rewards"
@@ -208,7 +209,7 @@ def resolve(
         if name not in fields:
             raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
-        if name.endswith(("base_url", "retriever")):
+        if name.endswith(("base_url", "retriever", "critic")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
         elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):

@@ -28,6 +28,7 @@ from preference.export.formats import (
     dataset_info,
     proguide_row,
     sft_rows,
+    value_rows,
 )
 from preference.export.parquet import ParquetRows
 from preference.export.staging import put_in_place, staging_folder
@@ -41,6 +42,7 @@ from preference.export.summary import (
     ExportOptions,
     ExportTally,
     PairSummary,
+    RefinementTally,
 )
 from preference.filters import Candidate, DropReason, PairingRules, PassedPairs, dropped_by_caps, seeded_uniform, select
 
@@ -99,6 +101,7 @@ def write_export(
     """
     plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = ExportTally()
+    refined = None if options.critic_threshold is None else RefinementTally(options.critic_threshold)
     inspector = inspector or _NoInspector()
     with ExitStack() as files:
         about, info, dropped = (
@@ -116,15 +119,24 @@ def write_export(
             for row in rows:
                 inspector.see(row, split)
             writers.write_pairs(rows, split)
+            if plan.taught(states[0]):
+                writers.write_values(states, split)
         for question in read_lines(source / QUESTIONS, QuestionRecord):
             tally.add_question(question)
-            if question_key(question.question) not in facts.contaminated:
+            if question_key(question.question) in facts.contaminated:
+                continue
+            if refined is None or (question.path and refined.keeps(question.path)):
                 writers.write_path(question, plan.split_of(question))
         inspector.conclude()
         written = writers.finish()
         info.write(orjson.dumps(dataset_info(writers.kinds), option=INDENTED))
         summary = tally.summary(rules, options, facts).model_copy(
-            update={"out": str(out), "files": written, "sha256": writers.digests}
+            update={
+                "out": str(out),
+                "files": written,
+                "sha256": writers.digests,
+                "refinement": refined.summary() if refined else {},
+            }
         )
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))
     return summary
@@ -173,6 +185,10 @@ class _ExportPlan:
             else:
                 chosen.append(each)
         return chosen
+
+    def taught(self, one: StateRecord) -> bool:
+        """Whether the question may be learned from at all."""
+        return question_key(one.question) not in self.contaminated
 
     def split_of(self, one: StateRecord | QuestionRecord) -> SplitName:
         return "validation" if question_key(one.question) in self.validation else "train"
@@ -322,6 +338,11 @@ class _Writers:
             if part == split and convert is not None:
                 for row in convert(rows):
                     file.write(row)
+
+    def write_values(self, states: Sequence[StateRecord], split: SplitName) -> None:
+        if ("values", split) in self._open:
+            for row in value_rows(states):
+                self._open["values", split].write(row)
 
     def write_path(self, question: QuestionRecord, split: SplitName) -> None:
         """Write a question's path; steps shared with earlier trees of the question are written once."""

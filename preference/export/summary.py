@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from preference.candidates import Ends, QuestionRecord, is_training_split, question_key
+from preference.candidates import Ends, PathStep, QuestionRecord, is_training_split, question_key
 from preference.export.formats import (
     ACTION_TYPE_NAMES,
     FORMATS,
@@ -26,6 +26,8 @@ DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
 _COUNTED = (
     "states", "candidates", "pairs", "validation_pairs", "validation_questions", "flipped", "same_type_pairs",
 )  # fmt: skip
+HALF = 0.5
+"""Expected outcome from which on a step is right more often than not."""
 VALIDATION_SHARE = 0.05
 """Share of the questions with a pair; our choice."""
 
@@ -36,6 +38,24 @@ class GoldAgreement(BaseModel):
     right: int
     wrong: int
     ties: int
+
+
+class Refinement(BaseModel):
+    """Best paths, all with a right answer, of which every step scores at least a threshold: ProRAG's refinement set
+    (arXiv 2601.21912). Outcomes are expected ones, over the steps where they are known."""
+
+    threshold: float
+    paths: int = 0
+    kept: int = 0
+    unscored: int = 0
+    """Paths with a step that no critic scored; they are left out."""
+    steps: int = 0
+    kept_steps: int = 0
+    mean_outcome_kept: float | None = None
+    mean_outcome_left_out: float | None = None
+    right_kept: float | None = None
+    """Share of the kept steps from which most continuations were right (expected outcome of .5 or more)."""
+    right_left_out: float | None = None
 
 
 class EffectiveSize(BaseModel):
@@ -94,6 +114,10 @@ class PairSummary(BaseModel):
     options: dict[str, Any] = {}
     judging: dict[str, Any] = {}
     """Counts and cost of the judge, if labels come from one."""
+    critics: dict[str, Any] = {}
+    """Counts and cost of the critics, if there are any."""
+    refinement: dict[str, Any] = {}
+    """What the critics left of the best paths (format sft), as a `Refinement`; empty without critics."""
     contamination: dict[str, Any] = {}
     versions: dict[str, str] = {}
     warnings: list[str] = []
@@ -105,13 +129,15 @@ class ExportOptions:
 
     formats: besides RAG_ProGuide, which is always written. validation: share of the questions with a pair that go to
         validation files: at least one, if that leaves as many rows to train on. flip: share of the training pairs whose
-        sides are exchanged. seed: of both draws.
+        sides are exchanged. seed: of both draws. critic_threshold: lowest score that critics may have given a step of a
+        best path; None: paths are not filtered.
     """
 
     formats: tuple[FormatName, ...] = ("proguide",)
     validation: float = VALIDATION_SHARE
     flip: float = 0.0
     seed: int = 0
+    critic_threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,12 +147,46 @@ class ExportFacts:
 
     sources: tuple[str, ...] = ()
     judging: dict[str, Any] = field(default_factory=dict)
+    critics: dict[str, Any] = field(default_factory=dict)
     token_counter: str | None = None
     contaminated: Collection[str] = frozenset()
     held_out: Collection[str] | None = None
     contamination: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+
+
+class RefinementTally:
+    """Counts the best paths that critics leave."""
+
+    def __init__(self, threshold: float) -> None:
+        self.found = Refinement(threshold=threshold)
+        self._outcomes: dict[bool, list[float]] = {True: [], False: []}
+
+    def keeps(self, path: Sequence[PathStep]) -> bool:
+        """Whether every step of a path scores at least the threshold; it is counted."""
+        scores = [step.critic_score for step in path]
+        kept = all(score is not None and score >= self.found.threshold for score in scores)
+        self.found.paths += 1
+        self.found.kept += kept
+        self.found.unscored += any(score is None for score in scores)
+        self.found.steps += len(path)
+        self.found.kept_steps += len(path) * kept
+        self._outcomes[kept] += [step.expected_outcome for step in path if step.expected_outcome is not None]
+        return kept
+
+    def summary(self) -> dict[str, Any]:
+        def mean(values: Sequence[float]) -> float | None:
+            return sum(values) / len(values) if values else None
+
+        kept, left_out = self._outcomes[True], self._outcomes[False]
+        told = {
+            "mean_outcome_kept": mean(kept),
+            "mean_outcome_left_out": mean(left_out),
+            "right_kept": mean([float(each >= HALF) for each in kept]),
+            "right_left_out": mean([float(each >= HALF) for each in left_out]),
+        }
+        return self.found.model_copy(update=told).model_dump()
 
 
 class ExportTally:
@@ -226,6 +286,7 @@ class ExportTally:
             rules=asdict(rules),
             options=asdict(options),
             judging=facts.judging,
+            critics=facts.critics,
             contamination=facts.contamination,
             versions=facts.versions,
             warnings=[*self._warnings(options), *facts.warnings],

@@ -10,13 +10,15 @@ from rich.table import Table
 
 from preference import GoldAgreement, PairSummary
 from preference.export.formats import plain_types
-from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize
+from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize, Refinement
 from reasonrag.curation.import_published import ImportReport, RepairCount
-from reasonrag.curation.judge_labels import Judging
+from reasonrag.curation.labels.critic_scores import CriticScores
+from reasonrag.curation.labels.judge_labels import Judging
 from reasonrag.rendering import counted
 from reasonrag.terminal import (
     counts_text,
     depths_text,
+    dollars,
     dollars_or_unknown,
     on_one_line,
     print_shown,
@@ -87,6 +89,7 @@ def show_pairs(summary: PairSummary) -> None:
         *([("sides exchanged", f"{summary.flipped:,}")] if summary.flipped else []),
         *([("labels", counts_text(summary.pairs_by_label))] if "outcome" in summary.pairs_by_label else []),
         *_judging_rows(summary.judging),
+        *_critic_rows(summary.critics, summary.refinement),
         ("effective sample size", _effective(effective)),
         ("mean confidence", share_text(summary.mean_confidence)),
         ("by chosen action", plain_types(counts_text(summary.pairs_by_action_type))),
@@ -120,6 +123,24 @@ def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
             f"{dollars_or_unknown(found.cost_usd)}, {counted(found.calls, 'completion')}, {found.session_calls:,} new",
         ),
     ]
+
+
+def _critic_rows(critics: dict[str, Any], refinement: dict[str, Any]) -> list[tuple[str, str]]:
+    """What critics scored, and what they left of the best paths; no rows without them."""
+    if not critics:
+        return []
+    found = CriticScores.model_validate(critics)
+    lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
+    rows = [
+        (f"scored by {', '.join(found.critics)}", f"{counted(found.scored, 'step')}{lost}"),
+        ("cost of scoring", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new"),
+    ]
+    if refinement:
+        kept = Refinement.model_validate(refinement)
+        rows.append(("best paths kept", f"{kept.kept:,} of {kept.paths:,}, {kept.unscored:,} without a score"))
+        right = f"{share_text(kept.right_kept)} of their steps, {share_text(kept.right_left_out)} of the others"
+        rows.append(("right more often than not", right))
+    return rows
 
 
 def _decontamination(contamination: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QU
 from reasonrag.agent.prompting import PROMPTS, renderer_hash, saved_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
 from reasonrag.curation.decontamination import CONTAMINATION
-from reasonrag.curation.judge_labels import JUDGING
+from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.curation.review import REPORT, REVIEW
 from reasonrag.errors import InputError
 from reasonrag.files import JOURNAL, VIEW_PAGE

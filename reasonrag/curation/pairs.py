@@ -6,9 +6,10 @@ value cost nothing: run it as often as you like.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +34,6 @@ from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
 from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
-from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
 from reasonrag.curation.audit.catalogue import CheckName
@@ -51,19 +51,16 @@ from reasonrag.curation.existing_data_set import (
     replaces_other_runs,
     takes_in_what_is_there,
 )
-from reasonrag.curation.judge_labels import Judging, StateJudge, label_by_judge
+from reasonrag.curation.from_settings import critic_witnesses, state_judge
+from reasonrag.curation.labels.critic_scores import score_by_critics
+from reasonrag.curation.labels.judge_labels import Judging, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
-from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import TEACHERS as OFFLINE
-from reasonrag.llm.prices import find_price
+from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
@@ -75,6 +72,7 @@ def pairs(
     runs: str | Path | Sequence[str | Path],
     *,
     chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     watcher: Watcher | None = None,
     processes: int = 1,
     **flags: Any,
@@ -94,12 +92,15 @@ def pairs(
     Args:
         runs: run directories, rollouts files, and directories of data sets, which have candidates.jsonl.
         chat_model: the judge of `label="judge"`, used instead of the one that the settings would open.
+        critic_model: a critic that was trained on none of the questions, used instead of those that the settings name;
+            its replies are numbers.
         watcher: is told what happens while it goes on; none: silent.
         processes: how many share the trees of a large run; more than one only where the calling script has a main
             guard, as `multiprocessing` asks for.
     """
     settings = resolve(PairsSettings, "pairs", flags)
-    return make_data_set(runs, settings, watcher or SilentWatcher(), chat_model=chat_model, processes=processes)
+    told = watcher or SilentWatcher()
+    return make_data_set(runs, settings, told, chat_model=chat_model, critic_model=critic_model, processes=processes)
 
 
 def make_data_set(
@@ -108,6 +109,7 @@ def make_data_set(
     watcher: Watcher,
     *,
     chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     processes: int = 1,
     held_out: Collection[str] | None = None,
 ) -> PairSummary:
@@ -120,7 +122,8 @@ def make_data_set(
         by_judge = settings.label == "judge"
         if settings.as_published:
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
-        judge = _state_judge(settings, chat_model) if by_judge else None
+        judge = state_judge(settings, chat_model) if by_judge else None
+        witnesses = critic_witnesses(settings, critic_model, judged=by_judge)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
@@ -135,7 +138,15 @@ def make_data_set(
                 if settings.label == "outcome":
                     label_by_outcome(staged)
                 judging, untold = _judged_before(sources, staged, out)
-            summary = export.write(staged, sources, gated, judging=judging, warnings=[*untold, *kept])
+            scored = run_to_end(score_by_critics(staged, out, witnesses, watcher)) if witnesses else None
+            summary = export.write(
+                staged,
+                sources,
+                gated,
+                judging=judging,
+                critics=scored.model_dump() if scored else {},
+                warnings=[*untold, *kept],
+            )
             pages = pages_of(out)
             if not (staged / PROMPTS).exists() and has_own_prompts(out):
                 shutil.rmtree(out / PROMPTS)  # of the rows that are replaced
@@ -174,12 +185,14 @@ class DataSetExport:
         *,
         judging: dict[str, Any],
         warnings: Sequence[str],
+        critics: Mapping[str, Any] | None = None,
     ) -> PairSummary:
         """Write all files of the data set but its candidates. Raises AuditFailed, OSError."""
         settings = self._settings
         facts = ExportFacts(
             sources=tuple(dict.fromkeys(self._named(sources))),
             judging=judging,
+            critics=dict(critics or {}),
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
             held_out=self._held_out,
@@ -187,9 +200,10 @@ class DataSetExport:
             warnings=(*self._warnings, *warnings, *gated.warnings),
             versions=versions(),
         )
-        summary = write_export(
-            staged, staged, self._rules, settings.options, facts, inspector=self._inspector, out=self._out
-        )
+        options = settings.options
+        if critics and "sft" in options.formats:
+            options = dataclasses.replace(options, critic_threshold=settings.critic_threshold)
+        summary = write_export(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
         gated.write(staged)
         write_audit(self._inspector.report, staged)
         return summary
@@ -330,31 +344,7 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
         _check_labels(sources, "judge", as_published=settings.as_published)
         _replaces_other_runs(out, sources, replace=settings.replace)
         gather(sources, Path(scratch), tokens, out=out)
-        return _state_judge(settings).describe(Path(scratch) / CANDIDATES)
-
-
-def _state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -> StateJudge:
-    """The judge that the settings name, at temperature 0."""
-    name = chat_model.name if chat_model else settings.model
-    if name is None:
-        flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
-        raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for free")
-    model = ModelSpec(
-        name,
-        Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
-        Limits(settings.concurrency, TIMEOUT_S),
-        price=find_price(
-            name,
-            addresses=settings.base_url,
-            extra_body=settings.extra_body,
-            tokens_in=settings.price_in,
-            tokens_out=settings.price_out,
-        ),
-        addresses=tuple(settings.base_url),
-        in_process=name in OFFLINE and not settings.base_url,
-    )
-    caps = Caps(settings.max_cost, settings.max_calls)
-    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps, settings.yes)
+        return state_judge(settings).describe(Path(scratch) / CANDIDATES)
 
 
 _JUDGED = b'"label":"judge"'

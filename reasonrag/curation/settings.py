@@ -28,6 +28,7 @@ from reasonrag.settings import (
     Opposite,
     Panel,
     Places,
+    Price,
     PromptPrice,
     Seed,
     Settings,
@@ -134,7 +135,7 @@ class PairsSettings(PairingSettings):
     )
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: alpaca, sharegpt, kto, reward, sft, sft-chosen, trl or parquet; repeatable. "
+        "Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable. "
         "RAG_ProGuide is always written",
         Panel.OUTPUT,
         default=[],
@@ -222,6 +223,28 @@ class PairsSettings(PairingSettings):
         ge=1,
     )
     extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.LABELS)
+    consensus: Annotated[bool, Opposite(None)] = setting(
+        "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics",
+        Panel.PAIRING,
+        default=_RULES.consensus,
+        common=True,
+    )
+    critic: Words = setting(
+        "Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose every step "
+        "scores --critic-threshold. Repeatable: none judges a question that it was trained on (train-critic --folds)",
+        Panel.CRITIC,
+        default=[],
+        common=True,
+    )
+    critic_threshold: float = setting(
+        "Lowest raw score of a step of a path", Panel.CRITIC, default=0.0, allow_inf_nan=False
+    )
+    critic_price_in: Price = setting("Dollars per million tokens that critics read [default: 0]", Panel.CRITIC)
+    allow_critic: Annotated[bool, Opposite(None)] = setting(
+        "Use critics although they failed their evaluation, or were trained on other prompts",
+        Panel.CRITIC,
+        default=False,
+    )
     judge_gold: bool = setting("Show the judge the gold answers", Panel.LABELS, default=False)
     prompts: Path | None = setting("Folder with your own prompts; the judge's is pick.txt", Panel.LABELS)
     concurrency: Concurrency = setting("HTTP requests in flight", Panel.LABELS, default=32)

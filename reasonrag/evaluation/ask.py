@@ -20,12 +20,19 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.from_settings import asked_as_trained, evaluated_spec, find_evaluated_model
+from reasonrag.evaluation.from_settings import (
+    asked_as_trained,
+    evaluated_spec,
+    find_evaluated_model,
+    named_critic,
+    with_temperature,
+)
 from reasonrag.evaluation.methods.from_settings import LinearAgent
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
-from reasonrag.llm.budget import Ledger
+from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
+from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.progress import SilentWatcher, Watcher
@@ -90,6 +97,8 @@ class AgentAnswer(BaseModel):
     reasoning_tokens: int = 0
     """Completion tokens that are reasoning."""
     cost_usd: float | None
+    scores: int = 0
+    """Steps that a critic scored."""
     warnings: list[str]
 
 
@@ -98,6 +107,7 @@ def ask(
     question: str,
     *,
     chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     told: Callable[[TakenStep], None] = lambda _: None,
@@ -117,6 +127,7 @@ def ask(
         question: the question, in words.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        critic_model: used instead of the critic that the settings would open; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -127,19 +138,23 @@ def ask(
     if not question.strip():
         raise InputError("the question is blank")
     asked = Question(id=QUESTION_ID, question=question.strip())
-    return run_to_end(_ask(asked, settings, chat_model, retriever, watcher=watcher or SilentWatcher(), told=told))
+    critic = named_critic(settings, critic_model)
+    settings = with_temperature(settings, critic=critic is not None)
+    models = chat_model, (critic, critic_model) if critic else None
+    return run_to_end(_ask(asked, settings, models, retriever, watcher=watcher or SilentWatcher(), told=told))
 
 
 async def _ask(
     question: Question,
     settings: AskSettings,
-    chat_model: ChatModel | None,
+    models: tuple[ChatModel | None, tuple[FoundCritic, ChatModel | None] | None],
     retriever: Retriever | None,
     *,
     watcher: Watcher,
     told: Callable[[TakenStep], None],
 ) -> AgentAnswer:
     steps: list[AgentStep] = []
+    chat_model, named = models
     subject = find_evaluated_model(settings, chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     settings, taken = asked_as_trained(settings, lineage.sources)
@@ -173,6 +188,20 @@ async def _ask(
             watcher.warn(warning)
         ledger = Ledger(spec.price, caps_of(settings))
         model = _CappedModel(chat_model, ledger)
+        critic = None
+        if named:
+            found, scorer = named
+            scores = critic_spec(found, spec.limits, price_in=settings.critic_price_in)
+            if scorer is None:
+                check_critic(
+                    found,
+                    renderer=asked.renderer,
+                    questions=[question.question],
+                    allowed=settings.allow_critic,
+                    warn=watcher.warn,
+                )
+                scorer = await open_critic(found, scores, opened, say=watcher.say)
+            critic = Critic(_CappedModel(scorer, ledger.beside(scores.price, Tokens())), found.kind)
         agent = Agent(
             model,
             retriever,
@@ -188,7 +217,7 @@ async def _ask(
             steps.append(step)
             told(_taken(step))
 
-        attempt = await LinearAgent(agent).attempt(question, hear)
+        attempt = await LinearAgent(agent, critic, settings.draws).attempt(question, hear)
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,
@@ -203,6 +232,7 @@ async def _ask(
         completion_tokens=ledger.spent.completion,
         reasoning_tokens=ledger.spent.reasoning,
         cost_usd=ledger.cost,
+        scores=critic.spent.calls if critic else 0,
         warnings=warnings,
     )
 

@@ -27,7 +27,14 @@ from reasonrag.data.questions import Question, QuestionSource, require_golden_an
 from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
-from reasonrag.evaluation.from_settings import asked_as_trained, evaluated_spec, find_evaluated_model, judge_spec
+from reasonrag.evaluation.from_settings import (
+    asked_as_trained,
+    evaluated_spec,
+    find_evaluated_model,
+    judge_spec,
+    named_critic,
+    with_temperature,
+)
 from reasonrag.evaluation.judge import Judge
 from reasonrag.evaluation.methods.from_settings import (
     NoRetriever,
@@ -55,6 +62,7 @@ from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -77,6 +85,7 @@ def evaluate(
     *,
     chat_model: ChatModel | None = None,
     judge_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     **flags: Any,
@@ -98,24 +107,20 @@ def evaluate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         judge_chat_model: used instead of the judge that the settings would open.
+        critic_model: used instead of the critic that the settings would open; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
     """
     retriever, named = object_or_name(retriever)
     settings = resolve(EvaluateSettings, "evaluate", flags | named)
-    return run_to_end(_evaluate(settings, chat_model, judge_chat_model, retriever, watcher or SilentWatcher()))
 
+    async def evaluated() -> Report:
+        async with AsyncExitStack() as opened:
+            parts = EvaluationParts(opened, chat_model, judge_chat_model, retriever, critic_model=critic_model)
+            return await evaluate_with(settings, parts, watcher or SilentWatcher())
 
-async def _evaluate(
-    settings: EvaluateSettings,
-    chat_model: ChatModel | None,
-    judge_chat_model: ChatModel | None,
-    retriever: Retriever | None,
-    watcher: Watcher,
-) -> Report:
-    async with AsyncExitStack() as opened:
-        return await evaluate_with(settings, EvaluationParts(opened, chat_model, judge_chat_model, retriever), watcher)
+    return run_to_end(evaluated())
 
 
 @dataclass
@@ -123,7 +128,7 @@ class EvaluationParts:
     """What an evaluation uses, or several of one model and retriever one after another: opened when it is first needed,
     closed with `opened`.
 
-    chat_model, judge_chat_model, retriever: the caller's own, in place of those that the settings name.
+    chat_model, judge_chat_model, retriever, critic_model: the caller's own, in place of those that the settings name.
     home: the folder of the journal that all share; None: each has its own. known: the journal of an earlier evaluation,
     whose answers are not asked for again. check: is told each configuration before anything is asked, and may raise
     InputError.
@@ -138,6 +143,8 @@ class EvaluationParts:
     check: Callable[[RunConfig], None] = lambda _: None
     model: ChatModel | None = None
     judge: ChatModel | None = None
+    critic_model: ChatModel | None = None
+    critic: ChatModel | None = None
 
     async def open_model(self, subject: EvaluatedModel, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
         """The evaluated model. A server of a model folder takes time to start."""
@@ -147,6 +154,10 @@ class EvaluationParts:
     def open_judge(self, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
         self.judge = self.judge_chat_model or self.judge or spec.open(self.opened, say=say)
         return self.judge
+
+    async def open_critic(self, found: FoundCritic, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
+        self.critic = self.critic_model or self.critic or await open_critic(found, spec, self.opened, say=say)
+        return self.critic
 
     @asynccontextmanager
     async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
@@ -160,6 +171,8 @@ class EvaluationParts:
 
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
+    critic = named_critic(settings, parts.critic_model)
+    settings = with_temperature(settings, critic=critic is not None)
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
@@ -207,7 +220,14 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
-    setup = _Setup(settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks)
+    if critic and parts.critic_model is None:
+        texts = [each.question for each in questions]
+        check_critic(critic, renderer=asked.renderer, questions=texts, allowed=settings.allow_critic, warn=watcher.warn)
+    price = settings.critic_price_in
+    scored = (critic, critic_spec(critic, spec.limits, price_in=price)) if critic else None
+    setup = _Setup(
+        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, scored
+    )
     parts.check(setup.config)
     for warning in setup.warnings:
         watcher.warn(warning)
@@ -238,6 +258,7 @@ class _Setup:
     asked: EvaluationConditions
     lineage: ProvenanceCheck
     checks: list[ConditionCheck]
+    critic: tuple[FoundCritic, ModelSpec] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -261,7 +282,7 @@ class _Setup:
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
             **style_identity(self.settings.style),
-        } | method_identity(self.settings, self.prompts)
+        } | method_identity(self.settings, self.prompts, self.critic[0].name if self.critic else None)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 
     @property
@@ -271,7 +292,7 @@ class _Setup:
         addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
         return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
-    def method_of(self, model: ChatModel) -> Method:
+    def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         settings, sampling = self.settings, self.spec.sampling
         agent = Agent(
             model,
@@ -284,7 +305,7 @@ class _Setup:
             passage_order=settings.order,
             repair=settings.repair,
         )
-        return method_for(settings, agent)
+        return method_for(settings, agent, Critic(critic, self.critic[0].kind) if critic and self.critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:
@@ -314,7 +335,7 @@ class _Run:
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
             )
             if journal.questions:
-                self.outcomes = await session.replay(self._behind(journal, None, None))
+                self.outcomes = await session.replay(self._behind(journal))
             owed = [each for each in setup.questions if each.id not in self.outcomes]
             if owed:
                 models = self._behind(journal, *await self._open())
@@ -324,7 +345,7 @@ class _Run:
             else:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
-                cost = self._behind(journal, None, None).cost
+                cost = self._behind(journal).cost
         self.refused = note_refusals(settings.run, self.refused)
         report = self._report(cost)
         for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
@@ -341,7 +362,8 @@ class _Run:
             return
         await models.check()
         most = most_replies(setup.settings)
-        usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None)
+        scored = setup.critic is not None
+        usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None, scored=scored)
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
         work = questions_left(len(owed), len(setup.questions), setup.source, limited=setup.settings.limit is not None)
         get_consent(work, expected, self.watcher, models)
@@ -362,17 +384,25 @@ class _Run:
         )
         return models.cost
 
-    async def _open(self) -> tuple[ChatModel, ChatModel | None]:
+    async def _open(self) -> tuple[ChatModel, ChatModel | None, ChatModel | None]:
         """Open the models. Only done when questions are owed."""
         setup, say = self.setup, self.watcher.say
         model = await self.parts.open_model(setup.subject, setup.spec, say=say)
-        return model, self.parts.open_judge(setup.judge, say=say) if setup.judge else None
+        judge = self.parts.open_judge(setup.judge, say=say) if setup.judge else None
+        return model, judge, await self.parts.open_critic(*setup.critic, say=say) if setup.critic else None
 
-    def _behind(self, journal: Journal, model: ChatModel | None, judge: ChatModel | None) -> Models:
+    def _behind(
+        self,
+        journal: Journal,
+        model: ChatModel | None = None,
+        judge: ChatModel | None = None,
+        critic: ChatModel | None = None,
+    ) -> Models:
         """The models behind the journal and one set of caps; None: only the journal answers."""
         setup = self.setup
         second = (setup.judge, judge) if setup.judge else None
-        return Models.journaled(journal, caps_of(setup.settings), (setup.spec, model), second)
+        third = (setup.critic[1], critic) if setup.critic else None
+        return Models.journaled(journal, caps_of(setup.settings), (setup.spec, model), second, third)
 
     def _report(self, cost: float | None) -> Report:
         setup, settings = self.setup, self.setup.settings
@@ -424,7 +454,9 @@ class _Run:
         spent, setup = _spent(self.outcomes.values()), self.setup
         judged = spent.judge_prompt_tokens, spent.judge_completion_tokens
         cost = setup.spec.price.cost(spent.prompt_tokens, spent.completion_tokens) if setup.spec.price else 0.0
-        return cost + (setup.judge.price.cost(*judged) if setup.judge and setup.judge.price else 0.0)
+        cost += setup.judge.price.cost(*judged) if setup.judge and setup.judge.price else 0.0
+        scores = setup.critic[1].price if setup.critic else None
+        return cost + (scores.cost(spent.critic_prompt_tokens, 0) if scores else 0.0)
 
     def _earlier_latency(self) -> Latency:
         """The latency in the report that this one replaces."""
@@ -450,10 +482,13 @@ def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
 def _spent(outcomes: Iterable[QuestionOutcome]) -> EvaluationUsage:
     known = list(outcomes)
     judgements = sum((each.judge for each in known), start=Tokens())
+    scores = sum((each.critic for each in known), start=Tokens())
     answers = ("calls", "prompt_tokens", "completion_tokens", "reasoning_tokens")
     return EvaluationUsage(
         **{name: sum(getattr(each.prediction, name) for each in known) for name in answers},
         judge_calls=judgements.calls,
         judge_prompt_tokens=judgements.prompt,
         judge_completion_tokens=judgements.completion,
+        critic_calls=scores.calls,
+        critic_prompt_tokens=scores.prompt,
     )

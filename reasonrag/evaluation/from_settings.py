@@ -16,15 +16,16 @@ from typing import Any, TypeVar
 from reasonrag.agent.from_settings import model_name, teacher_spec
 from reasonrag.agent.prompting import PUBLISHED, load_prompts, prompts_beside, renderer_hash
 from reasonrag.errors import InputError
-from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, fingerprint
+from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
 from reasonrag.evaluation.settings import PRESETS, EvaluateSettings, ModelSettings
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.critic import FoundCritic, find_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import TEACHERS as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.llm.servers.local_server import VllmOptions
-from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.llm.servers.model_folder import fingerprint, open_model
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 
 AnyModelSettings = TypeVar("AnyModelSettings", bound=ModelSettings)
@@ -83,6 +84,34 @@ def evaluated_spec(subject: EvaluatedModel, settings: ModelSettings) -> ModelSpe
     needs_logprobs = isinstance(settings, EvaluateSettings) and settings.method == "flare"
     sampling = spec.sampling.model_copy(update={"logprobs": needs_logprobs})  # so that the trial asks for them too
     return replace(spec, sampling=sampling, limits=limits, price=SELF_HOSTED if free else spec.price)
+
+
+def with_temperature(settings: AnyModelSettings, *, critic: bool) -> AnyModelSettings:
+    """The settings with the temperature at which several draws differ. critic: whether there is one. Raises InputError
+    for settings that exclude each other."""
+    vote = getattr(settings, "vote", None)
+    if (settings.best_of or vote) and not settings.of_agent:
+        raise InputError(f"{'--best-of' if settings.best_of else '--vote'} goes with --method agent")
+    if settings.best_of and vote:
+        raise InputError("--best-of and --vote exclude each other: compare two evaluations, one of each")
+    if settings.best_of and not critic:
+        raise InputError("--best-of needs --critic, a folder that train-critic wrote or the URL of a server")
+    if critic and not settings.best_of:
+        raise InputError("--critic needs --best-of N, the replies of which it takes one")
+    if settings.draws == 1:
+        return settings
+    if "temperature" not in settings.model_fields_set:
+        return settings.model_copy(update={"temperature": 1.0})
+    if settings.temperature == 0:
+        raise InputError("--temperature 0 gives the same reply every time: leave it out, or give 1, with several draws")
+    return settings
+
+
+def named_critic(settings: ModelSettings, chat_model: ChatModel | None) -> FoundCritic | None:
+    """The critic that the settings name, or the caller's own. Raises InputError."""
+    if chat_model is not None:
+        return FoundCritic(chat_model.name)
+    return find_critic(settings.critic) if settings.critic else None
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:

@@ -77,6 +77,7 @@ def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged
             "reasoning_tokens": spent.reasoning,
             "malformed": attempt.malformed,
             "steps": list(attempt.steps),
+            "votes": list(attempt.votes),
         }
     )
 

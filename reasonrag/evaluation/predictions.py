@@ -26,7 +26,7 @@ WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last questio
 class PredictedStep(SparseRecord):
     """One reply on the way to the answer."""
 
-    ABSENT_IF_EMPTY = ("reasoning", "uncertain", "query")
+    ABSENT_IF_EMPTY = ("reasoning", "uncertain", "query", "score", "passed_over")
 
     action: str
     """think, read or conclude for the agent; a baseline's own word."""
@@ -45,6 +45,10 @@ class PredictedStep(SparseRecord):
     """Of `flare`: the tokens inside the tag that are below its threshold, with their probabilities."""
     query: str = ""
     """Of `flare`: what was searched because of them."""
+    score: float | None = None
+    """With --best-of: the critic's raw score."""
+    passed_over: Items[tuple[str, float]] = Field(default_factory=list)
+    """With --best-of: the other different replies that took a step, with their scores, best first."""
 
 
 class Prediction(SparseRecord):
@@ -53,7 +57,7 @@ class Prediction(SparseRecord):
     Scores are null if the question failed (`error`); 0 if there are replies but no answer.
     """
 
-    ABSENT_IF_EMPTY = ("reasoning_tokens",)
+    ABSENT_IF_EMPTY = ("reasoning_tokens", "votes")
 
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
     question_id: str
@@ -83,6 +87,8 @@ class Prediction(SparseRecord):
     malformed: bool = False
     """Whether a reply could not be parsed, even after its repair turn."""
     steps: Items[PredictedStep] = Field(default_factory=list)
+    votes: Items[str | None] = Field(default_factory=list)
+    """With --vote: the answers of all attempts, of which `steps` are those of the one that was taken."""
     error: QuestionError | None = None
     """Why the question failed; the same command retries it."""
 

@@ -68,7 +68,7 @@ class EvaluationUsage(SparseRecord):
     """Completions and tokens of the evaluated model in `predictions.jsonl`, independent of how often the run was
     resumed; judge_*: those of the judge. Retries are not included; they are in `failures.jsonl`."""
 
-    ABSENT_IF_EMPTY = ("reasoning_tokens",)
+    ABSENT_IF_EMPTY = ("reasoning_tokens", "critic_calls", "critic_prompt_tokens")
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -77,6 +77,9 @@ class EvaluationUsage(SparseRecord):
     judge_calls: int = 0
     judge_prompt_tokens: int = 0
     judge_completion_tokens: int = 0
+    critic_calls: int = 0
+    """Scores of the critic, with --best-of."""
+    critic_prompt_tokens: int = 0
 
 
 class Latency(Record):

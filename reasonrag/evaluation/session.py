@@ -26,6 +26,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
 from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.redaction import redact
@@ -38,12 +39,13 @@ INTERNAL = "internal"
 class QuestionOutcome:
     """The result of one question.
 
-    judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked. seconds: from
-    its first request to its answer.
+    judge, critic: what its judgement, and the scores of its drafts, have cost. unjudged: why its answer has no score
+    although a judge was asked. seconds: from its first request to its answer.
     """
 
     prediction: Prediction
     judge: Tokens = field(default_factory=Tokens)
+    critic: Tokens = field(default_factory=Tokens)
     unjudged: str | None = None
     seconds: float | None = None
 
@@ -71,12 +73,12 @@ class Meter(WrappedModel):
 class EvaluationSession:
     """See the module's docstring.
 
-    method_of, judge_of: the method, and the judge, with some model. at_once: questions under way at a time; each has
-    one request in flight almost always.
+    method_of: the method with some model, and a critic's if there is one. judge_of: the judge with some model.
+    at_once: questions under way at a time; each has one request in flight almost always.
     """
 
     questions: Sequence[Question]
-    method_of: Callable[[ChatModel], Method]
+    method_of: Callable[[ChatModel, ChatModel | None], Method]
     judge_of: Callable[[ChatModel], Judge]
     failures: FailureLog
     watcher: Watcher
@@ -84,7 +86,7 @@ class EvaluationSession:
 
     async def replay(self, models: Models) -> dict[str, QuestionOutcome]:
         """Outcomes by question id, of the questions that the journal answers completely."""
-        metered, found = self._metered(models.main, models.second), dict[str, QuestionOutcome]()
+        metered, found = self._metered(models.main, models.second, models.critic), dict[str, QuestionOutcome]()
 
         async def replay(question: Question) -> None:
             with suppress(Exception):  # it is asked for again; what is wrong then is written down
@@ -101,7 +103,7 @@ class EvaluationSession:
         """
         session = Session(models, self.watcher, self.failures.attempt)
         await models.check()
-        metered, found = self._metered(models.main, models.second), dict[str, QuestionOutcome]()
+        metered, found = self._metered(models.main, models.second, models.critic), dict[str, QuestionOutcome]()
 
         async def answer(question: Question) -> None:
             outcome = found[question.id] = await self._outcome(metered, question, timed=question.id in fresh)
@@ -118,13 +120,17 @@ class EvaluationSession:
             raise
         return found
 
-    async def rehearse(self, owed: Sequence[Question], *, most_replies: int, judged: bool) -> list[ExpectedUsage]:
+    async def rehearse(
+        self, owed: Sequence[Question], *, most_replies: int, judged: bool, scored: bool
+    ) -> list[ExpectedUsage]:
         """Usage per question of the model, and of the judge if there is one, as the offline teacher has it on some of
-        the owed questions; empty if it could answer none. Sends no request.
+        the owed questions; empty if it could answer none. Sends no request. judged, scored: whether there are a judge
+        and a critic.
 
         most_replies: of the method to one question, which every question takes at the high end.
         """
-        metered, answered = self._metered(OfflineTeacher(), OfflineTeacher() if judged else None), list[str]()
+        judge, critic = OfflineTeacher() if judged else None, ScriptedModel(lambda *_: "0") if scored else None
+        metered, answered = self._metered(OfflineTeacher(), judge, critic), list[str]()
 
         async def answer(question: Question) -> None:
             with suppress(ReasonragError):  # of the retriever: the evaluation will meet it, and tell
@@ -135,13 +141,14 @@ class EvaluationSession:
         meters = [(metered.meter, most_replies)] + ([(metered.judges_meter, 1)] if metered.judges_meter else [])
         return [_expected([meter.spent[each] for each in answered], most) for meter, most in meters] if answered else []
 
-    def _metered(self, model: ChatModel, judge: ChatModel | None) -> _Metered:
+    def _metered(self, model: ChatModel, judge: ChatModel | None, critic: ChatModel | None) -> _Metered:
         positions = {question.id: position for position, question in enumerate(self.questions)}
-        meter = Meter(model, positions)
+        meter, critics = Meter(model, positions), Meter(critic, positions) if critic else None
+        method = self.method_of(meter, critics)
         if judge is None:
-            return _Metered(meter, self.method_of(meter))
+            return _Metered(meter, method, critics)
         judges_meter = Meter(judge, positions)
-        return _Metered(meter, self.method_of(meter), judges_meter, self.judge_of(judges_meter))
+        return _Metered(meter, method, critics, judges_meter, self.judge_of(judges_meter))
 
     async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> QuestionOutcome:
         """The outcome of one question, also if it fails. Raises RunStopped."""
@@ -178,6 +185,7 @@ class _Metered:
 
     meter: Meter
     method: Method
+    critics_meter: Meter | None = None
     judges_meter: Meter | None = None
     judge: Judge | None = None
 
@@ -187,6 +195,10 @@ class _Metered:
 
     async def judged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
         """The outcome with the judge's score, if there is a judge; 0 without an answer, which no judge is shown."""
+        found = await self._judged(question, attempt)
+        return replace(found, critic=self.critics_meter.spent[question.id]) if self.critics_meter else found
+
+    async def _judged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
         if self.judge is None or self.judges_meter is None:
             return self.unjudged(question, attempt)
         if attempt.answer is None:

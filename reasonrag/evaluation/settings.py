@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.settings import AgentSettings
+from reasonrag.agent.settings import AgentSettings, CriticSettings
 from reasonrag.errors import choices
 from reasonrag.retrieval.settings import BEST_FIRST, MAX_TOP_K, PassageOrder
 from reasonrag.settings import (
@@ -61,7 +61,7 @@ and the order of passages of its data generation; its inference shows the best f
 """
 
 
-class ModelSettings(AgentSettings):
+class ModelSettings(CriticSettings, AgentSettings):
     """An agent as it is used: its model may have been trained by `reasonrag train`."""
 
     model: str | None = setting(
@@ -71,6 +71,14 @@ class ModelSettings(AgentSettings):
         common=True,
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
+    best_of: int | None = setting(
+        "Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores highest "
+        "(arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default",
+        Panel.CRITIC,
+        ge=2,
+        le=64,
+        common=True,
+    )
     preset: PresetName | None = setting(
         "reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3 "
         "passages, temperature 0; for the agent also worst first as in its training data, and --prompts "
@@ -110,6 +118,11 @@ class ModelSettings(AgentSettings):
         return True
 
     @property
+    def draws(self) -> int:
+        """Replies, or whole attempts, of which one is taken."""
+        return self.best_of or 1
+
+    @property
     def steps(self) -> int:
         """Step budget, the conclusion included."""
         return self.max_steps or self.agent_defaults.max_steps
@@ -143,6 +156,13 @@ class EvaluateSettings(ModelSettings):
         Panel.MODEL,
         ge=1,
     )
+    vote: int | None = setting(
+        "Answer every question so many times and take the answer that most attempts agree on (self-consistency); "
+        "--temperature is then 1 by default",
+        Panel.MODEL,
+        ge=2,
+        le=64,
+    )
     repair: bool = setting(
         "Give an unreadable reply of any method one repair turn, which does not count towards the budget",
         Panel.MODEL,
@@ -171,6 +191,10 @@ class EvaluateSettings(ModelSettings):
     @property
     def of_agent(self) -> bool:
         return self.method == "agent"
+
+    @property
+    def draws(self) -> int:
+        return self.best_of or self.vote or 1
 
     @field_validator("allow")
     @classmethod

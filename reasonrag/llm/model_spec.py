@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
+from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, price_list
 
@@ -23,7 +24,7 @@ class ModelSpec:
     name: recorded with its answers. price: None if unknown. addresses: base URLs; none: OPENAI_BASE_URL, else OpenAI's.
         key_variable: the environment variable with its key. flags: prefix of its flags in messages. recorded_as: its
         name in a journal; None if the journal is its own, or it is the run's teacher. in_process: the offline teacher,
-        which needs no address.
+        which needs no address. scores: whether it is a critic, which gives numbers. trial_score: see `ScoreEndpoint`.
     """
 
     name: str
@@ -35,6 +36,8 @@ class ModelSpec:
     flags: str = "--"
     recorded_as: str | None = None
     in_process: bool = False
+    scores: bool = False
+    trial_score: float | None = None
 
     def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
         """The same model at these addresses, if any. The key and manually set rate limits apply to the original
@@ -52,7 +55,7 @@ class ModelSpec:
         return model
 
     def _at_endpoint(self, say: Callable[[str], None]) -> EndpointModel:
-        model = EndpointModel(
+        model = (ScoreEndpoint if self.scores else EndpointModel)(
             self.name,
             self.limits,
             sampling=self.sampling,
@@ -61,6 +64,8 @@ class ModelSpec:
             key_variable=self.key_variable,
         )
         model.say = say
+        if isinstance(model, ScoreEndpoint):
+            model.trial_score = self.trial_score
         return model
 
 

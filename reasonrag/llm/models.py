@@ -18,10 +18,11 @@ from reasonrag.llm.model_spec import ModelSpec
 
 @dataclass(frozen=True)
 class Models:
-    """A main model and an optional second one: a teacher's value model, or an evaluation's judge."""
+    """A main model, an optional second one (a teacher's value model, or an evaluation's judge), and a critic."""
 
     main: JournaledModel
     second: JournaledModel | None = None
+    critic: JournaledModel | None = None
 
     @classmethod
     def journaled(
@@ -30,20 +31,24 @@ class Models:
         caps: Caps,
         main: tuple[ModelSpec, ChatModel | None],
         second: tuple[ModelSpec, ChatModel | None] | None = None,
+        critic: tuple[ModelSpec, ChatModel | None] | None = None,
     ) -> Models:
         """Models behind a journal. Each comes with the model that answers what the journal lacks; None: only the
         journal answers."""
         spec, _ = main
         ledger = Ledger(spec.price, caps, spent=journal.delivered_by[spec.recorded_as])
-        if second is None:
-            return cls(_journaled(journal, ledger, *main))
-        beside, _ = second
-        others = ledger.beside(beside.price, journal.delivered_by[beside.recorded_as])
-        return cls(_journaled(journal, ledger, *main), _journaled(journal, others, *second))
+
+        def beside(model: tuple[ModelSpec, ChatModel | None] | None) -> JournaledModel | None:
+            if model is None:
+                return None
+            own = ledger.beside(model[0].price, journal.delivered_by[model[0].recorded_as])
+            return _journaled(journal, own, *model)
+
+        return cls(_journaled(journal, ledger, *main), beside(second), beside(critic))
 
     @property
     def all(self) -> tuple[JournaledModel, ...]:
-        return (self.main,) if self.second is None else (self.main, self.second)
+        return tuple(each for each in (self.main, self.second, self.critic) if each is not None)
 
     @property
     def _endpoints(self) -> list[EndpointModel]:

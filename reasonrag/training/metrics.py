@@ -37,9 +37,11 @@ _PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
         (
             ("rewards/accuracies", "training"),
             ("eval_rewards/accuracies", "validation"),
+            ("accuracy", "training"),
             ("eval_accuracy", "validation"),
         ),
     ),
+    ("Brier score of values", (("eval_brier", "validation"),)),
     ("margin of rewards", (("rewards/margins", "training"), ("eval_rewards/margins", "validation"))),
     (
         "log-probability of a reply",
@@ -162,7 +164,7 @@ def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, f
         for name, value in record.items():
             if isinstance(step, int) and name not in ("step", "current_steps", "total_steps") and _is_number(value):
                 found.setdefault(name, {})[step] = float(value)
-    wanted = ("loss", "rewards/", "logps/", "accuracy", "learning_rate", "lr", "kl", "grad_norm")
+    wanted = ("loss", "rewards/", "logps/", "accuracy", "brier", "learning_rate", "lr", "kl", "grad_norm")
     return {
         name: sorted(each.items())
         for name, each in found.items()

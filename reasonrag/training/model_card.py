@@ -34,7 +34,10 @@ _WHAT = {
     "sft": "A supervised fine-tune",
     "rm": "A reward model",
     "kto": "A preference-tuned policy (KTO)",
+    "critic": "A critic, which scores the steps",
 }
+_SCORING = ("rm", "critic")
+"""Stages of models that score."""
 _SHOWN = (
     *("pref_loss", "pref_beta", "pref_ftx", "kto_chosen_weight", "kto_rejected_weight", "lora_rank", "lora_alpha"),
     *("lora_target", "quantization_bit", "learning_rate", "lr_scheduler_type", "warmup_ratio", "warmup_steps"),
@@ -56,6 +59,8 @@ _NUMBERS = {
     "rewards/accuracies": "pairs ranked as labelled",
     "eval_rewards/accuracies": "pairs ranked as labelled, validation",
     "eval_accuracy": "pairs ranked as labelled, validation",
+    "accuracy": "pairs ranked as labelled",
+    "eval_brier": "Brier score, validation",
     "rewards/margins": "DPO reward margin",
     "eval_rewards/margins": "DPO reward margin, validation",
     "logps/chosen": "log-probability of chosen replies",
@@ -104,8 +109,10 @@ def licence_of_base(base: str) -> str:
 def _front_matter(facts: ModelCardFacts) -> str:
     values: dict[str, Any] = {
         "library_name": "peft" if _is_adapter(facts) else "transformers",
-        "pipeline_tag": "text-classification" if facts.record.data.get("stage") == "rm" else "text-generation",
-        "tags": ["reasonrag", "agentic-rag", "llama-factory", str(facts.config["stage"]), "arxiv:2505.14069"],
+        "pipeline_tag": "text-classification"
+        if facts.record.data.get("stage") in ("rm", "critic")
+        else "text-generation",
+        "tags": ["reasonrag", "agentic-rag", _trainer(facts).lower(), str(facts.config["stage"]), "arxiv:2505.14069"],
     }
     base = str(facts.config["model_name_or_path"])
     if origin := next((each for each in (base, *_bases(facts)) if not Path(each).is_absolute()), None):
@@ -122,7 +129,11 @@ def _bases(facts: ModelCardFacts) -> list[str]:
 
 
 def _is_adapter(facts: ModelCardFacts) -> bool:
-    return str(facts.config["finetuning_type"]) not in ("full", "freeze")
+    return str(facts.config["finetuning_type"]) not in ("full", "freeze", "merged")
+
+
+def _trainer(facts: ModelCardFacts) -> str:
+    return "TRL" if facts.provenance.critic else "LLaMA-Factory"
 
 
 def _values(facts: ModelCardFacts) -> dict[str, Any]:
@@ -137,6 +148,8 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "base": _named(base),
         "licence": licence_of_base(base),
         "stage": stage,
+        "trainer": _trainer(facts),
+        "critic": facts.provenance.critic,
         "finetuning_type": str(config["finetuning_type"]),
         "data_name": _named(record.data["directory"]),
         "dataset": record.data["dataset"],

@@ -20,8 +20,9 @@ from preference.records import SparseRecord, first_error, shared_fields
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.files import read_small, reading
+from reasonrag.llm.critic import PROVENANCE as PROVENANCE  # noqa: PLC0414 - of every model
+from reasonrag.llm.critic import CriticFacts
 
-PROVENANCE = "reasonrag.json"
 SCHEMA: Final = "reasonrag.model/1"
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 """Checkpoint folders that the trainer makes in its output."""
@@ -126,6 +127,8 @@ class Provenance(BaseModel):
     config_hash: str = ""
     """Hash of the resolved configuration."""
     versions: dict[str, str] = {}
+    critic: CriticFacts | None = None
+    """Of a critic, which scores steps; absent from the file of other models."""
 
     @property
     def evaluation_splits(self) -> list[str]:
@@ -143,7 +146,8 @@ class Provenance(BaseModel):
         return [each for each in questions if question_key(each) in keys]
 
     def write(self, folder: Path) -> None:
-        write_json(folder / PROVENANCE, self.model_dump(mode="json"), shared=True)
+        left_out = {"critic"} if self.critic is None else set()
+        write_json(folder / PROVENANCE, self.model_dump(mode="json", exclude=left_out), shared=True)
 
 
 def find_provenance(folder: Path) -> Path | None:

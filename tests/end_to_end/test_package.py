@@ -125,10 +125,12 @@ SHOWN_BY = {
     "preference/published/test_published": """
         preference/published/repairs preference/published/rows preference/published/trees
         """,
+    "reasonrag/critics/test_train": "reasonrag/critics/training_script",
     "reasonrag/curation/audit/test_audit": """
         reasonrag/curation/audit/catalogue reasonrag/curation/audit/dataset_checks reasonrag/curation/audit/display
         reasonrag/curation/audit/report reasonrag/curation/audit/row_checks reasonrag/curation/audit/row_files
         """,
+    "reasonrag/curation/labels/test_critic_scores": "reasonrag/curation/from_settings",
     "reasonrag/curation/test_import_published": "reasonrag/curation/import_sources",
     "reasonrag/curation/test_review": "reasonrag/curation/review_screen",
     "reasonrag/data/documents/test_build": "reasonrag/data/commands reasonrag/data/documents/document",
@@ -204,10 +206,10 @@ MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.
 """Modules that define settings, fill them, or turn them into parts."""
 TAKE_SETTINGS = {
     "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
-    "reasonrag/curation/pairs._state_judge": "turns them into the judge; its room has no place for a from_settings.py",
     "reasonrag/curation/pairs.make_data_set": "the body of the public call, which a recipe calls for its second pairs",
+    "reasonrag/critics/train._converted": "the body of the public call, for a conversion",
+    "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
-    "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate.evaluate_with": "the body of the public call, which sweep calls for each point",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
     "reasonrag/evaluation/sweep._Swept": "is a recorded evaluation, and makes the settings of each of its points",

@@ -112,7 +112,9 @@ def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
     assert only(siblings(first, second)) == reason
 
 
-STRICT = PairingRules(min_margin=0.2, min_confidence=0.95, max_similarity=0.5, max_tokens=10, same_type=True)
+STRICT = PairingRules(
+    min_margin=0.2, min_confidence=0.95, max_similarity=0.5, max_tokens=10, same_type=True, consensus=True
+)
 EVERY_FLAW: Fields = {
     "contaminated": True,
     "malformed": True,
@@ -123,6 +125,7 @@ EVERY_FLAW: Fields = {
     "repeated_query": True,
     "small_margin": True,
     "uncertain": True,
+    "no_consensus": True,
     "near_identical": True,
     "other_type": False,
     "too_long": True,
@@ -144,9 +147,14 @@ def flawed_state(flaws: Fields) -> StateRecord:
             "same_type": not flaws["other_type"],
         }
     )
-    chosen = chosen.model_copy(update={"grounded": not flaws["ungrounded"], "tokens": 4})
+    score = -1.0 if flaws["no_consensus"] else 1.0
+    chosen = chosen.model_copy(update={"grounded": not flaws["ungrounded"], "tokens": 4, "critic_score": score})
     rejected = rejected.model_copy(
-        update={"parse_error": "no_tag" if flaws["malformed"] else None, "tokens": 7 if flaws["too_long"] else 6}
+        update={
+            "parse_error": "no_tag" if flaws["malformed"] else None,
+            "tokens": 7 if flaws["too_long"] else 6,
+            "critic_score": 0.0,
+        }
     )
     seen = " Previous Thoughts: So the next query is <query>Who?</query>" if flaws["repeated_query"] else ""
     asked = [state.prompt[0], state.prompt[1].model_copy(update={"content": state.prompt[1].content + seen})]

@@ -5,14 +5,17 @@ Knows neither files nor scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from preference.answer_scores import normalize_answer
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.model_calls import ModelCaller, Spending
 from reasonrag.agent.prompting import Prompts, renderer_hash
+from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
@@ -27,6 +30,7 @@ from reasonrag.evaluation.methods.search_r1 import SearchR1
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSettings, MethodName
+from reasonrag.llm.critic import Critic
 from reasonrag.retrieval.retriever import Retriever
 
 
@@ -39,11 +43,13 @@ class NoRetriever:
         return []
 
 
-def method_for(settings: EvaluateSettings, agent: Agent) -> Method:
+def method_for(settings: EvaluateSettings, agent: Agent, critic: Critic | None = None) -> Method:
     """The method that the settings name. agent: the one that is evaluated; a baseline asks its model and searches its
-    retriever."""
+    retriever. critic: chooses among draws."""
+    if settings.method == "agent" and settings.vote:
+        return MajorityVote(LinearAgent(agent), settings.vote)
     if settings.method == "agent":
-        return LinearAgent(agent)
+        return LinearAgent(agent, critic, settings.draws)
     return baseline(
         settings.method,
         caller=agent.caller,
@@ -99,7 +105,7 @@ def most_replies(settings: EvaluateSettings) -> int:
     budget = StepBudget.of(settings.steps)
     beside_searches = {"iter-retgen": 0, "search-r1": 1, "ircot": 0, "adaptive-rag-prompted": 1}
     if settings.method in ("agent", "flare"):
-        return budget.completions
+        return budget.completions * settings.draws
     return budget.searches + beside_searches[settings.method] if settings.method in beside_searches else 1
 
 
@@ -113,9 +119,12 @@ def conditions_of_method(method: MethodName, asked: EvaluationConditions) -> Eva
     return asked.model_copy(update=dict.fromkeys(none))
 
 
-def method_identity(settings: EvaluateSettings, prompts: Prompts) -> dict[str, Any]:
-    """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration."""
-    asked = {"max_steps": settings.steps} | ({} if settings.repair else {"repair": False})
+def method_identity(settings: EvaluateSettings, prompts: Prompts, critic: str | None = None) -> dict[str, Any]:
+    """What decides a method's answers beside questions, retriever, model, sampling and seed: for the configuration.
+    critic: its name."""
+    asked: dict[str, Any] = {"max_steps": settings.steps} | ({} if settings.repair else {"repair": False})
+    asked |= {"vote": settings.vote} if settings.vote else {}
+    asked |= {"best_of": settings.best_of, "critic": critic} if critic else {}
     if settings.method == "agent":
         return {"method": settings.method, "renderer": renderer_hash(prompts), "prompts": prompts.hash} | asked
     shown = baseline_hash(load_baseline_prompts(settings.prompts), settings.method, prompts)
@@ -126,31 +135,79 @@ def method_identity(settings: EvaluateSettings, prompts: Prompts) -> dict[str, A
 class LinearAgent:
     """The agent as a trained model is used: one step per state, without a search over steps.
 
-    A reply that takes no step, even after its repair turn, ends the attempt without an answer.
+    critic: chooses the step among `draws` in every state, if given (RAG-Gym, arXiv 2502.13957, Algorithm 1). Drafts
+    that take no step are chosen only where all are such; of equal scores the earliest is taken. A reply that takes no
+    step, even after its repair turn, ends the attempt without an answer.
     """
 
     agent: Agent
+    critic: Critic | None = None
+    draws: int = 1
     name: str = "agent"
 
     async def answer(self, question: Question) -> Attempt:
         return await self.attempt(question)
 
-    async def attempt(self, question: Question, told: Callable[[AgentStep], None] = lambda _: None) -> Attempt:
-        """One attempt. told: called with every step as it is taken. Raises ModelError and RetrievalError."""
+    async def attempt(
+        self, question: Question, told: Callable[[AgentStep], None] = lambda _: None, *, sample: int = 0
+    ) -> Attempt:
+        """One attempt. told: called with every step as it is taken. sample: number of its draws. Raises ModelError and
+        RetrievalError."""
         agent = replace(self.agent, spending=Spending())
-        state, steps = agent.start(question), list[AgentStep]()
+        state, taken = agent.start(question), list[PredictedStep]()
         while True:
-            [step] = await agent.sample(state, [0])
-            steps.append(step)
+            drafts = await agent.sample(state, range(self.draws) if self.critic else [sample])
+            step, recorded = await self._chosen(drafts)
+            taken.append(recorded)
             told(step)
             if step.terminal:
                 break
             state = await agent.next_state(step)
         return Attempt(
-            answer=steps[-1].content,
-            steps=tuple(map(_recorded, steps)),
-            searches=sum(each.state.action == "read" for each in steps),
-            read=steps[-1].state.read,
+            answer=step.content,
+            steps=tuple(taken),
+            searches=sum(each.action == "read" for each in taken),
+            read=step.state.read,
+        )
+
+    async def _chosen(self, drafts: Sequence[AgentStep]) -> tuple[AgentStep, PredictedStep]:
+        """The best of the drafts, with what is recorded of it and of the others."""
+        parsed = [each for each in drafts if not each.parse_error]
+        if self.critic is None or not parsed:
+            return drafts[0], _recorded(drafts[0])
+        state = drafts[0].state
+        scores = await self.critic.scores(
+            drafts[0].prompt, [each.response for each in parsed], question_id=state.question.id
+        )
+        best = max(range(len(parsed)), key=lambda place: (scores[place], -place))
+        others = {each.response: score for each, score in zip(parsed, scores, strict=True)}
+        others.pop(parsed[best].response)
+        recorded = _recorded(parsed[best])
+        return parsed[best], recorded.model_copy(
+            update={"score": scores[best], "passed_over": sorted(others.items(), key=lambda each: -each[1])}
+        )
+
+
+@dataclass(frozen=True)
+class MajorityVote:
+    """Self-consistency: several attempts at a question, and the answer on which most agree, but for case, articles and
+    punctuation; the earliest of equals. Its attempt is the one that is recorded."""
+
+    agent: LinearAgent
+    votes: int
+    name: str = "agent"
+
+    async def answer(self, question: Question) -> Attempt:
+        attempts = await together(*(self.agent.attempt(question, sample=number) for number in range(self.votes)))
+        given = [None if each.answer is None else normalize_answer(each.answer) for each in attempts]
+        counted = Counter(each for each in given if each is not None)
+        most = max(counted.values(), default=0)
+        agreed = (place for place, each in enumerate(given) if each is not None and counted[each] == most)
+        chosen = attempts[next(agreed, 0)]
+        return replace(
+            chosen,
+            searches=sum(each.searches for each in attempts),
+            votes=tuple(each.answer for each in attempts),
         )
 
 

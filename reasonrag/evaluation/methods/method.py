@@ -33,12 +33,14 @@ class Attempt:
     """How a question was answered once. answer: None where there is none.
 
     searches: queries that were sent to the retriever. read: distinct passages shown, in the order in which they were.
+    votes: the answers of all attempts, where several voted.
     """
 
     answer: str | None
     steps: tuple[PredictedStep, ...]
     searches: int = 0
     read: tuple[Passage, ...] = field(default=())
+    votes: tuple[str | None, ...] = ()
 
     @property
     def malformed(self) -> bool:

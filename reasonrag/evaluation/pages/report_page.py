@@ -150,6 +150,8 @@ def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
         yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{_unjudged(report)}"
+    if usage.critic_calls:
+        yield "scores of the critic", f"{usage.critic_calls:,}, {usage.critic_prompt_tokens:,} tokens in"
     yield "cost", "unknown" if report.cost_usd is None else dollars(report.cost_usd)
     if latency.p50 is not None and latency.p95 is not None:
         speed = "" if latency.tokens_per_second is None else f", {latency.tokens_per_second:,.0f} tokens/s"
@@ -171,7 +173,9 @@ def budget_sentence(report: Report) -> str:
     budget = StepBudget.of(steps)
     searches = f"{budget.searches:,} {'search' if budget.searches == 1 else 'searches'}"
     most = f"at most {counted(budget.completions, 'completion')} and {searches} a question"
-    return f"{most}; {repaired} for an unreadable reply"
+    draws = report.settings.get("best_of"), report.settings.get("vote")
+    several = f"; best of {draws[0]} in every state" if draws[0] else f"; {draws[1]} attempts vote" if draws[1] else ""
+    return f"{most}{several}; {repaired} for an unreadable reply"
 
 
 def training_sentence(report: Report) -> str:

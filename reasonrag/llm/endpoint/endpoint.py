@@ -27,6 +27,7 @@ from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
     BadAnswerError,
     Connection,
+    HttpAnswer,
     body_of,
     completions_of,
     error_cause,
@@ -104,7 +105,7 @@ class Limits:
 
 
 @dataclass
-class _Endpoint:
+class OneAddress:
     """One address, with what was learned about it."""
 
     connection: Connection
@@ -187,6 +188,8 @@ class _Attempts:
 class EndpointModel:
     """Chat completions over HTTP, from one address or several that serve the same model.
 
+    A subclass may ask for something else than completions: `trial_messages`, `send` and `read` say what.
+
     sampling: of the requests to come, which the check tries. flags: prefix of the flags that configure this model, for
         messages. on_failure: called with every failed attempt; may be set later.
     """
@@ -216,7 +219,7 @@ class EndpointModel:
         self.say: Callable[[str], None] = lambda _: None
         """Called with messages about an endpoint for the user; may be set later."""
         self._endpoints = [
-            _Endpoint(
+            OneAddress(
                 Connection(base_url, key or "none", limits.timeout),
                 Pace(limits.concurrency, Rate(limits.rpm), Rate(limits.tpm)),
             )
@@ -234,6 +237,24 @@ class EndpointModel:
         self.reasons = False
         """Whether a trial reply had reasoning."""
         self.begin()
+
+    trial_messages: tuple[Message, ...] = (Message(role="user", content="Say yes."),)
+    """Of the request that the check sends."""
+
+    async def send(
+        self,
+        connection: Connection,
+        body: Mapping[str, Any],
+        request: ChatRequest,  # noqa: ARG002 - a subclass' is of it
+    ) -> HttpAnswer:
+        """Send a body made for this request. Raises openai's APIError."""
+        return await connection.post(body)
+
+    def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
+        """The completions in an answer. Raises BadAnswerError."""
+        return completions_of(
+            answer.content, self._secrets, prompt_size=request.size, logprobs=request.sampling.logprobs
+        )
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
@@ -267,23 +288,12 @@ class EndpointModel:
                 f"together: {more_room(self._flags)}"
             )
 
-    async def _check(self, endpoint: _Endpoint) -> None:
+    async def _check(self, endpoint: OneAddress) -> None:
         """Raises InputError for what only the user can fix. Waits for a busy server, not for an absent one."""
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
-        # once per address and session, outside caps and counts; with what many refuse: a stop string, which no reply
-        # has, and a temperature that is not the usual one, as some steps are sampled at another
-        tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
-        tried |= {"temperature": _TRIAL_TEMPERATURE} if self._sampling.temperature == 1 else {}
-        trial = ChatRequest(
-            messages=(Message(role="user", content="Say yes."),),
-            sampling=self._sampling.model_copy(update=tried),
-            samples=(0,),
-            seeds=(0,),
-            think_in_format=True,  # its stop string cuts nothing; what it shows of reasoning counts below
-        )
-
+        trial = self._trial()
         replies = list[Completion]()
 
         async def attempt() -> None:
@@ -319,7 +329,21 @@ class EndpointModel:
         if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
 
-    async def _refused(self, endpoint: _Endpoint, error: APIStatusError) -> InputError:
+    def _trial(self) -> ChatRequest:
+        """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
+        stop string, which no reply has, and a temperature that is not the usual one, as some steps are sampled at
+        another."""
+        tried = {"max_tokens": _TRIAL_TOKENS, "stop": ("</trial>",)}
+        tried |= {"temperature": _TRIAL_TEMPERATURE} if self._sampling.temperature == 1 else {}
+        return ChatRequest(
+            messages=self.trial_messages,
+            sampling=self._sampling.model_copy(update=tried),
+            samples=(0,),
+            seeds=(0,),
+            think_in_format=True,  # its stop string cuts nothing; what it shows of reasoning counts below
+        )
+
+    async def _refused(self, endpoint: OneAddress, error: APIStatusError) -> InputError:
         """The error for a refusal, with what the user can do."""
         base_url, reason = endpoint.connection.base_url, _clean(error_message(error))
         shown = shown_url(base_url)
@@ -392,7 +416,7 @@ class EndpointModel:
                 self._learn(paid[0], endpoint, request)
         return paid[0].completions
 
-    async def _post(self, endpoint: _Endpoint, request: ChatRequest) -> _Answer:
+    async def _post(self, endpoint: OneAddress, request: ChatRequest) -> _Answer:
         """Send a request; if parameters of it are refused, send it again at once without them. Each request goes by its
         own refusals, as many are in flight when the first one is refused."""
         from openai import APIStatusError
@@ -402,7 +426,7 @@ class EndpointModel:
         while True:
             body = endpoint.body(self.name, asked, without=without)
             try:
-                answer = await endpoint.connection.post(body)
+                answer = await self.send(endpoint.connection, body, asked)
                 break
             except APIStatusError as error:
                 if ran_out_of_tokens(error):
@@ -416,9 +440,7 @@ class EndpointModel:
                     asked = asked.draws(0, 1)
                 without += named
         try:
-            completions = completions_of(
-                answer.content, self._secrets, prompt_size=request.size, logprobs=request.sampling.logprobs
-            )
+            completions = self.read(answer, request)
         except BadAnswerError:
             raise
         except Exception as error:
@@ -449,7 +471,7 @@ class EndpointModel:
             per_draw = first.completion_tokens / len(answer.completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
 
-    def _learn(self, answer: _Answer, endpoint: _Endpoint, request: ChatRequest) -> None:
+    def _learn(self, answer: _Answer, endpoint: OneAddress, request: ChatRequest) -> None:
         """Learn from an answer what the endpoint does, refuses and allows; what is refused is left out of all later
         requests."""
         for parameter in answer.without:
@@ -468,19 +490,19 @@ class EndpointModel:
                 "as many",
             )
 
-    def _go_without_stop(self, endpoint: _Endpoint) -> None:
+    def _go_without_stop(self, endpoint: OneAddress) -> None:
         if not endpoint.stop_cuts_reasoning and "stop" not in endpoint.refused:
             endpoint.stop_cuts_reasoning = True
             self._say_of(endpoint, f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}")
 
-    def _learn_of_choices(self, endpoint: _Endpoint, wanted: int, given: int) -> None:
+    def _learn_of_choices(self, endpoint: OneAddress, wanted: int, given: int) -> None:
         if wanted == 1 or endpoint.gives_one_choice:
             return
         endpoint.short_answers = endpoint.short_answers + 1 if given == 1 else 0
         if endpoint.gives_one_choice:
             self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
-    def _say_of(self, endpoint: _Endpoint, lesson: str) -> None:
+    def _say_of(self, endpoint: OneAddress, lesson: str) -> None:
         self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:

@@ -8,6 +8,7 @@ package's, but the transport is aiohttp: that package's client takes nearly thre
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from openai import APIError, APIStatusError
 
+CHAT = "chat/completions"
+"""Where completions are."""
 _BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
 """Finish reasons of incomplete replies; other unknown ones count as `stop`."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
@@ -54,7 +57,7 @@ _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, 
 
 
 class BadAnswerError(Exception):
-    """A successful status whose body is not a chat completion."""
+    """A successful status whose body is not what was asked for."""
 
 
 class AnswerTooLargeError(BadAnswerError):
@@ -84,9 +87,10 @@ class Connection(HttpClient):
             headers["api-key"] = self.key
         return open_session(self.base_url, headers, timeout=self.timeout, proxy=_proxy_for(self.base_url))
 
-    async def post(self, body: Mapping[str, Any]) -> HttpAnswer:
-        """One chat completion request. Raises openai's APIError, and AnswerTooLargeError."""
-        url = self._url("chat/completions")
+    async def post(self, body: Mapping[str, Any], path: str = CHAT) -> HttpAnswer:
+        """One request. path: below the base URL; one that begins with a slash, below the address without its /v1.
+        Raises openai's APIError, and AnswerTooLargeError."""
+        url = self._url(path)
         with _as_openai_errors(url):
             async with self._session.post(url, data=orjson.dumps(body), allow_redirects=False) as response:
                 failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
@@ -113,7 +117,9 @@ class Connection(HttpClient):
 
     def _url(self, path: str) -> str:
         address = urlsplit(self.base_url)
-        return urlunsplit(address._replace(path=f"{address.path.rstrip('/')}/{path}", fragment=""))
+        base = address.path.rstrip("/")
+        base = base.removesuffix("/v1") if path.startswith("/") else base
+        return urlunsplit(address._replace(path=f"{base}/{path.lstrip('/')}", fragment=""))
 
 
 def most_bytes_of_answer(body: Mapping[str, Any]) -> int:
@@ -219,6 +225,26 @@ def completions_of(
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
     return [replies[0].model_copy(update=bill), *replies[1:]]
+
+
+def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> Completion:
+    """The one number in an answer of `/pooling` or `/classify`, as the text of a completion, which has no tokens.
+
+    prompt_size: in bytes. Raises BadAnswerError for any other body, and for a number that is not finite.
+    """
+    answer = _decoded(content, known_secrets)
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    entry = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
+    numbers = entry.get("data", entry.get("probs")) if isinstance(entry, dict) else None
+    if not isinstance(numbers, list) or not all(isinstance(each, float | int) for each in numbers):
+        raise BadAnswerError(f"the body holds no score: {_shown(content, known_secrets)}")
+    if len(numbers) != 1 or not math.isfinite(numbers[0]):
+        raise BadAnswerError(f"a critic gives one finite number, this model gave {str(numbers)[:_MOST_SHOWN]}")
+    used = answer.get("usage") if isinstance(answer, dict) else None
+    bill = _usage(
+        (used if isinstance(used, dict) else {}) | {"completion_tokens": 0}, prompt_size=prompt_size, reply_size=0
+    )
+    return Completion(text=repr(float(numbers[0])), finish_reason="stop").model_copy(update=bill)
 
 
 def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]:

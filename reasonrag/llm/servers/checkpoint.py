@@ -14,6 +14,8 @@ distribution, before temperature and top_p; no `top_logprobs`). The same seed gi
 the batch, up to the noise described in `decoder`. Refused: `stream`, and prompts that leave no room for a reply. Other
 fields are ignored.
 
+A sequence classifier is served by `classifier` instead: its scores, at `/pooling` and `/classify`.
+
 For many GPUs or long contexts vLLM is faster; this server is for environments without it. `transformers serve` was
 measured in its place (benchmarks/RESULTS.md): replies in flight together do not follow their own seeds there.
 """
@@ -100,14 +102,11 @@ def load(
         dtype, or bfloat16. On a CPU in bfloat16 where it multiplies that and the model is not small, else in float32.
         Raises InputError.
     """
-    import torch
     from transformers import AutoModelForCausalLM
 
     from reasonrag.llm.servers.attention import share_keys
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
-    place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+    place = place_of(device)
     if folder.is_adapter:
         adapter, source = folder, base or folder.base_model
         if source is None:
@@ -117,7 +116,7 @@ def load(
     tokenizer_source = str(adapter.path) if adapter and adapter.has_tokenizer else source
     try:
         tokenizer = open_tokenizer(tokenizer_source)
-        model = AutoModelForCausalLM.from_pretrained(source, **_dtype(source, place))
+        model = AutoModelForCausalLM.from_pretrained(source, **dtype_for(source, place))
         if adapter:
             model = _merged(model, adapter)
     except ReasonragError:
@@ -130,18 +129,34 @@ def load(
         raise InputError(
             f"the tokenizer of {tokenizer_source} has no chat template; copy chat_template.jinja from its base model"
         )
-    if place == "cpu":
-        small = model.num_parameters() < SMALL
-        if small and "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(1)
-        cast_weights(model, torch.bfloat16 if _multiplies_bfloat16() and not small else torch.float32)
+    prepare_for(place, model)
     share_keys(model)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None) or min(tokenizer.model_max_length, 1 << 15)
     return LoadedModel(name, model.to(place).eval(), tokenizer, tokenizer_source, int(context), _ends(model, tokenizer))
 
 
-def _dtype(source: str, device: str) -> dict[str, Any]:
+def place_of(device: str) -> str:
+    """cuda or cpu. device: auto, cpu or cuda. Raises InputError for a GPU that is not there."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def prepare_for(place: str, model: Any) -> None:
+    """Give a model the dtype, and torch the threads, that are fastest for it on a CPU."""
+    import torch
+
+    if place == "cpu":
+        small = model.num_parameters() < SMALL
+        if small and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
+        cast_weights(model, torch.bfloat16 if _multiplies_bfloat16() and not small else torch.float32)
+
+
+def dtype_for(source: str, device: str) -> dict[str, Any]:
     """The argument of `from_pretrained`, whose name changed in transformers 4.56."""
     import torch
     import transformers
@@ -387,8 +402,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.max_batch < 1 or not 0 <= asked.port < 1 << 16:
             raise InputError("--max-batch must be at least 1, and --port from 0 to 65535")
         name = asked.name or (adapter or folder).name
-        loaded = load(folder, adapter=adapter, base=asked.base, name=name, device=asked.device)
         place = {"host": asked.host, "port": asked.port, "allow_host": asked.allow_host}
+        if folder.is_classifier:
+            from reasonrag.llm.servers.classifier import load_classifier, serving_scores
+
+            scorer = load_classifier(folder, name=name, device=asked.device)
+            scores = serving_scores(scorer, max_batch=asked.max_batch, **place)
+            asyncio.run(serve_until_stopped(scores, say=_say_address))
+            return 0
+        loaded = load(folder, adapter=adapter, base=asked.base, name=name, device=asked.device)
         service = serving(loaded, max_batch=asked.max_batch, **place)
         asyncio.run(serve_until_stopped(service, say=_say_address))
     except ReasonragError as error:

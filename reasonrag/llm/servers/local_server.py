@@ -56,20 +56,16 @@ class VllmOptions:
     tensor_parallel: GPUs among which the weights are divided; None: one, as others may use the rest. max_model_len:
     tokens of prompt and reply; None: the model's own. vLLM takes the same share of a GPU's memory either way, and with
     fewer it refuses longer prompts; but it does not start where its cache cannot hold one sequence of that length.
-    pooling: scores of a sequence classifier, at `/classify` and `/pooling`, instead of replies; no other server gives
-    them.
     """
 
     tensor_parallel: int | None = None
     max_model_len: int | None = None
-    pooling: bool = False
 
     @property
     def words(self) -> list[str]:
         """For `vllm serve`."""
         told = {"--tensor-parallel-size": self.tensor_parallel, "--max-model-len": self.max_model_len}
-        runner = ["--runner", "pooling"] if self.pooling else []
-        return [word for flag, value in told.items() if value is not None for word in (flag, str(value))] + runner
+        return [word for flag, value in told.items() if value is not None for word in (flag, str(value))]
 
 
 @dataclass
@@ -124,7 +120,8 @@ async def served(
     """A server of the model, from when it answers until the block ends. base_model: for an adapter, instead of the
     base model that it names. say: is told of progress. vllm: has no effect on the other server, which says so.
 
-    Where the server dies inside the block, the block is cancelled and RunStopped says what its last words were.
+    Of a sequence classifier it serves scores, at `/pooling` and `/classify`. Where the server dies inside the block,
+    the block is cancelled and RunStopped says what its last words were.
     Raises InputError for a folder that is no model, where no environment can serve it, and for more GPUs than there
     are.
     """
@@ -160,13 +157,11 @@ async def served(
 def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
     """Raises InputError if nothing here can serve the model."""
     vllm = shutil.which("vllm")
-    if vllm and (gpus := _count_gpus()):
+    if vllm and (gpus := count_gpus()):
         wanted = options.tensor_parallel or 1
         if wanted > gpus:
             raise InputError(f"--tensor-parallel {wanted}: vLLM would see {gpus} GPU{'s' * (gpus > 1)} here, no more")
         return _with_vllm(vllm, model, base_model, options)
-    if options.pooling:
-        raise InputError(f"{model.path}: only vLLM serves a classifier's scores; install vllm where there is a GPU")
     python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
     root = str(Path(__file__).parents[3])
     command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]
@@ -175,7 +170,8 @@ def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOpti
 
 def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
     port = _free_port()
-    listening = ["--host", LOOPBACK, "--port", str(port), *options.words]
+    runner = ["--runner", "pooling"] if model.is_classifier else []
+    listening = ["--host", LOOPBACK, "--port", str(port), *options.words, *runner]
     if not model.is_adapter:
         command = [vllm, "serve", str(model.path.absolute()), "--served-model-name", model.name, *listening]
         return _ServerCommand(command, f"http://{LOOPBACK}:{port}", _VLLM)
@@ -186,7 +182,7 @@ def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None, options: V
     return _ServerCommand([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", _VLLM)
 
 
-def _count_gpus() -> int:
+def count_gpus() -> int:
     """GPUs of this machine that CUDA_VISIBLE_DEVICES does not hide."""
     smi, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
     if smi is None or visible == "":

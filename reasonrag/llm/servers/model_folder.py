@@ -6,6 +6,7 @@ transformers.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,12 @@ from reasonrag.files import read_small
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
 """One of them is enough here; a tokenizer that needs more reports it when loaded."""
+_SMALL = (
+    *(CONFIG, ADAPTER_CONFIG, "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+)
+"""Files that say, beside the weights, what a model answers."""
+_BLOCK, _BLOCKS = 1 << 16, 64
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,12 @@ class ModelFolder:
     @property
     def name(self) -> str:
         return self.path.resolve().name or "model"
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether it gives scores instead of text. Raises InputError where its configuration cannot be read."""
+        kinds = {} if self.is_adapter else read_model_config(self.path).get("architectures") or []
+        return any(str(each).endswith("ForSequenceClassification") for each in kinds)
 
 
 def open_model(folder: str | Path) -> ModelFolder:
@@ -56,6 +69,33 @@ def open_model(folder: str | Path) -> ModelFolder:
     if not is_adapter and not has_tokenizer:
         raise InputError(f"{path} has no tokenizer: {_TOKENIZERS[0]} is missing; copy it from the base model")
     return ModelFolder(path, is_adapter, base_model_of(path) if is_adapter else None, weights, has_tokenizer)
+
+
+def fingerprint(model: ModelFolder, base_model: str | None = None) -> str:
+    """Names a model's configuration, tokenizer and weights, in 12 hexadecimal digits, wherever the folder lies.
+
+    base_model: of an adapter, whose answers are that model's, too: a folder, of which the same is read, or a name on
+    the Hub. Of weights it reads names, sizes and blocks spread over each file: training moves all of them. Raises
+    InputError for a base model in a folder that is no model.
+    """
+    digest = hashlib.sha256()
+    if base_model is not None:
+        folder = Path(base_model).expanduser()
+        here = folder.exists() or folder.is_absolute()
+        digest.update(f"{fingerprint(open_model(folder)) if here else base_model}\0".encode())
+    for name in _SMALL:
+        if (model.path / name).is_file():
+            digest.update(f"{name}\0".encode() + (model.path / name).read_bytes() + b"\0")
+    for name in sorted(model.weights):
+        size = (model.path / name).stat().st_size
+        digest.update(f"{name}\0{size}\0".encode())
+        with (model.path / name).open("rb") as file:
+            for block in range(_BLOCKS):
+                file.seek(max(0, size - _BLOCK) * block // (_BLOCKS - 1))
+                digest.update(file.read(_BLOCK))
+                if size <= _BLOCK:
+                    break
+    return digest.hexdigest()[:12]
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:

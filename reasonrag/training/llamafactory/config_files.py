@@ -67,22 +67,25 @@ def shipped_folder() -> Path | None:
     return next((each for each in (installed, _IN_THE_CHECKOUT) if each.is_dir()), None)
 
 
-def shipped_names() -> list[str]:
+def shipped_names(group: str = "") -> list[str]:
+    """Of the shipped files, or of those in a folder of theirs."""
     folder = shipped_folder()
-    return sorted(path.stem for path in folder.glob("*.yaml")) if folder else []
+    return sorted(path.stem for path in (folder / group).glob("*.yaml")) if folder else []
 
 
-def find_config(name: str) -> ConfigFile:
-    """A file by its path, or a shipped one by its bare name. Raises InputError if there is none."""
-    path, folder = Path(name), shipped_folder()
+def find_config(name: str, group: str = "") -> ConfigFile:
+    """A file by its path, or a shipped one by its bare name. group: see `shipped_names`. Raises InputError if there is
+    none."""
+    path, shipped = Path(name), shipped_folder()
+    folder = shipped / group if shipped else None
     if path.is_file():
         return _read(path, shipped=folder is not None and path.resolve().parent == folder.resolve())
     bare = path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "")
     if folder and str(path.parent) == "." and (folder / f"{bare}.yaml").is_file():
         return _read(folder / f"{bare}.yaml", shipped=True)
     if path.suffix in SUFFIXES or "/" in name:
-        raise InputError(f"there is no {name}; shipped configurations: {', '.join(shipped_names())}")
-    raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, shipped_names())}")
+        raise InputError(f"there is no {name}; shipped configurations: {', '.join(shipped_names(group))}")
+    raise InputError(f"there is no configuration {name!r}, and no such file: {choices(bare, shipped_names(group))}")
 
 
 def _read(path: Path, *, shipped: bool) -> ConfigFile:

@@ -18,7 +18,6 @@ import pytest
 import reasonrag as package
 from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.errors import CapReached, InputError, ModelError
-from reasonrag.evaluation.evaluated_model.evaluated_model import fingerprint
 from reasonrag.evaluation.from_settings import find_evaluated_model
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
@@ -28,7 +27,7 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
-from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.llm.servers.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance

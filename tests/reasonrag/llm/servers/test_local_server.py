@@ -55,7 +55,6 @@ def folder(place: Path, *names: str, config: str = "{}") -> Path:
         (VllmOptions(tensor_parallel=2), "--tensor-parallel-size 2"),
         (VllmOptions(max_model_len=8192), "--max-model-len 8192"),
         (VllmOptions(2, 8192), "--tensor-parallel-size 2 --max-model-len 8192"),
-        (VllmOptions(pooling=True), "--runner pooling"),
     ],
 )
 async def test_vllm_serves_a_folder_as_it_is_told(options: VllmOptions, told: str, machine: Path) -> None:
@@ -99,10 +98,9 @@ async def test_more_gpus_than_there_are_is_said_before_vllm_starts(
     assert not (machine / "told").exists()
 
 
-async def test_scores_of_a_classifier_are_left_to_vllm(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other server would give it a head of random weights, and replies."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+async def test_vllm_serves_the_scores_of_a_classifier(machine: Path) -> None:
     model = folder(machine, "config.json", "tokenizer.json", "model.safetensors")
-    with pytest.raises(InputError, match="only vLLM serves a classifier's scores"):
-        async with served(model, say=print, vllm=VllmOptions(pooling=True)):
-            pass
+    (model / "config.json").write_text('{"architectures": ["Qwen2ForSequenceClassification"]}')
+    async with served(model, say=lambda _: None):
+        pass
+    assert (machine / "told").read_text().split()[-2:] == ["--runner", "pooling"]

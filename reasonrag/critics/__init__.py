@@ -1,0 +1,1 @@
+"""Critics: process reward models, trained, checked and offered; imports no evaluation, publishing or viewing."""

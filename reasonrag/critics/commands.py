@@ -1,0 +1,46 @@
+"""The commands of critics: `reasonrag train-critic`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from reasonrag.critics.settings import TrainCriticSettings
+from reasonrag.options import BAD_INPUT, Json, interrupts, options, print_result
+from reasonrag.settings import COMMON
+
+
+@options(
+    TrainCriticSettings,
+    without=("config",),
+    example="reasonrag train-critic qwen2.5-7b --data data/hotpotqa-train-economy",
+)
+def train_critic(
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG", help="Shipped configuration by its name (qwen2.5-7b, smoke-cpu), or a YAML file of TRL's"
+        ),
+    ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the configuration and all findings; do not train"), COMMON
+    ] = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Train a critic, a model that scores steps, on the pairs or values of a data set, with TRL.
+
+    The same command continues a training that was stopped. Exit status 0: trained; 1: the training failed; 2: refused,
+    nothing started; 130: interrupted.
+    """
+    from reasonrag.critics.display import show_critic
+    from reasonrag.critics.train import train_critic as train
+    from reasonrag.training.display import TerminalTraining
+
+    with interrupts():
+        result = train(config, dry_run=dry_run, watcher=TerminalTraining(), **flags)
+    print_result(result, show_critic, as_json=as_json)
+    if result.objections:
+        raise typer.Exit(BAD_INPUT)

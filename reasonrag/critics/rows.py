@@ -1,0 +1,107 @@
+"""The rows that a critic is trained on: from a data set's pairs or values, without the questions of a fold.
+
+Decides which questions are in which fold, by a hash of the question alone. Knows no trainer and no tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from preference.candidates import QuestionRecord, question_key, read_lines
+from preference.export.formats import FORMATS, SplitName
+from preference.export.summary import QUESTIONS
+from reasonrag.errors import InputError
+from reasonrag.files import file_digest
+from reasonrag.llm.critic import CriticKind
+
+FORMAT_OF_KIND: Final = {"pairwise": "proguide", "value": "values"}
+"""The file of a data set that a kind is trained on: RAG_ProGuide's rows have the margins and the questions."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One of `count` parts of the questions, from 1; a critic of it is trained on the other parts."""
+
+    number: int
+    count: int
+
+    def holds(self, key: str) -> bool:
+        """key: `question_key` of the question."""
+        lot = int.from_bytes(hashlib.sha256(f"fold {key}".encode()).digest()[:8])
+        return lot % self.count == self.number - 1
+
+
+@dataclass(frozen=True)
+class CriticRows:
+    """Rows as `training_script` takes them. questions: keys of theirs. labels: what they were labelled by."""
+
+    rows: list[dict[str, Any]]
+    questions: frozenset[str]
+    labels: frozenset[str]
+
+
+def row_file(data: Path, kind: CriticKind, split: SplitName) -> Path:
+    return data / FORMATS[FORMAT_OF_KIND[kind]].file_name(split)  # type: ignore[index]
+
+
+def row_digests(data: Path, kind: CriticKind) -> dict[str, str]:
+    """SHA-256 of the files that a critic of a kind is trained on, by name. Raises InputError where they are missing."""
+    train = row_file(data, kind, "train")
+    if not train.is_file():
+        flag = f" --format {FORMAT_OF_KIND[kind]}" if kind == "value" else ""
+        raise InputError(
+            f"{data} has no {train.name}, which a critic of kind {kind} is trained on: reasonrag pairs {data}{flag} "
+            f"--out {data}"
+        )
+    files = [train, row_file(data, kind, "validation")]
+    return {each.name: file_digest(each) for each in files if each.is_file()}
+
+
+def read_rows(data: Path, kind: CriticKind, split: SplitName, fold: Fold | None) -> CriticRows:
+    """The rows of a split, but for the questions of the fold. Raises InputError for a damaged file."""
+    path = row_file(data, kind, split)
+    rows, questions, labels = [], set[str](), set[str]()
+    keys = {each.question_id: question_key(each.question) for each in read_lines(data / QUESTIONS, QuestionRecord)}
+    for row in _listed(path) if path.is_file() else ():
+        try:
+            key = question_key(row["question"]) if "question" in row else keys[row["question_id"]]
+            if fold and fold.holds(key):
+                continue
+            rows.append(_pair(row) if kind == "pairwise" else _value(row))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path}: a row has no {error}; make it again: reasonrag pairs") from error
+        questions.add(key)
+        labels.add(str(row.get("label")))
+    return CriticRows(rows, frozenset(questions), frozenset(labels))
+
+
+def _pair(row: dict[str, Any]) -> dict[str, Any]:
+    state = [{"role": "system", "content": row["instruction"]}, {"role": "user", "content": row["input"]}]
+    return {
+        "state": state,
+        "chosen": row["chosen"],
+        "rejected": row["rejected"],
+        "margin": max(0.0, float(row["margin"] or 0.0)),  # a judge may disagree with the values, and an import has none
+    }
+
+
+def _value(row: dict[str, Any]) -> dict[str, Any]:
+    return {"state": row["messages"], "step": row["step"], "value": row["value"], "weight": row["weight"]}
+
+
+def _listed(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        rows = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not a list of rows: {error}; make it again: reasonrag pairs") from error
+    yield from rows
+
+
+def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    path.write_bytes(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows))

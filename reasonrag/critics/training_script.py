@@ -1,0 +1,227 @@
+"""The process that trains a critic: `python -m reasonrag.critics.training_script JOB`, with TRL and its packages.
+
+Decides how rows become tokens and a loss. A job names the rows, the base model and the arguments; what is found out on
+the way (lengths, the end token, the score of the trial step) is written beside the model. Knows no settings, no data
+set and no checks: `train` is done with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from reasonrag.critics.chat_template import critic_tokenizer
+from reasonrag.llm.critic import CriticKind
+from reasonrag.llm.endpoint.score_endpoint import TRIAL
+from reasonrag.llm.servers.chat_template import open_tokenizer
+from reasonrag.llm.servers.checkpoint import SMALL
+
+FACTS: Final = "critic_training.json"
+
+
+class TrainingJob(BaseModel):
+    """rows, held_out: JSON lines of `rows.CriticRow`. arguments: TRL's, of `RewardConfig`. lora: peft's, of
+    `LoraConfig`; None: all weights are trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: CriticKind
+    base: str
+    out: str
+    rows: str
+    held_out: str | None
+    margin_scale: float
+    max_length: int | None
+    arguments: dict[str, Any]
+    lora: dict[str, Any] | None
+    resume: str | None = None
+
+
+class TrainingFacts(BaseModel):
+    """Content of `critic_training.json`, which the parent reads and removes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: int
+    held_out_rows: int
+    left_out: int
+    """Rows longer than `max_length`."""
+    longest_row: int
+    """Tokens, of those that were not left out."""
+    end_token: str
+    trial_score: float
+    device: Literal["cpu", "cuda"]
+
+
+def main(job_file: Path) -> None:
+    """Train, and save the critic as a whole model."""
+    job = TrainingJob.model_validate_json(job_file.read_bytes())
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForSequenceClassification, set_seed
+
+    arguments = _arguments(job)
+    tokenizer = critic_tokenizer(open_tokenizer(job.base))
+    set_seed(arguments.seed)  # before the head, whose weights are random
+    model = AutoModelForSequenceClassification.from_pretrained(
+        job.base, num_labels=1, dtype=torch.bfloat16 if arguments.bf16 and job.lora else torch.float32
+    )
+    model.config.pad_token_id = tokenizer.pad_token_id
+    if arguments.use_cpu and model.num_parameters() < SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    limit = job.max_length or int(model.config.get_text_config().max_position_embeddings)
+    rows, left_out = _tokenized(Path(job.rows), tokenizer, job, limit)
+    held_out, left_out_there = _tokenized(Path(job.held_out), tokenizer, job, limit) if job.held_out else ([], 0)
+    if not rows:
+        raise SystemExit(f"all {left_out} rows are longer than {limit} tokens: raise max_length")
+    evaluated = Dataset.from_list(held_out) if held_out else None
+    given = {"args": arguments, "train_dataset": Dataset.from_list(rows), "eval_dataset": evaluated}
+    trainer = _trainer(job, model, tokenizer, given)
+    done = trainer.train(resume_from_checkpoint=job.resume)
+    trainer.save_state()
+    trainer.save_metrics("all", done.metrics | (trainer.evaluate() if held_out else {}), combined=False)
+    if not trainer.is_world_process_zero():
+        return
+    trained = trainer.accelerator.unwrap_model(trainer.model)
+    if job.lora:
+        trained = trained.merge_and_unload()
+    trained.eval()
+    trained.save_pretrained(job.out)
+    tokenizer.save_pretrained(job.out)
+    trial = [{"role": each.role, "content": each.content} for each in TRIAL]
+    ids = tokenizer.apply_chat_template(trial, tokenize=True, return_dict=False)
+    with torch.inference_mode():
+        score = trained(input_ids=torch.tensor([ids], device=trained.device)).logits.float().item()
+    lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
+    facts = TrainingFacts(
+        rows=len(rows),
+        held_out_rows=len(held_out),
+        left_out=left_out + left_out_there,
+        longest_row=max(lengths),
+        end_token=tokenizer.eos_token,
+        trial_score=score,
+        device="cuda" if trained.device.type == "cuda" else "cpu",
+    )
+    (Path(job.out) / FACTS).write_bytes(orjson.dumps(facts.model_dump()))
+
+
+def _arguments(job: TrainingJob) -> Any:
+    """TRL's arguments. Ends the process where it does not take them."""
+    from trl import RewardConfig
+
+    # the rows are tokenized and bounded here; TRL would leave out those beyond its max_length without a word
+    ours: dict[str, Any] = {"output_dir": job.out, "max_length": None, "report_to": "none"}
+    ours["remove_unused_columns"] = False
+    if job.kind == "value":
+        ours |= {"label_names": ["values"]}
+    try:
+        return RewardConfig(**job.arguments | ours)
+    except (TypeError, ValueError) as error:
+        raise SystemExit(f"TRL does not take this configuration: {error}") from error
+
+
+def _tokenized(path: Path, tokenizer: Any, job: TrainingJob, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The rows as TRL takes them, and how many were left out as too long."""
+    found, left_out = [], 0
+    for line in path.read_bytes().splitlines():
+        row = json.loads(line)
+
+        def ids(step: str, state: Any = row["state"]) -> list[int]:
+            said = [*state, {"role": "assistant", "content": step}]
+            read = list(tokenizer.apply_chat_template(said, tokenize=True, return_dict=False))
+            if read[-1] != tokenizer.eos_token_id:
+                raise SystemExit(f"the chat template of {job.base} does not end with {tokenizer.eos_token!r}")
+            return read
+
+        if job.kind == "pairwise":
+            each = {"chosen_ids": ids(row["chosen"]), "rejected_ids": ids(row["rejected"])}
+            each |= {"margin": job.margin_scale * row["margin"]} if job.margin_scale else {}
+        else:
+            each = {"input_ids": ids(row["step"]), "values": row["value"], "weights": row["weight"]}
+        if any(len(value) > limit for name, value in each.items() if name.endswith("ids")):
+            left_out += 1
+        else:
+            found.append(each)
+    return found, left_out
+
+
+def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]) -> Any:
+    """given: arguments and data sets, as trainers take them."""
+    from peft import LoraConfig, TaskType, get_peft_model
+    from transformers import Trainer, TrainerCallback
+    from trl import RewardTrainer
+
+    class Told(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        """Writes what is logged in the form in which LLaMA-Factory does, which the parent reads."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
+            if state.is_world_process_zero:
+                line = {"current_steps": state.global_step, "total_steps": state.max_steps, **(logs or {})}
+                with (Path(job.out) / "trainer_log.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+
+    lora = LoraConfig(task_type=TaskType.SEQ_CLS, **job.lora) if job.lora else None
+    given["callbacks"] = [Told()]
+    if job.kind == "pairwise":
+        return RewardTrainer(model, processing_class=tokenizer, peft_config=lora, **given)
+    if lora:
+        if given["args"].gradient_checkpointing:
+            model.enable_input_require_grads()
+        model = get_peft_model(model, lora)
+    pad = tokenizer.pad_token_id
+
+    class ValueTrainer(Trainer):  # type: ignore[misc, unused-ignore]
+        def compute_loss(
+            self,
+            model: Any,
+            inputs: Any,
+            return_outputs: bool = False,  # noqa: FBT001, FBT002 - transformers' signature
+            **_: Any,
+        ) -> Any:
+            """Cross-entropy with a soft target, weighted by how well the target is known."""
+            from torch.nn.functional import binary_cross_entropy_with_logits
+
+            found = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+            scores, weights = found.logits.squeeze(-1).float(), inputs["weights"]
+            each = binary_cross_entropy_with_logits(scores, inputs["values"], reduction="none")
+            loss = (weights * each).sum() / weights.sum()
+            return (loss, {"logits": scores}) if return_outputs else loss
+
+    return ValueTrainer(
+        model,
+        processing_class=tokenizer,
+        data_collator=lambda rows: _padded(rows, pad),
+        compute_metrics=_brier,
+        **given,
+    )
+
+
+def _padded(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
+    import torch
+
+    longest = max(len(row["input_ids"]) for row in rows)
+    gaps = [longest - len(row["input_ids"]) for row in rows]
+    return {
+        "input_ids": torch.tensor([row["input_ids"] + [pad] * gap for row, gap in zip(rows, gaps, strict=True)]),
+        "attention_mask": torch.tensor([[1] * (longest - gap) + [0] * gap for gap in gaps]),
+        "values": torch.tensor([float(row["values"]) for row in rows]),
+        "weights": torch.tensor([float(row["weights"]) for row in rows]),
+    }
+
+
+def _brier(found: Any) -> dict[str, float]:
+    import numpy as np
+
+    chances = 1 / (1 + np.exp(-np.asarray(found.predictions, dtype=np.float64)))
+    return {"brier": float(np.mean((chances - np.asarray(found.label_ids)) ** 2))}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""From settings of `pairs` to its judge and its critics. Does not know what they are asked about."""
+
+from __future__ import annotations
+
+from reasonrag.agent.prompting import load_prompts
+from reasonrag.agent.settings import TIMEOUT_S
+from reasonrag.curation.labels.critic_scores import CriticWitnesses, Witness
+from reasonrag.curation.labels.judge_labels import StateJudge
+from reasonrag.curation.settings import PairsSettings
+from reasonrag.errors import InputError
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.critic import FoundCritic, critic_spec, find_critic
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.offline import TEACHERS as OFFLINE
+from reasonrag.llm.prices import find_price
+
+
+def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) -> StateJudge:
+    """The judge that the settings name, at temperature 0."""
+    name = chat_model.name if chat_model else settings.model
+    if name is None:
+        flag = "--as-published of a run of prorag" if settings.as_published else "--label judge"
+        raise InputError(f"{flag} needs --model, the name of the judge; offline rehearses it for free")
+    model = ModelSpec(
+        name,
+        Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
+        Limits(settings.concurrency, TIMEOUT_S),
+        price=find_price(
+            name,
+            addresses=settings.base_url,
+            extra_body=settings.extra_body,
+            tokens_in=settings.price_in,
+            tokens_out=settings.price_out,
+        ),
+        addresses=tuple(settings.base_url),
+        in_process=name in OFFLINE and not settings.base_url,
+    )
+    caps = Caps(settings.max_cost, settings.max_calls)
+    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps, settings.yes)
+
+
+def critic_witnesses(
+    settings: PairsSettings, critic_model: ChatModel | None, *, judged: bool
+) -> CriticWitnesses | None:
+    """The critics that the settings name, and what they are to score; None without any. judged: whether a judge labels,
+    whose second witness are the values. Raises InputError for settings that do not fit together."""
+    found = [FoundCritic(critic_model.name)] if critic_model else [find_critic(each) for each in settings.critic]
+    confirms, paths = settings.consensus and not judged, "sft" in settings.format
+    if confirms and not found:
+        raise InputError(
+            "--consensus needs a second witness: --critic of train-critic, or --label judge, whose second witness are "
+            "the values"
+        )
+    if not found:
+        return None
+    if not (confirms or paths):
+        raise InputError("--critic goes with --consensus, or with --format sft; give one of them")
+    limits = Limits(settings.concurrency, TIMEOUT_S)
+    return CriticWitnesses(
+        tuple(
+            Witness(each, critic_spec(each, limits, price_in=settings.critic_price_in), critic_model) for each in found
+        ),
+        settings.rules if confirms else None,
+        paths=paths,
+        allowed=settings.allow_critic,
+        caps=Caps(settings.max_cost, settings.max_calls),
+    )

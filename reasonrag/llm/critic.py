@@ -1,0 +1,253 @@
+"""A critic: a model that scores a step in its state, found by its folder or by the URL of its server, and asked.
+
+Decides what a request for a score is, what a critic's folder says of it, and when a critic may not be used. Its scores
+are journaled, capped and priced like the answers of any model: the reply to a state and a step is a number as text.
+Does not know how critics are trained, nor what their scores are used for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from preference import Message
+from preference.candidates import question_key
+from preference.records import first_error
+from reasonrag.concurrency import together
+from reasonrag.errors import InputError
+from reasonrag.llm.budget import Tokens
+from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.prices import SELF_HOSTED, Price
+from reasonrag.llm.servers.local_server import served
+from reasonrag.llm.servers.model_folder import fingerprint, open_model, read_json
+from reasonrag.web.client import shown_url
+
+PROVENANCE: Final = "reasonrag.json"
+KEY_VARIABLE: Final = "REASONRAG_CRITIC_API_KEY"
+CriticKind = Literal["pairwise", "value"]
+"""pairwise: trained on pairs of steps of a state; its scores rank the steps of one state, and mean nothing across
+states. value: trained on values; the sigmoid of a score is a step's chance of a right answer."""
+CHECK_S: Final = 10.0
+"""For a server to say what it serves."""
+MOST_BYTES: Final = 1 << 20
+"""Of its list of models."""
+SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
+
+
+class CriticVerdict(BaseModel):
+    """What `evaluate-critic` found. failures: why it may not be used, in sentences; empty if it passed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    failures: tuple[str, ...]
+    evaluation: str
+    """Folder of the evaluation."""
+
+
+class CriticFacts(BaseModel):
+    """The field `critic` of `reasonrag.json` in a critic's folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: CriticKind
+    labels: str
+    """The labels it was trained on: value, judge, imported; outcome for an outcome model, which others must beat."""
+    end_token: str
+    """The last token of every text it reads, written by its chat template."""
+    trial_score: float | None = None
+    """Its score of `score_endpoint.TRIAL` after training, by which a server is checked."""
+    verdict: CriticVerdict | None = None
+    """None until it was evaluated."""
+
+
+@dataclass(frozen=True)
+class FoundCritic:
+    """A critic as the user named it.
+
+    name: of its scores in a journal. folder: None for a server whose critic is in no folder here. facts: None if
+        nothing is known of it; it is then taken for a pairwise one. renderer: of the prompts it was trained on.
+        questions: keys of the questions it was trained on (`preference.candidates.question_key`).
+    """
+
+    name: str
+    folder: Path | None = None
+    url: str | None = None
+    facts: CriticFacts | None = None
+    renderer: str | None = None
+    questions: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> CriticKind:
+        return self.facts.kind if self.facts else "pairwise"
+
+    def trained_on(self, question: str) -> bool:
+        """Whether it was trained on a question, by its text."""
+        return question_key(question) in self.questions
+
+    def objections(self, *, renderer: str | None = None, questions: Iterable[str] = ()) -> list[str]:
+        """Why it should not be used, in sentences. renderer: of the prompts it would be shown. questions: that it would
+        score steps of."""
+        found = []
+        if self.facts and self.facts.verdict:
+            found += [f"it failed its evaluation: {each}" for each in self.facts.verdict.failures]
+        if renderer and self.renderer and renderer != self.renderer:
+            found.append(f"it was trained on prompts of renderer {self.renderer}, and would be shown {renderer}")
+        if seen := sum(map(self.trained_on, questions)):
+            found.append(f"it was trained on {seen:,} of these questions")
+        return found
+
+
+def find_critic(named: str) -> FoundCritic:
+    """The critic of a folder, or at a URL. Raises InputError for a folder that is no critic's, and for a server that
+    does not answer."""
+    if not named.startswith(("http://", "https://")):
+        return _in_folder(Path(named).expanduser())
+    name, folder = _served_at(named)
+    if folder and (Path(folder) / PROVENANCE).is_file():
+        return replace(_in_folder(Path(folder)), name=name, url=named)
+    return FoundCritic(name, url=named)
+
+
+def _in_folder(folder: Path) -> FoundCritic:
+    model = open_model(folder)
+    if not (folder / PROVENANCE).is_file():
+        raise InputError(f"{folder} is no critic: it has no {PROVENANCE}; reasonrag train-critic makes one")
+    told = read_json(folder / PROVENANCE)
+    if not told.get("critic"):
+        raise InputError(f"{folder} is no critic, but a model of stage {told.get('stage')}; train-critic makes one")
+    try:
+        facts = CriticFacts.model_validate(told["critic"])
+    except ValidationError as error:
+        raise InputError(f"{folder / PROVENANCE}: {first_error(error)}; was it made by another version?") from error
+    asked, questions = told.get("asked"), told.get("questions")
+    return FoundCritic(
+        f"{model.name}@{fingerprint(model)}",
+        folder,
+        facts=facts,
+        renderer=asked.get("renderer") if isinstance(asked, dict) else None,
+        questions=frozenset(map(str, questions)) if isinstance(questions, list) else frozenset(),
+    )
+
+
+def _served_at(url: str) -> tuple[str, str]:
+    """What the server at a URL calls its model, and the folder that it says the model is in, if it says one. Raises
+    InputError."""
+    import httpx2
+
+    home, key = url.rstrip("/").removesuffix("/v1"), os.environ.get(KEY_VARIABLE)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    content = b""
+    try:
+        with httpx2.stream("GET", f"{home}/v1/models", headers=headers, timeout=CHECK_S) as answer:
+            for part in answer.iter_bytes():
+                content += part
+                if len(content) > MOST_BYTES:
+                    break
+        [first, *_] = orjson.loads(content)["data"]
+        return str(first["id"]), str(first.get("root") or "")
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"--critic {shown_url(url)}: no critic is served there ({type(error).__name__}); vllm serve FOLDER "
+            "--runner pooling serves one, or give its folder"
+        ) from error
+
+
+def check_critic(
+    found: FoundCritic,
+    *,
+    renderer: str | None,
+    questions: Iterable[str],
+    allowed: bool,
+    warn: Callable[[str], None],
+) -> None:
+    """Refuse a critic that should not be used, or warn where that is allowed, and where nothing is known of it. Raises
+    InputError."""
+    if found.facts is None:
+        warn(f"nothing is known of the critic {found.name}: it is taken for a pairwise one, trained on other questions")
+    elif found.facts.verdict is None:
+        warn(f"the critic {found.name} was never evaluated; reasonrag evaluate-critic says how well it judges")
+    for each in found.objections(renderer=renderer, questions=questions):
+        if not allowed:
+            raise InputError(f"the critic {found.name} may not be used: {each}. --allow-critic uses it all the same")
+        warn(f"the critic {found.name}: {each}")
+
+
+def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -> ModelSpec:
+    """price_in: dollars per million tokens read; None: nothing, as for any server of one's own."""
+    return ModelSpec(
+        name=found.name,
+        sampling=SCORING,
+        limits=limits,
+        price=SELF_HOSTED if price_in is None else Price(price_in, 0.0, cached_in=price_in),
+        addresses=(found.url,) if found.url else (),
+        key_variable=KEY_VARIABLE,
+        flags="--critic-",
+        recorded_as=f"{found.name} (critic)",
+        scores=True,
+        trial_score=found.facts.trial_score if found.facts else None,
+    )
+
+
+async def open_critic(
+    found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None]
+) -> ChatModel:
+    """The critic's endpoint; of a folder a server is started, which ends with `opened`. Raises InputError."""
+    if found.url is None and found.folder is not None:
+        server = await opened.enter_async_context(served(found.folder, say=say))
+        spec = replace(spec, name=server.name, addresses=(server.base_url,))
+    return spec.open(opened, say=say)
+
+
+@dataclass
+class Critic:
+    """Scores steps. model: behind a journal. spent: what its scores have cost; `replace` it to count anew."""
+
+    model: ChatModel
+    kind: CriticKind
+    spent: Tokens = field(default_factory=Tokens)
+
+    async def scores(
+        self, state: Sequence[Message], steps: Sequence[str], *, question_id: str, priority: int = 0
+    ) -> list[float]:
+        """The raw score of each step (any real number) in a state, whose prompt is system and user turn. Equal steps
+        are asked about once. Raises ModelError."""
+        distinct = list(dict.fromkeys(steps))
+        requests = [score_request(state, step, question_id=question_id, priority=priority) for step in distinct]
+        answers = await together(*(self.model.complete(request) for request in requests))
+        self.spent += Tokens.of(completion for answer in answers for completion in answer)
+        known = {step: float(answer[0].text) for step, answer in zip(distinct, answers, strict=True)}
+        return [known[step] for step in steps]
+
+    async def best(
+        self, state: Sequence[Message], steps: Sequence[str], *, question_id: str, keep: int = 1
+    ) -> list[int]:
+        """Positions of the `keep` best steps, best first; among equal scores the earlier one."""
+        scores = await self.scores(state, steps, question_id=question_id)
+        return sorted(range(len(steps)), key=lambda i: (-scores[i], i))[:keep]
+
+
+def score_request(state: Sequence[Message], step: str, *, question_id: str, priority: int = 0) -> ChatRequest:
+    """Asks for the score of a step in a state."""
+    return ChatRequest(
+        messages=(*state, Message(role="assistant", content=step)),
+        sampling=SCORING,
+        samples=(0,),
+        seeds=(0,),
+        priority=priority,
+        question_id=question_id,
+    )
+
+
+def chance(score: float) -> float:
+    """The sigmoid of a raw score: for a value critic, a step's chance of a right answer."""
+    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))

@@ -1,0 +1,200 @@
+"""The world with lucky answers: luck is as large as it says, and every answer follows from its gold passages."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gold_teacher import GoldQuestion, Skill, World, open_world
+from loop_student import WORDS
+from lucky_world import LUCK, SHARES, YEARS_APART, Size, things, write_world
+
+from preference import f1_score
+from reasonrag.data.questions import Question, open_questions
+
+SMALL = Size(towns=30, people=60, works=80, organisations=20)
+SPLITS = {"warmup": 300, "explore": 100, "dev": 50, "heldout": 200}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("lucky") / "world"
+    write_world(place, SMALL, SPLITS, seed=0)
+    return place
+
+
+@pytest.fixture(scope="module")
+def world(folder: Path) -> World:
+    return open_world(folder, folder.parent / "indexes")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def asked(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    every = [each for split in SPLITS for each in lines(folder / f"{split}.jsonl")]
+    return [each for each in every if kind in (None, each["metadata"]["type"])]
+
+
+def test_every_split_has_all_kinds_by_their_shares(folder: Path) -> None:
+    """Between 40 and 50 % of the questions name their possible answers."""
+    assert 0.4 <= sum(SHARES[kind] for kind in LUCK) <= 0.5
+    assert sum(SHARES.values()) == pytest.approx(1)
+    for split, count in SPLITS.items():
+        kinds = Counter(each["metadata"]["type"] for each in lines(folder / f"{split}.jsonl"))
+        assert kinds.total() == count
+        assert all(abs(kinds[kind] - share * count) < 1 for kind, share in SHARES.items())
+
+
+@pytest.mark.parametrize("kind", LUCK)
+def test_who_guesses_among_the_options_is_right_as_often_as_luck_says(kind: str, folder: Path) -> None:
+    """In truth, within four standard errors; and no place among the options is right more often than others."""
+    questions, dice = asked(folder, kind), random.Random(0)
+    golden = [each["golden_answers"][0] for each in questions]
+    options = [each["metadata"]["options"] for each in questions]
+    error = 4 * (LUCK[kind] * (1 - LUCK[kind]) / len(questions)) ** 0.5
+    right = [dice.choice(offered) == answer for offered, answer in zip(options, golden, strict=True)]
+    assert sum(right) / len(right) == pytest.approx(LUCK[kind], abs=error)
+    first = [offered[0] == answer for offered, answer in zip(options, golden, strict=True)]
+    assert sum(first) / len(first) == pytest.approx(LUCK[kind], abs=error)
+
+
+def test_the_golden_answer_is_one_of_the_options_and_shares_no_word_with_the_others(folder: Path) -> None:
+    """So that a wrong guess gets no F1."""
+    for each in asked(folder):
+        options, (answer,) = each["metadata"]["options"], each["golden_answers"]
+        assert len(set(options)) == len(options)
+        assert answer in options
+        assert all(f1_score(other, [answer]) == 0 for other in options if other != answer)
+
+
+def test_a_chain_leads_from_the_question_to_what_its_last_passage_says(folder: Path) -> None:
+    """Each gold passage names the next one; the question names the first, and not what is read in the last."""
+    contents = {each["id"]: each["contents"] for each in lines(folder / "corpus.jsonl")}
+    for each in asked(folder):
+        kind, question, (answer,) = each["metadata"]["type"], each["question"], each["golden_answers"]
+        steps = each["metadata"]["question_decomposition"]
+        titles = [contents[step["support_id"]].partition("\n")[0] for step in steps]
+        assert [step["support_id"] for step in steps] == each["metadata"]["gold_ids"]
+        assert len(set(titles)) == len(titles)
+        assert all(step["answer"] in contents[step["support_id"]] for step in steps)
+        if kind == "comparison":
+            continue
+        assert titles[0] in question
+        assert titles[1:] == [step["answer"] for step in steps[:-1]]
+        said = steps[-1]["answer"]
+        if kind == "yes or no":
+            assert answer == ("yes" if re.search(rf"\b{said}\b", question) else "no")
+        else:
+            assert answer == said
+            assert (said in question) == (kind == "choice")
+        if kind.endswith("hops"):
+            assert kind == f"{len(steps)} hops"
+
+
+def test_the_answer_of_a_comparison_is_the_one_whose_town_is_older(folder: Path) -> None:
+    """By the years in the gold passages, which are well apart."""
+    kinds = set()
+    for each in asked(folder, "comparison"):
+        steps, options = each["metadata"]["question_decomposition"], each["metadata"]["options"]
+        years = [int(step["answer"]) for step in steps if step["answer"].isdigit()]
+        assert abs(years[0] - years[1]) >= YEARS_APART
+        assert each["golden_answers"] == [options[years[0] > years[1]]]
+        assert all(option in each["question"] for option in options)
+        kinds.add(len(steps))
+    assert kinds == {2, 4}
+
+
+def test_the_world_is_closed(folder: Path) -> None:
+    """No question has a word that stands in no passage and in no question of the warm-up."""
+    known = " ".join(each["contents"] for each in lines(folder / "corpus.jsonl"))
+    known += " ".join(each["question"] for each in lines(folder / "warmup.jsonl"))
+    for each in asked(folder):
+        said = f"{each['question']} {' '.join(each['metadata']['options'])}"
+        assert set(re.findall(WORDS, said)) <= set(re.findall(WORDS, known)) | {"yes", "no"}
+
+
+def test_no_question_and_no_chain_is_asked_twice(folder: Path) -> None:
+    """Not in one split, not in two, and not as a choice here and as yes or no there."""
+    questions = [each["question"] for each in asked(folder)]
+    assert len(set(questions)) == len(questions) == sum(SPLITS.values())
+    chains = [
+        json.dumps([each["metadata"]["question_decomposition"], re.findall(r"of the \w+|the \w+ of", each["question"])])
+        for each in asked(folder)
+        if each["metadata"]["type"] != "comparison"
+    ]
+    assert len(set(chains)) == len(chains)
+
+
+def test_every_name_is_of_one_thing_and_most_have_namesakes(folder: Path) -> None:
+    """A bad query can find the passage of another thing, of which nothing that is asked is true."""
+    names = [each.name for each in things(Size(), 0).all]
+    assert len(set(names)) == len(names) == 1400
+    corpus = {each["contents"].partition("\n")[0] for each in lines(folder / "corpus.jsonl")}
+    titles = {each["id"]: each["contents"].partition("\n")[0] for each in lines(folder / "corpus.jsonl")}
+    for each in asked(folder):
+        namesakes = set(each["metadata"]["namesakes"])
+        assert len(namesakes) >= 2
+        assert namesakes <= corpus - {titles[gold] for gold in each["metadata"]["gold_ids"]}
+
+
+def test_the_same_seed_gives_the_same_files(folder: Path, tmp_path: Path) -> None:
+    """And another one another world."""
+    for seed in (0, 1):
+        write_world(tmp_path / str(seed), SMALL, SPLITS, seed=seed)
+        for name in ("corpus", *SPLITS):
+            same = (tmp_path / str(seed) / f"{name}.jsonl").read_bytes() == (folder / f"{name}.jsonl").read_bytes()
+            assert same == (seed == 0)
+
+
+def test_a_full_world_has_eight_thousand_questions_and_one_too_small_says_so(tmp_path: Path) -> None:
+    write_world(tmp_path / "full", Size(), {"heldout": 8000}, seed=0)
+    assert len(lines(tmp_path / "full" / "heldout.jsonl")) == 8000
+    with pytest.raises(ValueError, match="make it larger, or ask less"):
+        write_world(tmp_path / "small", SMALL, {"heldout": 8000}, seed=0)
+
+
+# -- the teacher that knows the gold passages ----------------------------------------------------------------------
+
+
+def known(question: Question, world: World, skill: Skill) -> GoldQuestion:
+    return GoldQuestion(question, world, skill, max_steps=14, alpha=1.0, top_k=2)
+
+
+def of_every_kind(folder: Path) -> list[Question]:
+    kinds: dict[str | None, list[Question]] = {}
+    for each in open_questions(folder / "dev.jsonl", dataset="lucky", split="dev").read(None):
+        kinds.setdefault(each.type, []).append(each)
+    assert set(kinds) == set(SHARES)
+    return [each for found in kinds.values() for each in found[:2]]
+
+
+def test_the_gold_teacher_finds_every_fact_and_answers_every_kind(folder: Path, world: World) -> None:
+    """A perfect one is right, wherever its queries find the gold passages; the sentences it reads say the facts."""
+    questions = of_every_kind(folder)
+    values = []
+    for question in questions:
+        process = known(question, world, Skill("perfect", good=1, right=1))
+        steps = question.metadata["question_decomposition"]
+        assert all(step["answer"] in fact.sentence for step, fact in zip(steps, process.facts, strict=True))
+        values.append(process.value(process.start()))
+    assert sum(value == pytest.approx(1) for value in values) >= 0.8 * len(values)
+
+
+def test_who_answers_at_once_is_worth_the_chance_of_a_guess_among_the_options(folder: Path, world: World) -> None:
+    """One over their number, whatever luck the skill has; bad queries ask for namesakes."""
+    for question in of_every_kind(folder):
+        process = known(question, world, Skill("guesses", early=1, luck=0.9))
+        options = question.metadata["options"]
+        assert process.value(process.start()) == pytest.approx(1 / len(options))
+        said = {each.content for each in process.options(process.start())}
+        assert said == set(options)
+        process = known(question, world, Skill("strays", good=0))
+        said = {each.content for each in process.options(process.start())}
+        assert said == set(question.metadata["namesakes"])

@@ -1,0 +1,68 @@
+"""`train-critic --convert`: a reward model that LLaMA-Factory trained becomes a critic with the same scores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasonrag.llm.critic import find_critic
+from tests.helpers.critic_world import make_critic_world
+from tests.helpers.shared import Shared, held
+from tests.helpers.training_world import environment, make_world
+
+pytestmark = pytest.mark.slow
+STATE = [{"role": "system", "content": "Take a step."}, {"role": "user", "content": "Question: who?"}]
+STEPS = ["So the answer is <answer>Ada</answer>", "So the next query is <query>Ada</query>", "no"]
+SCORES = """
+import json, sys, torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+base, adapter, critic = sys.argv[1:4]
+said = json.loads(sys.argv[4])
+policy, ours = AutoTokenizer.from_pretrained(base), AutoTokenizer.from_pretrained(critic)
+head = load_file(adapter + "/value_head.safetensors")["v_head.summary.weight"]
+trained = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
+scorer = AutoModelForSequenceClassification.from_pretrained(critic).eval()
+found = []
+for conversation in said:
+    read = policy.apply_chat_template(conversation, tokenize=True, return_dict=False)  # ends with a line break
+    ids = ours.apply_chat_template(conversation, tokenize=True, return_dict=False)
+    assert read == ids
+    with torch.no_grad():
+        hidden = trained(torch.tensor([read]), output_hidden_states=True).hidden_states[-1][0, -1]
+        found.append((float(head[0] @ hidden), scorer(torch.tensor([ids])).logits.item()))
+print(json.dumps(found))
+"""
+
+
+def test_the_value_head_of_a_trained_reward_model_becomes_the_head_of_a_classifier(
+    train_python: Path, shared: Shared
+) -> None:
+    make_critic_world(shared)  # skips where torch or TRL is missing
+    world = make_world(shared, train_python)
+    trained = world.train("smoke-cpu-reward", "reward")
+    assert trained.status == 0, trained.err
+    with held(world.place / ".converted"):
+        done = world.run("train-critic", "--convert", "saves/reward", "--out", "critics/reward")
+        again = world.run("train-critic", "--convert", "saves/reward", "--out", "critics/reward")
+    assert (done.status, again.status) == (0, 2), done.err
+    assert "is not empty" in again.err
+    found = find_critic(str(world.place / "critics" / "reward"))
+    assert found.facts is not None
+    assert (found.kind, found.facts.end_token) == ("pairwise", "<|im_end|>\n")
+    said = [[*STATE, {"role": "assistant", "content": step}] for step in STEPS]
+    places = [str(world.place / each) for each in ("models/tiny-qwen2", "saves/reward", "critics/reward")]
+    scored = subprocess.run(
+        [sys.executable, "-c", SCORES, *places, json.dumps(said)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment(world.place, None),
+    )
+    for before, after in json.loads(scored.stdout):
+        assert after == pytest.approx(before, abs=1e-5)

@@ -1,0 +1,116 @@
+"""`reasonrag train-critic` by TRL itself, on the CPU: from pairs and values to critics, by the command line.
+
+The data are what `generate` and `pairs` made of atlas, the model is a tiny Qwen2. Nothing is a mock; each critic is
+trained once for all tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from preference.candidates import QuestionRecord, question_key, read_lines
+from reasonrag.critics.rows import Fold, read_rows
+from reasonrag.llm.critic import find_critic
+from reasonrag.training.provenance import read_provenance
+from tests.helpers.critic_world import CriticWorld, make_critic_world
+from tests.helpers.shared import Shared, held
+from tests.helpers.training_world import interrupted
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def world(shared: Shared) -> CriticWorld:
+    return make_critic_world(shared)
+
+
+def test_a_critic_of_pairs_is_a_whole_model_that_says_what_it_was_trained_on(world: CriticWorld) -> None:
+    folder = world.trained("pairwise")
+    rows, held_out = (read_rows(world.data, "pairwise", split, None) for split in ("train", "validation"))
+    provenance, found = read_provenance(folder), find_critic(str(folder))
+    assert provenance is not None
+    assert provenance.critic is not None
+    assert set(provenance.questions) == rows.questions, "the held-out ones are left to evaluate it"
+    assert held_out.questions
+    assert not held_out.questions & found.questions
+    assert (found.kind, provenance.critic.labels, provenance.critic.end_token) == ("pairwise", "value", "<|im_end|>")
+    config = orjson.loads((folder / "config.json").read_bytes())
+    assert config["architectures"] == ["Qwen2ForSequenceClassification"]
+    assert config["pad_token_id"] != config["eos_token_id"]
+    metrics = orjson.loads((folder / "metrics.json").read_bytes())
+    assert metrics["steps"] == 4
+    assert {"loss", "eval_loss", "eval_accuracy"} <= metrics["last"].keys()
+    assert {"curves.png", "README.md", "prompts", "chat_template.jinja"} <= {path.name for path in folder.iterdir()}
+    assert not {".rows", ".job.json", "critic_training.json"} & {path.name for path in folder.iterdir()}
+    assert "This is a critic of kind `pairwise`" in (folder / "README.md").read_text()
+
+
+def test_a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is_finished(world: CriticWorld) -> None:
+    words = world.words("cut", "max_steps=30", "save_steps=3", "save_total_limit=9", "eval_strategy=null")
+    folder = world.critic("cut")
+    with held(world.place / ".cut"):
+        first = interrupted(world.start(*words), (folder / "checkpoint-3" / "trainer_state.json").exists)
+        assert first.status == 130, first.err
+        refused = world.run(*words, "--set", "learning_rate=0.5")
+        second, third = world.run(*words, "--json"), world.run(*words, "--json")
+    assert (refused.status, "holds another training: learning_rate" in refused.err) == (2, True)
+    told = orjson.loads(second.out)
+    assert (second.status, told["state"], told["steps"]) == (0, "trained", 30)
+    assert told["resumed_from"].startswith("checkpoint-")
+    assert orjson.loads(third.out)["state"] == "finished already"
+
+
+def test_a_critic_of_values_learns_all_weights_against_soft_targets(world: CriticWorld) -> None:
+    folder = world.trained("value", "kind=value", "lora_rank=null", "lora_alpha=null", "lora_target=null")
+    provenance, metrics = read_provenance(folder), orjson.loads((folder / "metrics.json").read_bytes())
+    assert provenance is not None
+    assert provenance.critic is not None
+    assert (provenance.critic.kind, provenance.finetuning_type) == ("value", "full")
+    assert 0 <= metrics["last"]["eval_brier"] <= 1
+    assert metrics["last"]["loss"] == pytest.approx(0.69, abs=0.3), "cross-entropy, in nats"
+
+
+def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world: CriticWorld) -> None:
+    words = world.words("folds", "max_steps=1", "eval_strategy=null", "save_strategy=no")
+    done = world.run(*words, "--folds", 2)
+    assert done.status == 0, done.err
+    asked = {question_key(each.question) for each in read_lines(world.data / "questions.jsonl", QuestionRecord)}
+    for number in (1, 2):
+        seen = find_critic(str(world.critic("folds") / f"fold-{number}")).questions
+        assert seen
+        assert seen == {key for key in asked if not Fold(number, 2).holds(key)} & seen
+    assert "--critic" in done.out
+    assert "--consensus" in done.out
+
+
+def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(world: CriticWorld) -> None:
+    done = world.run(*world.words("misspelt", "learning_rat=1"))
+    assert done.status == 1
+    assert "unexpected keyword argument 'learning_rat'" in done.err
+    assert not (world.critic("misspelt") / "training.json").exists()
+
+
+REFUSALS = {
+    "no data": (["smoke-cpu"], "--data is needed"),
+    "no configuration": (["--data", "data/a"], "a configuration is needed"),
+    "another kind": (["smoke-cpu", "--data", "data/a", "--set", "kind=oracle"], "neither pairwise nor value"),
+    "LLaMA-Factory's": (["smoke-cpu", "--data", "data/a", "--set", "stage=rm"], "is LLaMA-Factory's"),
+    "no such model": (["smoke-cpu", "--data", "data/a", "--set", "model_name_or_path=models/none"], "no model at"),
+    "a run": (["smoke-cpu", "--data", "runs/a"], "is a run, not a data set"),
+    "conversion of a critic": (["--convert", "critics/pairwise"], "is no reward model"),
+    "conversion of data": (["--convert", "critics/pairwise", "--data", "data/a"], "--convert trains nothing"),
+}
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSALS.values(), ids=REFUSALS)
+def test_what_cannot_be_trained_is_refused_before_anything_starts(
+    world: CriticWorld, reasonrag: object, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+) -> None:
+    world.trained("pairwise")
+    monkeypatch.chdir(world.place)
+    done = reasonrag("train-critic", *words, "--out", "critics/never")  # type: ignore[operator]
+    assert (done.status, says in done.err) == (2, True), done.err
+    assert not Path("critics/never").exists()

@@ -1,0 +1,144 @@
+"""Critics as witnesses of `pairs`: which pairs and paths they leave, who may judge whom, and what is paid once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag
+from preference import PairingRules, StateRecord
+from preference.candidates import question_key, read_lines
+from reasonrag.concurrency import run_to_end
+from reasonrag.curation.labels.critic_scores import CriticWitnesses, Witness, score_by_critics
+from reasonrag.errors import CapReached, InputError
+from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.critic import FoundCritic, critic_spec
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.progress import SilentWatcher
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six questions."""
+    home = tmp_path_factory.mktemp("run")
+    reasonrag.generate(dataset="atlas", limit=6, run=home / "run")
+    return home / "run"
+
+
+def kept_pairs(out: Path) -> set[str]:
+    return {row["pair_id"] for row in reasonrag.load_pairs(out)}
+
+
+def truth(run: Path, tmp_path: Path, *, sign: float) -> ScriptedModel:
+    """A critic that knows the values, or their opposite."""
+    reasonrag.pairs(run, out=tmp_path / "known", validation=0)
+    known = {
+        (state.prompt[1].content, step.response): step.reward or 0.0
+        for state in read_lines(tmp_path / "known" / "candidates.jsonl", StateRecord)
+        for step in state.steps
+    }
+
+    def score(request: ChatRequest, _: int) -> str:
+        return str(sign * known.get((request.messages[1].content, request.messages[2].content), 0.0))
+
+    return ScriptedModel(score)
+
+
+def test_a_pair_is_kept_only_if_the_critic_prefers_the_same_step(run: Path, tmp_path: Path) -> None:
+    agreeing, opposing = truth(run, tmp_path, sign=1.0), truth(run, tmp_path, sign=-1.0)
+    everything = kept_pairs(tmp_path / "known")
+    summary = reasonrag.pairs(run, out=tmp_path / "same", consensus=True, critic_model=agreeing, validation=0)
+    assert kept_pairs(tmp_path / "same") == everything != set()
+    assert summary.critics["critics"] == ["scripted"]
+    assert summary.critics["calls"] == len(agreeing.requests)
+    none = reasonrag.pairs(run, out=tmp_path / "none", consensus=True, critic_model=opposing, validation=0)
+    assert none.pairs == 0 < none.dropped["no_consensus"]
+
+
+def test_a_critic_is_shown_the_state_and_the_step_as_the_pairs_have_them(run: Path, tmp_path: Path) -> None:
+    model = ScriptedModel(lambda *_: "1.0")
+    reasonrag.pairs(run, out=tmp_path / "data", validation=0)
+    pairs = list(reasonrag.load_pairs(tmp_path / "data"))
+    reasonrag.pairs(run, out=tmp_path / "data", consensus=True, critic_model=model, validation=0)
+    shown = {tuple(turn.content for turn in request.messages) for request in model.requests}
+    for row in pairs:
+        assert {(row["instruction"], row["input"], row[side]) for side in ("chosen", "rejected")} <= shown
+
+
+def test_a_second_time_the_journal_answers_and_a_cap_stops_before_it_is_crossed(run: Path, tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request, _: str(float(len(request.messages[2].content))))
+    with pytest.raises(CapReached):
+        reasonrag.pairs(run, out=tmp_path, consensus=True, critic_model=model, max_calls=5)
+    assert len(model.requests) == 5
+    first = reasonrag.pairs(run, out=tmp_path, consensus=True, critic_model=model)
+    asked = len(model.requests)
+    again = reasonrag.pairs(run, out=tmp_path, consensus=True, critic_model=model)
+    assert (len(model.requests), again.critics["session_calls"]) == (asked, 0)
+    assert (again.pairs, again.critics["calls"]) == (first.pairs, asked)
+
+
+def test_the_values_are_the_second_witness_of_a_judge(run: Path, tmp_path: Path) -> None:
+    judge = ScriptedModel(lambda *_: "So the pick is <pick>1 2</pick>")
+    judged = reasonrag.pairs(run, out=tmp_path / "judged", label="judge", chat_model=judge)
+    agreed = reasonrag.pairs(run, out=tmp_path / "agreed", label="judge", chat_model=judge, consensus=True)
+    assert 0 < agreed.pairs < judged.pairs
+    assert all(row["margin"] >= 0.05 for row in reasonrag.load_pairs(tmp_path / "agreed"))
+
+
+@pytest.mark.parametrize(("score", "kept"), [("0.0", True), ("-0.1", False)])
+def test_a_path_stays_for_fine_tuning_if_every_step_reaches_the_threshold(
+    run: Path, tmp_path: Path, score: str, kept: bool
+) -> None:
+    summary = reasonrag.pairs(
+        run, out=tmp_path, format=["sft"], critic_model=ScriptedModel(lambda *_: score), validation=0
+    )
+    told = summary.refinement
+    assert told["paths"] > 0
+    assert (told["kept"], summary.files["sft.json"] > 0) == (told["paths"] * kept, kept)
+
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "no witness": ({"consensus": True}, "--consensus needs a second witness"),
+    "nothing to do": ({}, "goes with --consensus, or with --format sft"),
+}
+
+
+@pytest.mark.parametrize(("flags", "says"), REFUSALS.values(), ids=REFUSALS)
+def test_settings_that_do_not_fit_together_are_refused(
+    run: Path, tmp_path: Path, flags: dict[str, Any], says: str
+) -> None:
+    model = None if flags else ScriptedModel(lambda *_: "1")
+    with pytest.raises(InputError, match=says):
+        reasonrag.pairs(run, out=tmp_path / "never", critic_model=model, **flags)
+
+
+def test_a_critic_judges_no_question_that_it_was_trained_on_and_others_do_it_for_it(run: Path, tmp_path: Path) -> None:
+    reasonrag.pairs(run, out=tmp_path, validation=0)
+    asked = sorted({row["question"] for row in reasonrag.load_pairs(tmp_path)})
+    halves = asked[::2], asked[1::2]
+    models = [ScriptedModel(lambda *_: "1.0", name=name) for name in ("even", "odd")]
+    witnesses = []
+    for model, half in zip(models, halves, strict=True):
+        found = FoundCritic(model.name, questions=frozenset(map(question_key, [*half, asked[0]])))
+        witnesses.append(Witness(found, critic_spec(found, Limits(4, 10.0), price_in=None), model))
+    named = CriticWitnesses(tuple(witnesses), PairingRules(), paths=False)
+    scores = run_to_end(score_by_critics(tmp_path, tmp_path, named, SilentWatcher()))
+    for model, half in zip(models, halves, strict=True):
+        assert not {request.messages[1].content for request in model.requests} & {
+            state.prompt[1].content
+            for state in read_lines(tmp_path / "candidates.jsonl", StateRecord)
+            if state.question in half
+        }
+    scored = {
+        state.question
+        for state in read_lines(tmp_path / "candidates.jsonl", StateRecord)
+        for step in state.steps
+        if step.critic_score is not None
+    }
+    assert asked[0] not in scored, "every critic was trained on it"
+    assert (scores.seen_by_all_critics, scores.scored > 0) == (1, True)

@@ -1,0 +1,135 @@
+"""A served critic over HTTP: what is asked of vLLM's endpoints, what an answer may be, and when a server is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from preference import Message
+from reasonrag.errors import InputError
+from reasonrag.llm.critic import SCORING, Critic, find_critic
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
+from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
+from reasonrag.web.server import listening
+
+STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
+Answer = Callable[[dict[str, Any]], Any]
+
+
+def score_of_length(body: dict[str, Any]) -> float:
+    return float(len(body["messages"][-1]["content"]))
+
+
+@asynccontextmanager
+async def serving(
+    *, paths: tuple[str, ...] = ("/pooling", "/classify"), score: Callable[[dict[str, Any]], float] = score_of_length
+) -> AsyncIterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
+    """A server as vLLM is one: its address with /v1, and what it was asked."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        body = orjson.loads(await request.read())
+        asked.append((request.path, body))
+        name = "data" if request.path == "/pooling" else "probs"
+        return web.json_response(
+            {"data": [{"index": 0, name: [score(body)]}], "usage": {"prompt_tokens": 12, "total_tokens": 12}}
+        )
+
+    app = web.Application()
+    for path in paths:
+        app.router.add_post(path, answer)
+    async with listening(app, host="127.0.0.1", port=0) as address:
+        yield f"{address}/v1", asked
+
+
+def endpoint(base_url: str) -> ScoreEndpoint:
+    return ScoreEndpoint("critic", Limits(4, 20.0), sampling=SCORING, base_urls=[base_url], flags="--critic-")
+
+
+async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
+    async with serving() as (base_url, asked):
+        critic = Critic(model := endpoint(base_url), "pairwise")
+        found = await critic.scores(STATE, ["four", "seven", "four"], question_id="q1")
+        await model.close()
+    assert found == [4.0, 5.0, 4.0]
+    assert {path for path, _ in asked} == {"/pooling"}
+    assert [len(asked), critic.spent.calls, critic.spent.prompt, critic.spent.completion] == [2, 2, 24, 0]
+    assert asked[0][1] == {
+        "model": "critic",
+        "messages": [
+            {"role": "system", "content": "Take a step."},
+            {"role": "user", "content": "Question: who?"},
+            {"role": "assistant", "content": "four"},
+        ],
+        "task": "classify",
+        "use_activation": False,
+        "add_generation_prompt": False,
+    }
+
+
+async def test_a_server_that_has_only_classify_is_asked_there_from_the_second_request_on() -> None:
+    async with serving(paths=("/classify",)) as (base_url, asked):
+        critic = Critic(model := endpoint(base_url), "value")
+        assert await critic.scores(STATE, ["four"], question_id="q1") == [4.0]
+        assert await critic.scores(STATE, ["seven"], question_id="q1") == [5.0]
+        await model.close()
+    assert [path for path, _ in asked] == ["/classify", "/classify"]
+
+
+@pytest.mark.parametrize(
+    ("score", "says"),
+    [
+        (2.0, None),
+        (2.2, None),
+        (1 / (1 + math.exp(-2.0)), "applies a sigmoid"),
+        (-1.0, "its own chat template and end token"),
+    ],
+)
+async def test_a_server_that_scores_the_trial_step_otherwise_than_the_training_is_refused(
+    score: float, says: str | None
+) -> None:
+    async with serving(score=lambda _: score) as (base_url, _):
+        model = endpoint(base_url)
+        model.trial_score = 2.0
+        if says is None:
+            await model.check()
+        else:
+            with pytest.raises(InputError, match=says):
+                await model.check()
+        await model.close()
+
+
+BODIES = {
+    "no JSON": b"<html>",
+    "a chat completion": b'{"choices": [{"message": {"content": "4"}}]}',
+    "no numbers": b'{"data": [{"data": ["high"]}]}',
+    "two labels": b'{"data": [{"probs": [0.2, 0.8]}]}',
+    "a vector of an encoder": b'{"data": [{"data": [[0.1, 0.2]]}]}',
+    "not a number": b'{"data": [{"data": [NaN]}]}',
+    "two answers": b'{"data": [{"data": [1]}, {"data": [2]}]}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_body_that_holds_no_single_number_is_no_score(body: bytes) -> None:
+    with pytest.raises(BadAnswerError):
+        score_of(body, (), prompt_size=100)
+
+
+def test_a_server_that_counts_no_tokens_is_charged_by_bytes_and_a_score_has_no_tokens() -> None:
+    told = score_of(b'{"data": [{"data": [-1.5]}]}', (), prompt_size=100)
+    assert (told.text, told.prompt_tokens, told.completion_tokens, told.tokens_bounded) == ("-1.5", 100, 0, True)
+    counted = score_of(b'{"data": [{"data": [-1.5]}], "usage": {"prompt_tokens": 30}}', (), prompt_size=100)
+    assert (counted.prompt_tokens, counted.completion_tokens, counted.tokens_bounded) == (30, 0, False)
+
+
+def test_a_url_at_which_nothing_is_served_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"no critic is served there .*--runner pooling"):
+        find_critic("http://127.0.0.1:9/v1")

@@ -1,0 +1,121 @@
+"""A critic by its folder: what is known of it, when it may be used, and what its scores cost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preference import Message
+from preference.candidates import question_key
+from reasonrag.errors import CapReached, InputError
+from reasonrag.llm.budget import Caps
+from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.critic import Critic, chance, check_critic, critic_spec, find_critic
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.journal import open_journal
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.models import Models
+from reasonrag.llm.scripted_model import ScriptedModel
+
+STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
+FACTS: dict[str, Any] = {"kind": "value", "labels": "value", "end_token": "<|im_end|>", "trial_score": 0.5}
+
+
+def folder_of(place: Path, critic: dict[str, Any] | None, **told: Any) -> Path:
+    """A critic's folder, as far as it is read before it is served."""
+    place.mkdir(parents=True)
+    (place / "config.json").write_bytes(orjson.dumps({"architectures": ["Qwen2ForSequenceClassification"]}))
+    (place / "model.safetensors").write_bytes(b"weights")
+    (place / "tokenizer.json").write_bytes(b"{}")
+    about = {"stage": "critic", "asked": {"renderer": "r1"}, "questions": [question_key("Who?")], **told}
+    (place / "reasonrag.json").write_bytes(orjson.dumps(about | ({"critic": critic} if critic else {})))
+    return place
+
+
+def test_a_folder_says_its_kind_its_prompts_and_the_questions_it_was_trained_on(tmp_path: Path) -> None:
+    found = find_critic(str(folder_of(tmp_path / "mine", FACTS)))
+    assert (found.kind, found.renderer, found.name.startswith("mine@")) == ("value", "r1", True)
+    assert found.trained_on("who")
+    assert not found.trained_on("Where?")
+
+
+@pytest.mark.parametrize(
+    ("critic", "says"),
+    [(None, "is no critic, but a model of stage critic"), ({**FACTS, "kind": "oracle"}, "critic.kind|kind")],
+)
+def test_a_folder_that_is_no_critics_is_refused(tmp_path: Path, critic: dict[str, Any] | None, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        find_critic(str(folder_of(tmp_path / "mine", critic)))
+
+
+FAILED = {"failures": ["60 % of 50 pairs"], "evaluation": "somewhere"}
+
+
+@pytest.mark.parametrize(
+    ("critic", "asked", "says"),
+    [
+        (FACTS, {"renderer": "r1", "questions": ["Where?"]}, None),
+        (FACTS, {"renderer": "r2", "questions": ["Where?"]}, "would be shown r2"),
+        (FACTS, {"renderer": None, "questions": ["Who?", "Where?"]}, "trained on 1 of these questions"),
+        ({**FACTS, "verdict": FAILED}, {"renderer": None, "questions": []}, "failed its evaluation: 60 % of 50 pairs"),
+    ],
+)
+def test_a_critic_that_should_not_be_used_is_refused_unless_it_is_allowed(
+    tmp_path: Path, critic: dict[str, Any], asked: dict[str, Any], says: str | None
+) -> None:
+    found, said = find_critic(str(folder_of(tmp_path / "mine", critic))), list[str]()
+    check_critic(found, allowed=True, warn=said.append, **asked)
+    assert says is None or any(says in each for each in said)
+    if says is None:
+        check_critic(found, allowed=False, warn=said.append, **asked)
+    else:
+        with pytest.raises(InputError, match=f"{says}.*--allow-critic"):
+            check_critic(found, allowed=False, warn=said.append, **asked)
+
+
+def test_a_critic_that_was_never_evaluated_is_used_with_a_warning(tmp_path: Path) -> None:
+    said = list[str]()
+    check_critic(
+        find_critic(str(folder_of(tmp_path / "mine", FACTS))),
+        renderer=None,
+        questions=(),
+        allowed=False,
+        warn=said.append,
+    )
+    assert ["was never evaluated" in each for each in said] == [True]
+
+
+def length(request: ChatRequest, _: int) -> str:
+    return str(float(len(request.messages[-1].content)))
+
+
+async def test_scores_are_journaled_priced_and_capped_like_any_answer(tmp_path: Path) -> None:
+    spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0), price_in=2.0)
+    teacher = ModelSpec("teacher", spec.sampling, spec.limits)
+    scripted = ScriptedModel(length, name="mine")
+    for expected in (2, 0):  # the second time the journal answers
+        asked = len(scripted.requests)
+        async with open_journal(tmp_path / "journal.jsonl") as journal:
+            models = Models.journaled(journal, Caps(calls=3), (teacher, None), critic=(spec, scripted))
+            assert models.critic is not None
+            critic = Critic(models.critic, "value")
+            assert await critic.scores(STATE, ["four", "seven", "four"], question_id="q1") == [4.0, 5.0, 4.0]
+            assert len(scripted.requests) - asked == expected
+    assert critic.spent.calls == 2
+    async with open_journal(tmp_path / "journal.jsonl") as journal:
+        models = Models.journaled(journal, Caps(calls=3), (teacher, None), critic=(spec, scripted))
+        assert models.critic is not None
+        with pytest.raises(CapReached):
+            await Critic(models.critic, "value").scores(STATE, ["a", "bb"], question_id="q1")
+
+
+@given(st.floats(-1000, 1000))
+def test_a_chance_is_a_sigmoid_that_never_overflows(score: float) -> None:
+    assert 0 <= chance(score) <= 1
+    assert math.isclose(chance(score) + chance(-score), 1)
