@@ -7,6 +7,7 @@ from preference.export.formats import SplitName
 from preference.review_statistics import ReviewReport
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import Prompts
+from reasonrag.critics.evaluation.report import CriticEvaluation
 from reasonrag.critics.train import CriticResult
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.import_published import ImportReport
@@ -49,6 +50,7 @@ __all__ = [
     "doctor",
     "estimate",
     "evaluate",
+    "evaluate_critic",
     "from_dataset",
     "generate",
     "import_published",
@@ -737,6 +739,53 @@ def evaluate(
         bootstrap: Bootstrap resamples per interval
         bootstrap_seed: Seed of the resamples
         confidence: Confidence level of the intervals
+    """
+
+def evaluate_critic(
+    critic: str | Path,
+    runs: str | Path,
+    *,
+    critic_model: ChatModel | None = None,
+    outcome_model: ChatModel | None = None,
+    watcher: Watcher | None = None,
+    against: str | None = None,
+    out: str | Path | None = None,
+    limit: int | None = None,
+    min_observations: float = 4.0,
+    bootstrap: int = 2000,
+    seed: int = 0,
+    concurrency: int = 32,
+    max_cost: float | None = None,
+    max_calls: int | None = None,
+    critic_price_in: float | None = None,
+) -> CriticEvaluation:
+    """Measure how well a critic judges the steps of trees that it was not trained on.
+
+    Writes `critic_evaluation.json`, and the verdict into the critic's folder: one that failed is refused by the other
+    commands. Raises InputError before anything is asked; RunStopped where a cap or a lost endpoint ended it, and
+    KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
+
+    Example:
+        >>> reasonrag.evaluate_critic("critics/first", "runs/held-out")  # doctest: +SKIP
+
+    Args:
+        critic: its folder, or the URL of a server.
+        runs: run directories, of other questions than it was trained on, or with some others.
+        critic_model: asked instead of opening the critic; its replies are numbers.
+        outcome_model: asked instead of opening the one of `against`.
+        watcher: is told what happens while it goes on; none: silent.
+        against: Outcome model of the same size, which the critic has to beat: a critic of data labelled by --label
+            outcome
+        out: Folder of the evaluation [default: evaluation in the critic's folder]
+        limit: Use only the first N questions of every run
+        min_observations: Continuations behind a step's value from which on it counts as the truth, where no fresh
+            ones are known
+        bootstrap: Bootstrap resamples of questions per interval
+        seed: Seed of the resamples, the halves and the shuffled states
+        concurrency: HTTP requests in flight
+        max_cost: Stop before the critics cost more than this many dollars
+        max_calls: Stop before the critics give more than this many scores
+        critic_price_in: Dollars per million tokens that critics read [default: 0]
     """
 
 def from_dataset(

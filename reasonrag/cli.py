@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag import __version__
-from reasonrag.critics.commands import train_critic
+from reasonrag.critics.commands import evaluate_critic, train_critic
 from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
@@ -40,7 +40,7 @@ index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index o
 GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Explore": {"init": init, "corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
-    "Train": {"doctor": doctor, "train": train, "train-critic": train_critic},
+    "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "sweep": sweep, "ask": ask},
     "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
     "Look": {"view": view, "show": show, "stats": stats},

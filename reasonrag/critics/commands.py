@@ -1,13 +1,15 @@
-"""The commands of critics: `reasonrag train-critic`."""
+"""The commands of critics: `reasonrag train-critic` and `evaluate-critic`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.critics.settings import TrainCriticSettings
-from reasonrag.options import BAD_INPUT, Json, interrupts, options, print_result
+from reasonrag.options import BAD_INPUT, FAILED, Json, caps, interrupts, options, print_result
 from reasonrag.settings import COMMON
 
 
@@ -44,3 +46,28 @@ def train_critic(
     print_result(result, show_critic, as_json=as_json)
     if result.objections:
         raise typer.Exit(BAD_INPUT)
+
+
+@options(EvaluateCriticSettings, example="reasonrag evaluate-critic critics/h runs/held-out")
+def evaluate_critic(
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="Folder of a critic, or the URL of a server")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN..", help="Runs of generate with questions that it was not trained on")
+    ],
+    *,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Measure how well a critic judges steps, and whether it may be used.
+
+    Exit status 1 if it failed.
+    """
+    from reasonrag.critics.evaluation.display import show_critic_evaluation
+    from reasonrag.critics.evaluation.evaluate import evaluate_critic as evaluate
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts(), caps():
+        found = evaluate(critic, *runs, watcher=TerminalWatcher(), **flags)
+    print_result(found, show_critic_evaluation, as_json=as_json)
+    if found.failures:
+        raise typer.Exit(FAILED)

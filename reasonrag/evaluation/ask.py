@@ -24,15 +24,16 @@ from reasonrag.evaluation.from_settings import (
     asked_as_trained,
     evaluated_spec,
     find_evaluated_model,
-    named_critic,
+    find_step_critic,
     with_temperature,
 )
 from reasonrag.evaluation.methods.from_settings import LinearAgent
+from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.report import EvaluationConditions
 from reasonrag.evaluation.settings import AskSettings
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
-from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
+from reasonrag.llm.critic import Critic, open_critic
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.progress import SilentWatcher, Watcher
@@ -74,6 +75,10 @@ class TakenStep(BaseModel):
     passages: list[PassageRef] = []
     parse_error: ParseFailure | None = None
     repaired: bool = False
+    drafts: int = 0
+    """With --best-of: the replies that were drawn in this state, of which this is one."""
+    score: float | None = None
+    """With --best-of: the critic's; null if no draft took a step."""
 
 
 class AgentAnswer(BaseModel):
@@ -97,8 +102,10 @@ class AgentAnswer(BaseModel):
     reasoning_tokens: int = 0
     """Completion tokens that are reasoning."""
     cost_usd: float | None
+    critic: str | None = None
     scores: int = 0
-    """Steps that a critic scored."""
+    """Steps that the critic scored."""
+    critic_prompt_tokens: int = 0
     warnings: list[str]
 
 
@@ -138,23 +145,23 @@ def ask(
     if not question.strip():
         raise InputError("the question is blank")
     asked = Question(id=QUESTION_ID, question=question.strip())
-    critic = named_critic(settings, critic_model)
-    settings = with_temperature(settings, critic=critic is not None)
-    models = chat_model, (critic, critic_model) if critic else None
+    settings = with_temperature(settings, critic=bool(settings.critic or critic_model))
+    models = chat_model, critic_model
     return run_to_end(_ask(asked, settings, models, retriever, watcher=watcher or SilentWatcher(), told=told))
 
 
 async def _ask(
     question: Question,
     settings: AskSettings,
-    models: tuple[ChatModel | None, tuple[FoundCritic, ChatModel | None] | None],
+    models: tuple[ChatModel | None, ChatModel | None],
     retriever: Retriever | None,
     *,
     watcher: Watcher,
     told: Callable[[TakenStep], None],
 ) -> AgentAnswer:
     steps: list[AgentStep] = []
-    chat_model, named = models
+    taken_steps: list[TakenStep] = []
+    chat_model, critic_model = models
     subject = find_evaluated_model(settings, chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     settings, taken = asked_as_trained(settings, lineage.sources)
@@ -164,6 +171,9 @@ async def _ask(
     spec = evaluated_spec(subject, settings)
     if settings.max_cost is not None:
         check_prices(watcher.say, spec, capped=True)
+    scorer = find_step_critic(
+        settings, spec, critic_model, renderer=renderer_hash(prompts), questions=[question.question]
+    )
     corpus = None if retriever else find_corpus(settings)
     async with AsyncExitStack() as opened:
         if chat_model is None:
@@ -183,25 +193,17 @@ async def _ask(
             retriever=retriever.identity,
             max_steps=settings.steps,
         )
-        warnings = lineage.warnings([question], asked)
+        warnings = [*lineage.warnings([question], asked), *(scorer.warnings if scorer else ())]
         for warning in warnings:
             watcher.warn(warning)
         ledger = Ledger(spec.price, caps_of(settings))
         model = _CappedModel(chat_model, ledger)
         critic = None
-        if named:
-            found, scorer = named
-            scores = critic_spec(found, spec.limits, price_in=settings.critic_price_in)
-            if scorer is None:
-                check_critic(
-                    found,
-                    renderer=asked.renderer,
-                    questions=[question.question],
-                    allowed=settings.allow_critic,
-                    warn=watcher.warn,
-                )
-                scorer = await open_critic(found, scores, opened, say=watcher.say)
-            critic = Critic(_CappedModel(scorer, ledger.beside(scores.price, Tokens())), found.kind)
+        if scorer:
+            critic_model = critic_model or await open_critic(scorer.found, scorer.spec, opened, say=watcher.say)
+            await critic_model.check()
+            scores = _CappedModel(critic_model, ledger.beside(scorer.spec.price, Tokens()))
+            critic = Critic(scores, scorer.found.kind)
         agent = Agent(
             model,
             retriever,
@@ -213,16 +215,17 @@ async def _ask(
             passage_order=settings.order,
         )
 
-        def hear(step: AgentStep) -> None:
+        def hear(step: AgentStep, recorded: PredictedStep) -> None:
             steps.append(step)
-            told(_taken(step))
+            taken_steps.append(_taken(step, recorded))
+            told(taken_steps[-1])
 
         attempt = await LinearAgent(agent, critic, settings.draws).attempt(question, hear)
     return AgentAnswer(
         question=question.question,
         answer=attempt.answer,
         model=spec.name,
-        steps=[_taken(each) for each in steps],
+        steps=taken_steps,
         evidence=[step.content for step in steps if step.action_type == "evidence" and step.content],
         sources=[PassageRef(id=each.id, title=each.title, score=each.score) for each in attempt.read],
         grounded=steps[-1].grounded,
@@ -232,12 +235,14 @@ async def _ask(
         completion_tokens=ledger.spent.completion,
         reasoning_tokens=ledger.spent.reasoning,
         cost_usd=ledger.cost,
+        critic=scorer.found.name if scorer else None,
         scores=critic.spent.calls if critic else 0,
+        critic_prompt_tokens=critic.spent.prompt if critic else 0,
         warnings=warnings,
     )
 
 
-def _taken(step: AgentStep) -> TakenStep:
+def _taken(step: AgentStep, recorded: PredictedStep) -> TakenStep:
     return TakenStep(
         action=step.state.action,
         response=step.response,
@@ -247,4 +252,6 @@ def _taken(step: AgentStep) -> TakenStep:
         passages=step.passage_refs or [],
         parse_error=step.parse_error,
         repaired=step.repaired,
+        drafts=recorded.drafts,
+        score=recorded.score,
     )

@@ -213,6 +213,14 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
         found.append(
             f"{other.name} was judged by {theirs.judge}, {one.name} by {ours.judge}: their scores are not comparable"
         )
+    if ours.critic and theirs.critic and ours.critic != theirs.critic:
+        found.append(
+            f"the steps of {other.name} were chosen by the critic {theirs.critic}, those of {one.name} by {ours.critic}"
+        )
+    if (theirs_drawn := _drawn(theirs)) and (ours_drawn := _drawn(ours)) and theirs_drawn[0] != ours_drawn[0]:
+        found.append(
+            f"{other.name} is {theirs_drawn[1]}, {one.name} {ours_drawn[1]}: they do not take as many completions"
+        )
     if one.first.path.absolute() == other.first.path.absolute():
         found.append(f"{other.name} is the same evaluation as {one.name}")
     return found
@@ -221,6 +229,13 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
 def _repairs(report: Report) -> bool:
     """Whether unreadable replies had a repair turn; of those who do not say it, the agent's had."""
     return report.method == "agent" if report.repair is None else report.repair
+
+
+def _drawn(report: Report) -> tuple[int, str] | None:
+    """How many replies or attempts one was chosen of, and how, in words; None where there was no choice."""
+    if report.best_of:
+        return report.best_of, f"the best of {report.best_of} by a critic"
+    return (report.vote, f"the vote of {report.vote}") if report.vote else None
 
 
 _SAID = {"top_k": "top-k", "retriever": "retriever", "renderer": "prompts (renderer)", "max_steps": "max-steps"}

@@ -28,11 +28,12 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import (
+    StepCritic,
     asked_as_trained,
     evaluated_spec,
     find_evaluated_model,
+    find_step_critic,
     judge_spec,
-    named_critic,
     with_temperature,
 )
 from reasonrag.evaluation.judge import Judge
@@ -62,7 +63,7 @@ from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
-from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
+from reasonrag.llm.critic import Critic, open_critic
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -75,6 +76,7 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
+from reasonrag.web.client import shown_url
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style")
 """Conditions that can be checked before an index is built."""
@@ -144,7 +146,6 @@ class EvaluationParts:
     model: ChatModel | None = None
     judge: ChatModel | None = None
     critic_model: ChatModel | None = None
-    critic: ChatModel | None = None
 
     async def open_model(self, subject: EvaluatedModel, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
         """The evaluated model. A server of a model folder takes time to start."""
@@ -155,9 +156,8 @@ class EvaluationParts:
         self.judge = self.judge_chat_model or self.judge or spec.open(self.opened, say=say)
         return self.judge
 
-    async def open_critic(self, found: FoundCritic, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
-        self.critic = self.critic_model or self.critic or await open_critic(found, spec, self.opened, say=say)
-        return self.critic
+    async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None]) -> ChatModel:
+        return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say)
 
     @asynccontextmanager
     async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
@@ -171,8 +171,7 @@ class EvaluationParts:
 
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
-    critic = named_critic(settings, parts.critic_model)
-    settings = with_temperature(settings, critic=critic is not None)
+    settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
@@ -203,6 +202,8 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     )
     if settings.of_agent:
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
+    texts = [each.question for each in questions]
+    critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
     begun = has_answers(parts.home or settings.run)
     model = parts.chat_model
     if model is None and not (subject.served_here or begun):
@@ -220,13 +221,8 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
-    if critic and parts.critic_model is None:
-        texts = [each.question for each in questions]
-        check_critic(critic, renderer=asked.renderer, questions=texts, allowed=settings.allow_critic, warn=watcher.warn)
-    price = settings.critic_price_in
-    scored = (critic, critic_spec(critic, spec.limits, price_in=price)) if critic else None
     setup = _Setup(
-        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, scored
+        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
     )
     parts.check(setup.config)
     for warning in setup.warnings:
@@ -258,11 +254,12 @@ class _Setup:
     asked: EvaluationConditions
     lineage: ProvenanceCheck
     checks: list[ConditionCheck]
-    critic: tuple[FoundCritic, ModelSpec] | None = None
+    critic: StepCritic | None = None
 
     @property
     def warnings(self) -> list[str]:
         found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
+        found += self.critic.warnings if self.critic else ()
         found += [self.lineage.unknown] if self.lineage.unknown else []
         if is_training_split(self.source.split):
             found.append(
@@ -282,7 +279,7 @@ class _Setup:
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
             **style_identity(self.settings.style),
-        } | method_identity(self.settings, self.prompts, self.critic[0].name if self.critic else None)
+        } | method_identity(self.settings, self.prompts, self.critic.found.name if self.critic else None)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 
     @property
@@ -290,7 +287,9 @@ class _Setup:
         """Resolved settings; addresses without users, passwords and queries."""
         here = self.subject.served_here or self.spec.in_process
         addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
-        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
+        url = self.critic.found.url if self.critic else None
+        critic = {"critic": shown_url(url)} if url else {}
+        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)} | critic
 
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         settings, sampling = self.settings, self.spec.sampling
@@ -305,7 +304,7 @@ class _Setup:
             passage_order=settings.order,
             repair=settings.repair,
         )
-        return method_for(settings, agent, Critic(critic, self.critic[0].kind) if critic and self.critic else None)
+        return method_for(settings, agent, Critic(critic, self.critic.found.kind) if critic and self.critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:
@@ -357,7 +356,7 @@ class _Run:
         """Get consent to the cost of the owed questions. fresh: how many of them have no answer yet. Raises
         InputError."""
         setup, caps = self.setup, caps_of(self.setup.settings)
-        specs = [setup.spec, *([setup.judge] if setup.judge else [])]
+        specs = [setup.spec, *([setup.judge] if setup.judge else []), *([setup.critic.spec] if setup.critic else [])]
         if not needs_consent(specs, caps, yes=setup.settings.yes):
             return
         await models.check()
@@ -389,7 +388,7 @@ class _Run:
         setup, say = self.setup, self.watcher.say
         model = await self.parts.open_model(setup.subject, setup.spec, say=say)
         judge = self.parts.open_judge(setup.judge, say=say) if setup.judge else None
-        return model, judge, await self.parts.open_critic(*setup.critic, say=say) if setup.critic else None
+        return model, judge, await self.parts.open_critic(setup.critic, say=say) if setup.critic else None
 
     def _behind(
         self,
@@ -401,7 +400,7 @@ class _Run:
         """The models behind the journal and one set of caps; None: only the journal answers."""
         setup = self.setup
         second = (setup.judge, judge) if setup.judge else None
-        third = (setup.critic[1], critic) if setup.critic else None
+        third = (setup.critic.spec, critic) if setup.critic else None
         return Models.journaled(journal, caps_of(setup.settings), (setup.spec, model), second, third)
 
     def _report(self, cost: float | None) -> Report:
@@ -427,6 +426,9 @@ class _Run:
             method=settings.method,
             model=setup.spec.name,
             judge=setup.judge.name if setup.judge else None,
+            best_of=settings.best_of,
+            critic=setup.critic.found.name if setup.critic else None,
+            vote=settings.vote,
             asked=setup.asked,
             repair=settings.repair,
             config_hash=setup.config.config_hash,
@@ -454,9 +456,7 @@ class _Run:
         spent, setup = _spent(self.outcomes.values()), self.setup
         judged = spent.judge_prompt_tokens, spent.judge_completion_tokens
         cost = setup.spec.price.cost(spent.prompt_tokens, spent.completion_tokens) if setup.spec.price else 0.0
-        cost += setup.judge.price.cost(*judged) if setup.judge and setup.judge.price else 0.0
-        scores = setup.critic[1].price if setup.critic else None
-        return cost + (scores.cost(spent.critic_prompt_tokens, 0) if scores else 0.0)
+        return cost + (setup.judge.price.cost(*judged) if setup.judge and setup.judge.price else 0.0)
 
     def _earlier_latency(self) -> Latency:
         """The latency in the report that this one replaces."""
@@ -482,13 +482,13 @@ def _parse_failures(predictions: Iterable[Prediction]) -> dict[str, int]:
 def _spent(outcomes: Iterable[QuestionOutcome]) -> EvaluationUsage:
     known = list(outcomes)
     judgements = sum((each.judge for each in known), start=Tokens())
-    scores = sum((each.critic for each in known), start=Tokens())
+    scored = [each.prediction.critic for each in known if each.prediction.critic]
     answers = ("calls", "prompt_tokens", "completion_tokens", "reasoning_tokens")
     return EvaluationUsage(
         **{name: sum(getattr(each.prediction, name) for each in known) for name in answers},
         judge_calls=judgements.calls,
         judge_prompt_tokens=judgements.prompt,
         judge_completion_tokens=judgements.completion,
-        critic_calls=scores.calls,
-        critic_prompt_tokens=scores.prompt,
+        critic_calls=sum(each.calls for each in scored),
+        critic_prompt_tokens=sum(each.prompt_tokens for each in scored),
     )

@@ -1,4 +1,4 @@
-"""From settings to the models of an evaluation: the one that is evaluated, and the judge beside it.
+"""From settings to the models of an evaluation: the one that is evaluated, and the judge and the critic beside it.
 
 Decides what `--model` means, and with which prompts, passages, budget and style of answers a trained model is asked by
 default; whether that fits its training is decided by `provenance_check`. Does not know what the models are asked for.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
 from reasonrag.evaluation.settings import PRESETS, EvaluateSettings, ModelSettings
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import FoundCritic, find_critic
+from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import TEACHERS as OFFLINE
@@ -89,9 +89,10 @@ def evaluated_spec(subject: EvaluatedModel, settings: ModelSettings) -> ModelSpe
 def with_temperature(settings: AnyModelSettings, *, critic: bool) -> AnyModelSettings:
     """The settings with the temperature at which several draws differ. critic: whether there is one. Raises InputError
     for settings that exclude each other."""
-    vote = getattr(settings, "vote", None)
-    if (settings.best_of or vote) and not settings.of_agent:
-        raise InputError(f"{'--best-of' if settings.best_of else '--vote'} goes with --method agent")
+    vote = settings.vote if isinstance(settings, EvaluateSettings) else None
+    given = {"--best-of": settings.best_of, "--vote": vote, "--critic": critic}
+    if not settings.of_agent and (flag := next((flag for flag, value in given.items() if value), None)):
+        raise InputError(f"{flag} goes with --method agent")
     if settings.best_of and vote:
         raise InputError("--best-of and --vote exclude each other: compare two evaluations, one of each")
     if settings.best_of and not critic:
@@ -107,11 +108,38 @@ def with_temperature(settings: AnyModelSettings, *, critic: bool) -> AnyModelSet
     return settings
 
 
-def named_critic(settings: ModelSettings, chat_model: ChatModel | None) -> FoundCritic | None:
-    """The critic that the settings name, or the caller's own. Raises InputError."""
+@dataclass(frozen=True)
+class StepCritic:
+    """The critic that chooses steps. warnings: what speaks against it, where it is used all the same."""
+
+    found: FoundCritic
+    spec: ModelSpec
+    warnings: tuple[str, ...] = ()
+
+
+def find_step_critic(
+    settings: ModelSettings,
+    model: ModelSpec,
+    chat_model: ChatModel | None,
+    *,
+    renderer: str | None,
+    questions: Iterable[str],
+) -> StepCritic | None:
+    """The critic that the settings name, or the caller's own, of which nothing is checked.
+
+    model: whose steps it scores; manually set rate limits apply to that one only. renderer, questions: of the prompts
+    that the critic would be shown. Raises InputError for one that may not be used.
+    """
+    if not (settings.critic or chat_model):
+        return None
+    warnings = list[str]()
     if chat_model is not None:
-        return FoundCritic(chat_model.name)
-    return find_critic(settings.critic) if settings.critic else None
+        found = FoundCritic(chat_model.name)
+    else:
+        found, allowed = find_critic(settings.critic or ""), settings.allow_critic
+        check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
+    limits = replace(model.limits, rpm=None, tpm=None)
+    return StepCritic(found, critic_spec(found, limits, price_in=settings.critic_price_in), tuple(warnings))
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:

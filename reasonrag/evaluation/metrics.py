@@ -16,7 +16,7 @@ from preference.records import QuestionError
 from reasonrag.data.multiple_choice import choice_accuracy, in_words
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.evaluation.predictions import Prediction
+from reasonrag.evaluation.predictions import CriticUsage, Prediction
 from reasonrag.evaluation.report import Latency, MetricMean, QuestionGroup
 from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
@@ -41,21 +41,28 @@ METRICS: dict[str, Callable[[Prediction], float | None]] = {
     "calls": lambda each: float(each.calls),
     "prompt_tokens": lambda each: float(each.prompt_tokens),
     "completion_tokens": lambda each: float(each.completion_tokens),
+    "critic_calls": lambda each: None if each.critic is None else float(each.critic.calls),
+    "critic_prompt_tokens": lambda each: None if each.critic is None else float(each.critic.prompt_tokens),
 }
 """Every metric by name: its value for a prediction, or None. no_answer (nothing to score), malformed (a reply could not
 be parsed, even after its repair turn) and repaired (the repair turn mended a reply) average to shares of questions."""
 
-PER_QUESTION = frozenset({"searches", "calls", "prompt_tokens", "completion_tokens"})
+PER_QUESTION = frozenset(
+    {"searches", "calls", "prompt_tokens", "completion_tokens", "critic_calls", "critic_prompt_tokens"}
+)
 """Metrics that are numbers per question; all others are in [0, 1]."""
 
 
 # -- one question ------------------------------------------------------------------------------------------------------
 
 
-def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged: float | None = None) -> Prediction:
+def score_attempt(
+    question: Question, attempt: Attempt, spent: Tokens, *, judged: float | None = None, scored: Tokens | None = None
+) -> Prediction:
     """The prediction of a question that was answered or attempted.
 
-    spent: tokens of the evaluated model. judged: the judge's score of the answer, if one was asked.
+    spent: tokens of the evaluated model. judged: the judge's score of the answer, if one was asked. scored: tokens of
+    the critic, if there is one.
     """
     answer, golden_answers = attempt.answer, question.golden_answers
     em, f1, covers = 0.0, 0.0, 0.0
@@ -78,6 +85,7 @@ def score_attempt(question: Question, attempt: Attempt, spent: Tokens, *, judged
             "malformed": attempt.malformed,
             "steps": list(attempt.steps),
             "votes": list(attempt.votes),
+            "critic": CriticUsage(calls=scored.calls, prompt_tokens=scored.prompt) if scored else None,
         }
     )
 

@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from preference.export.files import atomic_replacement
-from preference.records import Items, PassageRef, QuestionError, SparseRecord, first_error
+from preference.records import Items, PassageRef, QuestionError, Record, SparseRecord, first_error
 from reasonrag.errors import InputError
 from reasonrag.files import reading
 
@@ -26,7 +26,7 @@ WRITTEN_AT_THE_END: Final = "reasonrag evaluate writes it after the last questio
 class PredictedStep(SparseRecord):
     """One reply on the way to the answer."""
 
-    ABSENT_IF_EMPTY = ("reasoning", "uncertain", "query", "score", "passed_over")
+    ABSENT_IF_EMPTY = ("reasoning", "uncertain", "query", "drafts", "score", "passed_over")
 
     action: str
     """think, read or conclude for the agent; a baseline's own word."""
@@ -45,10 +45,19 @@ class PredictedStep(SparseRecord):
     """Of `flare`: the tokens inside the tag that are below its threshold, with their probabilities."""
     query: str = ""
     """Of `flare`: what was searched because of them."""
+    drafts: int = 0
+    """With --best-of: the replies that were drawn in this state, of which this is one."""
     score: float | None = None
-    """With --best-of: the critic's raw score."""
+    """With --best-of: the critic's raw score; absent if no draft took a step, and so none was scored."""
     passed_over: Items[tuple[str, float]] = Field(default_factory=list)
     """With --best-of: the other different replies that took a step, with their scores, best first."""
+
+
+class CriticUsage(Record):
+    """Scores of a critic, and the tokens it read for them."""
+
+    calls: int
+    prompt_tokens: int
 
 
 class Prediction(SparseRecord):
@@ -57,7 +66,7 @@ class Prediction(SparseRecord):
     Scores are null if the question failed (`error`); 0 if there are replies but no answer.
     """
 
-    ABSENT_IF_EMPTY = ("reasoning_tokens", "votes")
+    ABSENT_IF_EMPTY = ("reasoning_tokens", "votes", "critic")
 
     schema_version: Literal["reasonrag.predictions/1"] = PREDICTIONS_SCHEMA
     question_id: str
@@ -89,6 +98,8 @@ class Prediction(SparseRecord):
     steps: Items[PredictedStep] = Field(default_factory=list)
     votes: Items[str | None] = Field(default_factory=list)
     """With --vote: the answers of all attempts, of which `steps` are those of the one that was taken."""
+    critic: CriticUsage | None = None
+    """With --best-of: what the critic's scores have cost."""
     error: QuestionError | None = None
     """Why the question failed; the same command retries it."""
 

@@ -66,7 +66,8 @@ class EvaluationConditions(SparseRecord):
 
 class EvaluationUsage(SparseRecord):
     """Completions and tokens of the evaluated model in `predictions.jsonl`, independent of how often the run was
-    resumed; judge_*: those of the judge. Retries are not included; they are in `failures.jsonl`."""
+    resumed; judge_*: those of the judge; critic_*: its scores, and what it read. Retries are not included; they are in
+    `failures.jsonl`."""
 
     ABSENT_IF_EMPTY = ("reasoning_tokens", "critic_calls", "critic_prompt_tokens")
 
@@ -78,7 +79,6 @@ class EvaluationUsage(SparseRecord):
     judge_prompt_tokens: int = 0
     judge_completion_tokens: int = 0
     critic_calls: int = 0
-    """Scores of the critic, with --best-of."""
     critic_prompt_tokens: int = 0
 
 
@@ -143,6 +143,11 @@ class Report(Record):
     method: str
     model: str
     judge: str | None = None
+    best_of: int | None = None
+    """Replies that were drawn in every state, of which `critic` chose one."""
+    critic: str | None = None
+    vote: int | None = None
+    """Attempts at every question, of which the commonest answer was taken."""
     asked: EvaluationConditions
     repair: bool | None = None
     """Whether an unreadable reply had a repair turn; null in older reports, where those of the agent had one and those
@@ -161,7 +166,7 @@ class Report(Record):
     parse_failures_by_cause: dict[str, int] = Field(default_factory=dict)
     usage: EvaluationUsage = EvaluationUsage()
     cost_usd: float | None = None
-    """Total cost of the run over all sessions, judge included; null without a price."""
+    """Total cost of the run over all sessions, judge and critic included; null without a price."""
     latency: Latency = Latency()
     checks: list[ConditionCheck] = Field(default_factory=list)
     refused_parameters: dict[str, list[str]] = Field(default_factory=dict)

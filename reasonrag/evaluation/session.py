@@ -25,7 +25,7 @@ from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
-from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.llm.offline import OfflineTeacher, as_completions
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
@@ -39,13 +39,12 @@ INTERNAL = "internal"
 class QuestionOutcome:
     """The result of one question.
 
-    judge, critic: what its judgement, and the scores of its drafts, have cost. unjudged: why its answer has no score
-    although a judge was asked. seconds: from its first request to its answer.
+    judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked. seconds: from
+    its first request to its answer.
     """
 
     prediction: Prediction
     judge: Tokens = field(default_factory=Tokens)
-    critic: Tokens = field(default_factory=Tokens)
     unjudged: str | None = None
     seconds: float | None = None
 
@@ -123,13 +122,13 @@ class EvaluationSession:
     async def rehearse(
         self, owed: Sequence[Question], *, most_replies: int, judged: bool, scored: bool
     ) -> list[ExpectedUsage]:
-        """Usage per question of the model, and of the judge if there is one, as the offline teacher has it on some of
-        the owed questions; empty if it could answer none. Sends no request. judged, scored: whether there are a judge
-        and a critic.
+        """Usage per question of the model, of the judge and of the critic if there are any (judged, scored), as the
+        offline teacher has it on some of the owed questions; empty if it could answer none. Sends no request.
 
-        most_replies: of the method to one question, which every question takes at the high end.
+        most_replies: of the method to one question, which every question takes at the high end; each is scored.
         """
-        judge, critic = OfflineTeacher() if judged else None, ScriptedModel(lambda *_: "0") if scored else None
+        judge = OfflineTeacher() if judged else None
+        critic = ScriptedModel(lambda request, _: as_completions(request, ["0"])[0]) if scored else None
         metered, answered = self._metered(OfflineTeacher(), judge, critic), list[str]()
 
         async def answer(question: Question) -> None:
@@ -138,8 +137,9 @@ class EvaluationSession:
                 answered.append(question.id)
 
         await work_off(spread(owed, len(owed)), answer, at_once=self.at_once)
-        meters = [(metered.meter, most_replies)] + ([(metered.judges_meter, 1)] if metered.judges_meter else [])
-        return [_expected([meter.spent[each] for each in answered], most) for meter, most in meters] if answered else []
+        meters = (metered.meter, most_replies), (metered.judges_meter, 1), (metered.critics_meter, most_replies)
+        usages = [([meter.spent[each] for each in answered], most) for meter, most in meters if meter]
+        return [_expected(each, most) for each, most in usages] if answered else []
 
     def _metered(self, model: ChatModel, judge: ChatModel | None, critic: ChatModel | None) -> _Metered:
         positions = {question.id: position for position, question in enumerate(self.questions)}
@@ -195,20 +195,20 @@ class _Metered:
 
     async def judged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
         """The outcome with the judge's score, if there is a judge; 0 without an answer, which no judge is shown."""
-        found = await self._judged(question, attempt)
-        return replace(found, critic=self.critics_meter.spent[question.id]) if self.critics_meter else found
-
-    async def _judged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
         if self.judge is None or self.judges_meter is None:
             return self.unjudged(question, attempt)
         if attempt.answer is None:
-            return QuestionOutcome(score_attempt(question, attempt, self.meter.spent[question.id], judged=0.0))
+            return QuestionOutcome(self._scored(question, attempt, judged=0.0))
         judgement = await self.judge.score(question, attempt)
         return QuestionOutcome(
-            score_attempt(question, attempt, self.meter.spent[question.id], judged=judgement.value),
+            self._scored(question, attempt, judged=judgement.value),
             judge=self.judges_meter.spent[question.id],
             unjudged=(judgement.cause or "unreadable") if judgement.value is None else None,
         )
 
     def unjudged(self, question: Question, attempt: Attempt) -> QuestionOutcome:
-        return QuestionOutcome(score_attempt(question, attempt, self.meter.spent[question.id]))
+        return QuestionOutcome(self._scored(question, attempt))
+
+    def _scored(self, question: Question, attempt: Attempt, *, judged: float | None = None) -> Prediction:
+        scored = self.critics_meter.spent[question.id] if self.critics_meter else None
+        return score_attempt(question, attempt, self.meter.spent[question.id], judged=judged, scored=scored)

@@ -198,6 +198,9 @@ def _read(
         settings = _recorded(run, changed)
         if settings.method in SEARCHLESS:
             raise InputError(f"{path} is an evaluation of {settings.method}, which does not search; leave it out")
+        if settings.draws > 1:
+            drawn = "--best-of" if settings.best_of else "--vote"
+            raise InputError(f"{path} is an evaluation with {drawn}, and sweep draws one reply a state; leave it out")
         if not run.report.answered:
             raise InputError(f"every question of {path} failed; run its command again to retry them")
         if found and run.predictions.keys() != found[0].run.predictions.keys():

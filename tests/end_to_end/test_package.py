@@ -126,6 +126,10 @@ SHOWN_BY = {
         preference/published/repairs preference/published/rows preference/published/trees
         """,
     "reasonrag/critics/test_train": "reasonrag/critics/training_script",
+    "reasonrag/critics/evaluation/test_evaluate": """
+        reasonrag/critics/evaluation/display reasonrag/critics/evaluation/observations
+        reasonrag/critics/evaluation/report
+        """,
     "reasonrag/curation/audit/test_audit": """
         reasonrag/curation/audit/catalogue reasonrag/curation/audit/dataset_checks reasonrag/curation/audit/display
         reasonrag/curation/audit/report reasonrag/curation/audit/row_checks reasonrag/curation/audit/row_files

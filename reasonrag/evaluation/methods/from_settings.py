@@ -1,6 +1,6 @@
-"""Which method the settings name, and the linear agent as a method: one attempt at one question.
+"""Which method the settings name, and the agent as a method: one attempt at one question, or several that vote.
 
-Knows neither files nor scores.
+Knows neither files nor metrics.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from reasonrag.agent.model_calls import ModelCaller, Spending
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
+from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.adaptive_rag import AdaptiveRag
@@ -149,17 +150,21 @@ class LinearAgent:
         return await self.attempt(question)
 
     async def attempt(
-        self, question: Question, told: Callable[[AgentStep], None] = lambda _: None, *, sample: int = 0
+        self,
+        question: Question,
+        told: Callable[[AgentStep, PredictedStep], None] = lambda _, __: None,
+        *,
+        sample: int = 0,
     ) -> Attempt:
-        """One attempt. told: called with every step as it is taken. sample: number of its draws. Raises ModelError and
-        RetrievalError."""
+        """One attempt. told: called with every step as it is taken, and what is recorded of it. sample: number of its
+        draws. Raises ModelError and RetrievalError."""
         agent = replace(self.agent, spending=Spending())
         state, taken = agent.start(question), list[PredictedStep]()
         while True:
             drafts = await agent.sample(state, range(self.draws) if self.critic else [sample])
             step, recorded = await self._chosen(drafts)
             taken.append(recorded)
-            told(step)
+            told(step, recorded)
             if step.terminal:
                 break
             state = await agent.next_state(step)
@@ -173,8 +178,10 @@ class LinearAgent:
     async def _chosen(self, drafts: Sequence[AgentStep]) -> tuple[AgentStep, PredictedStep]:
         """The best of the drafts, with what is recorded of it and of the others."""
         parsed = [each for each in drafts if not each.parse_error]
-        if self.critic is None or not parsed:
+        if self.critic is None:
             return drafts[0], _recorded(drafts[0])
+        if not parsed:
+            return drafts[0], _recorded(drafts[0]).model_copy(update={"drafts": len(drafts)})
         state = drafts[0].state
         scores = await self.critic.scores(
             drafts[0].prompt, [each.response for each in parsed], question_id=state.question.id
@@ -184,14 +191,19 @@ class LinearAgent:
         others.pop(parsed[best].response)
         recorded = _recorded(parsed[best])
         return parsed[best], recorded.model_copy(
-            update={"score": scores[best], "passed_over": sorted(others.items(), key=lambda each: -each[1])}
+            update={
+                "drafts": len(drafts),
+                "score": scores[best],
+                "passed_over": sorted(others.items(), key=lambda each: -each[1]),
+            }
         )
 
 
 @dataclass(frozen=True)
 class MajorityVote:
-    """Self-consistency: several attempts at a question, and the answer on which most agree, but for case, articles and
-    punctuation; the earliest of equals. Its attempt is the one that is recorded."""
+    """Self-consistency: several attempts at a question, and the answer on which most agree, but for case, articles,
+    punctuation and the letter of an option; the earliest of equals. Its attempt is the one that is recorded, with the
+    searches of all."""
 
     agent: LinearAgent
     votes: int
@@ -199,7 +211,8 @@ class MajorityVote:
 
     async def answer(self, question: Question) -> Attempt:
         attempts = await together(*(self.agent.attempt(question, sample=number) for number in range(self.votes)))
-        given = [None if each.answer is None else normalize_answer(each.answer) for each in attempts]
+        said = [None if each.answer is None else in_words(question.question, each.answer) for each in attempts]
+        given = [None if each is None else normalize_answer(each) for each in said]
         counted = Counter(each for each in given if each is not None)
         most = max(counted.values(), default=0)
         agreed = (place for place, each in enumerate(given) if each is not None and counted[each] == most)

@@ -16,6 +16,7 @@ from reasonrag.evaluation.pages.report_page import (
     METRIC_NAMES,
     PAGE,
     budget_sentence,
+    choice_text,
     cost_rows,
     interval,
     metric_name,
@@ -109,7 +110,8 @@ def show_step(step: TakenStep) -> None:
         )
     what = f"{step.action} (unreadable: {step.parse_error.cause})" if step.parse_error else step.action
     repaired = " (repaired)" if step.repaired else ""
-    console.print(Text.assemble((f"{what}{repaired}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
+    chosen = choice_text(step.drafts, step.score)
+    console.print(Text.assemble((f"{what}{repaired}{chosen}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
 
 
 def show_answer(found: AgentAnswer) -> None:
@@ -128,3 +130,6 @@ def show_answer(found: AgentAnswer) -> None:
     tokens = f"{found.prompt_tokens:,} tokens in, {found.completion_tokens:,} out{reasoning}"
     searches = f"{found.searches:,} {'search' if found.searches == 1 else 'searches'}"
     print_shown(f"{searches}, {counted(found.calls, 'completion')}, {tokens}, {cost}")
+    if found.critic:
+        read = f"{found.critic_prompt_tokens:,} tokens in"
+        print_shown(f"{on_one_line(found.critic)} scored {counted(found.scores, 'step')}, {read}")

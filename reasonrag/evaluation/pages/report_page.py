@@ -40,6 +40,8 @@ METRIC_NAMES = {
     "calls": "completions",
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "completion tokens",
+    "critic_calls": "scores of the critic",
+    "critic_prompt_tokens": "tokens read by the critic",
 }
 """Display names of the metrics, in display order. Those of questions are means per question, the others shares."""
 COLUMN_METRICS = {
@@ -94,7 +96,7 @@ def number(name: str, value: float | None) -> str:
     """A metric, or a difference of two: shares and scores in percent, counts per question as they are."""
     if value is None:
         return "-"
-    digits = 2 if name in ("searches", "calls") else 1
+    digits = 2 if name in ("searches", "calls", "critic_calls") else 1
     shown = round(value if name in PER_QUESTION else 100 * value, digits) + 0.0  # no -0.0
     return f"{shown:,.{digits}f}"
 
@@ -150,8 +152,11 @@ def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
     if report.judge:
         tokens = f"{usage.judge_prompt_tokens:,} tokens in, {usage.judge_completion_tokens:,} out"
         yield f"judged by {report.judge}", f"{usage.judge_calls:,} completions, {tokens}{_unjudged(report)}"
-    if usage.critic_calls:
-        yield "scores of the critic", f"{usage.critic_calls:,}, {usage.critic_prompt_tokens:,} tokens in"
+    if report.critic:
+        yield (
+            f"scored by {report.critic}",
+            f"{counted(usage.critic_calls, 'step')}, {usage.critic_prompt_tokens:,} tokens in",
+        )
     yield "cost", "unknown" if report.cost_usd is None else dollars(report.cost_usd)
     if latency.p50 is not None and latency.p95 is not None:
         speed = "" if latency.tokens_per_second is None else f", {latency.tokens_per_second:,.0f} tokens/s"
@@ -170,12 +175,13 @@ def budget_sentence(report: Report) -> str:
     if steps is None or report.repair is None:
         return "not recorded by the version of reasonrag that evaluated it"
     repaired = "one repair turn" if report.repair else "no repair turn"
-    budget = StepBudget.of(steps)
-    searches = f"{budget.searches:,} {'search' if budget.searches == 1 else 'searches'}"
-    most = f"at most {counted(budget.completions, 'completion')} and {searches} a question"
-    draws = report.settings.get("best_of"), report.settings.get("vote")
-    several = f"; best of {draws[0]} in every state" if draws[0] else f"; {draws[1]} attempts vote" if draws[1] else ""
-    return f"{most}{several}; {repaired} for an unreadable reply"
+    budget, attempts = StepBudget.of(steps), report.vote or 1
+    most = attempts * budget.searches
+    searches = f"{most:,} {'search' if most == 1 else 'searches'}"
+    completions = counted((report.best_of or attempts) * budget.completions, "completion")
+    several = f", in {attempts} attempts that vote" if report.vote else ""
+    several = f", {report.best_of} of them in every state, of which the best is taken" if report.best_of else several
+    return f"at most {completions} and {searches} a question{several}; {repaired} for an unreadable reply"
 
 
 def training_sentence(report: Report) -> str:
@@ -222,7 +228,14 @@ def _step(prediction: Prediction, place: int) -> str:
     titles = f" [{', '.join(each.title for each in step.passages)}]" if step.passages else ""
     searched = f" (uncertain, so it was searched with: {step.query})" if step.query else ""
     cause = f"{step.parse_error}: " if step.parse_error else ""
-    return f"{step.action}{titles}: {cause}{step.response}{searched}"
+    return f"{step.action}{titles}{choice_text(step.drafts, step.score)}: {cause}{step.response}{searched}"
+
+
+def choice_text(drafts: int, score: float | None) -> str:
+    """Of how many drafts a step was taken, and with which score; nothing without a critic."""
+    if not drafts:
+        return ""
+    return f" (none of {drafts} drafts takes a step)" if score is None else f" (best of {drafts}: {score:.3f})"
 
 
 def _short(text: str) -> str:

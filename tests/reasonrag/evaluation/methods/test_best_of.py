@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from aiohttp import web
 
 import reasonrag
-from reasonrag.errors import CapReached, InputError
+from preference.candidates import question_key
+from reasonrag.errors import CapReached, InputError, ModelError
+from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.evaluation.predictions import Prediction, read_predictions
-from reasonrag.llm.chat import ChatRequest
+from reasonrag.evaluation.report import read_report
+from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.progress import SilentWatcher
+from reasonrag.web.server import listening
+from tests.helpers.command_line import Reasonrag
 
-QUESTIONS = {"dataset": "atlas", "split": "dev", "limit": 2}
+QUESTIONS: dict[str, Any] = {"dataset": "atlas", "split": "dev", "limit": 2}
 ANSWERS = ["Oslo", "Bergen", "Oslo!", "Rome"]
 
 
@@ -50,7 +60,7 @@ def test_the_step_that_the_critic_scores_highest_is_taken_and_the_others_are_tol
     for each in evaluated(tmp_path, model, critic, best_of=4):
         assert (each.answer, each.calls) == ("Bergen", 4)
         [step] = each.steps
-        assert step.score == 2.5
+        assert (step.drafts, step.score) == (4, 2.5)
         assert [(text, score) for text, score in step.passed_over] == [
             (answer(other), -1.0) for other in ("Oslo", "Oslo!", "Rome")
         ]
@@ -75,6 +85,9 @@ def test_where_no_draft_takes_a_step_the_attempt_ends_as_it_does_without_a_criti
     critic = ScriptedModel(lambda *_: "0.5")
     [first, _] = evaluated(tmp_path, answering(lambda _: "no tag"), critic, best_of=2)
     assert (first.answer, first.malformed, len(critic.requests)) == (None, True, 0)
+    assert [(each.drafts, each.score, each.parse_error) for each in first.steps] == [(2, None, "no_tag")]
+    assert "think (none of 2 drafts takes a step): " in (tmp_path / "report.md").read_text("utf-8")
+    assert read_report(tmp_path).metrics["critic_calls"].value == 0
 
 
 def test_attempts_vote_but_for_case_and_punctuation_and_their_answers_are_told(tmp_path: Path) -> None:
@@ -100,12 +113,213 @@ def test_scores_count_towards_the_caps(tmp_path: Path) -> None:
         evaluated(tmp_path, drafts(), preferring("Oslo"), best_of=4, max_calls=7)
 
 
+def test_the_critic_is_shown_the_prompt_of_the_state_and_the_step_as_the_agent_keeps_it(tmp_path: Path) -> None:
+    """A draft that the repair turn mended is scored as it was mended."""
+
+    def reply(request: ChatRequest, place: int) -> str:
+        return answer("Oslo") if len(request.samples) == 1 else ["no tag", answer("Rome")][place]
+
+    critic = preferring("Oslo")
+    [first, _] = evaluated(tmp_path, model := ScriptedModel(reply), critic, best_of=2)
+    assert (first.answer, first.calls, first.steps[0].repaired) == ("Oslo", 3, True)
+    plain = [each.messages for each in model.requests if len(each.samples) > 1]
+    assert {each.messages[:-1] for each in critic.requests} == set(plain)
+    assert {each.messages[-1].content for each in critic.requests} == {answer("Oslo"), answer("Rome")}
+
+
+def test_a_score_that_was_not_to_be_had_is_asked_for_the_next_time_and_nothing_else_is(tmp_path: Path) -> None:
+    def fails(request: ChatRequest, _: int) -> str:
+        if ">Rome<" in request.messages[-1].content:
+            raise ModelError("the critic is ill", cause="http_500")
+        return "1"
+
+    failing = ScriptedModel(fails)
+    failed = evaluated(tmp_path, drafts(), failing, best_of=4)
+    assert [each.error.cause for each in failed if each.error] == ["http_500", "http_500"]
+    silent, again = drafts(), ScriptedModel(lambda *_: "1")
+    assert [each.answer for each in evaluated(tmp_path, silent, again, best_of=4)] == ["Oslo", "Oslo"]
+    assert silent.requests == []
+    assert {">Rome<" in each.messages[-1].content for each in again.requests} == {True}
+    assert len(failing.requests) == 8
+
+
+def costly(_request: ChatRequest, _position: int) -> Completion:
+    return Completion(text="1", finish_reason="stop", prompt_tokens=1000)
+
+
+def test_what_a_critic_reads_is_priced_and_told_apart(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """In the report, on its page, and per question where evaluations are compared."""
+    best, vote = tmp_path / "best", tmp_path / "vote"
+    critic = ScriptedModel(costly, name="critic")
+    flags: dict[str, Any] = {"price_in": 0, "price_out": 0}
+    evaluated(best, drafts(), critic, best_of=4, critic_price_in=2, **flags)
+    evaluated(vote, drafts(), vote=4, **flags)
+    report = read_report(best)
+    assert (report.usage.critic_calls, report.usage.critic_prompt_tokens) == (8, 8000)
+    assert (report.critic, report.best_of, report.cost_usd) == ("critic", 4, 0.016)
+    assert (report.metrics["calls"].value, report.metrics["critic_calls"].value) == (4, 4)
+    page = (best / "report.md").read_text("utf-8")
+    assert "| scored by critic | 8 steps, 8,000 tokens in |" in page
+    assert "at most 28 completions and 3 searches a question, 4 of them in every state" in page
+    assert (
+        "at most 28 completions and 12 searches a question, in 4 attempts that vote" in (vote / "report.md").read_text()
+    )
+    compared = reasonrag("compare", vote, best)
+    assert compared.status == 0, compared.err
+    assert "best of: none -> 4" in compared.out
+    assert "critic: none -> critic" in compared.out
+    assert "vote: 4 -> none" in compared.out
+    assert "completions" in compared.out
+
+
+def test_another_number_of_draws_and_another_critic_are_warned_of_where_evaluations_are_compared(
+    tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    evaluated(tmp_path / "one", drafts(), ScriptedModel(costly, name="critic"), best_of=4)
+    evaluated(tmp_path / "other", drafts(), ScriptedModel(costly, name="another"), best_of=4)
+    evaluated(tmp_path / "vote", drafts(), vote=2)
+    told = reasonrag("compare", tmp_path / "one", tmp_path / "other", tmp_path / "vote").err
+    assert "the steps of other were chosen by the critic another, those of one by critic" in told
+    assert "vote is the vote of 2, one the best of 4 by a critic: they do not take as many completions" in told
+    assert "other is the best of" not in told
+
+
+class Refusing(SilentWatcher):
+    """Says no, and keeps what it was asked."""
+
+    def confirm(self, question: str) -> bool:
+        self.asked = question
+        return False
+
+
+def test_a_critic_that_costs_money_is_in_the_estimate(tmp_path: Path) -> None:
+    watcher, critic = Refusing(), ScriptedModel(costly, name="critic")
+    with pytest.raises(InputError, match="not started"):
+        evaluated(tmp_path, drafts(), critic, best_of=4, critic_price_in=2, price_in=0, price_out=0, watcher=watcher)
+    assert "requests to scripted and critic" in watcher.asked
+    assert not watcher.asked.partition("about ")[2].startswith("$0.00 to $0.00 ")
+    assert critic.requests == []
+
+
+def test_without_a_critic_files_are_as_they_were(tmp_path: Path) -> None:
+    reasonrag.evaluate(**QUESTIONS, run=tmp_path, chat_model=answering(lambda _: answer("Oslo")))
+    line = orjson.loads((tmp_path / "predictions.jsonl").read_bytes().splitlines()[0])
+    assert not {"votes", "critic"} & line.keys()
+    assert not {"drafts", "score", "passed_over"} & line["steps"][0].keys()
+    config = orjson.loads((tmp_path / "config.json").read_bytes())
+    assert not {"best_of", "critic", "vote"} & config["decides_answers"].keys()
+
+
+def test_an_option_has_the_votes_of_its_letter_and_of_its_text(tmp_path: Path) -> None:
+    question = {
+        "id": "q",
+        "question": "What does it do?",
+        "golden_answers": ["B"],
+        "metadata": {"choices": ["sleep", "flow"]},
+    }
+    Path("own.jsonl").write_bytes(orjson.dumps(question))
+    Path("corpus.jsonl").write_bytes(orjson.dumps({"id": "p", "contents": "It\nIt flows."}))
+    said = ["sleep", "sleep", "(B)", "flow", "B"]
+    model = answering(lambda sample: answer(said[sample]))
+    reasonrag.evaluate(questions="own.jsonl", corpus="corpus.jsonl", run=tmp_path, chat_model=model, vote=5)
+    assert read_predictions(tmp_path)[0].answer == "(B)"
+
+
+def written(folder: Path) -> str:
+    """All files of a folder."""
+    return "".join(file.read_text("utf-8") for file in folder.iterdir() if file.is_file())
+
+
+@asynccontextmanager
+async def serving(root: Path | None) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that likes Bergen, and says where its critic is: its address, and the steps it was asked about."""
+    asked = list[str]()
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "served", "root": str(root or "")}]})
+
+    async def pooling(request: web.Request) -> web.Response:
+        step = (await request.json())["messages"][-1]["content"]
+        asked.append(step)
+        return web.json_response({"data": [{"data": [float(">Bergen<" in step)]}], "usage": {"prompt_tokens": 500}})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", models)
+    app.router.add_post("/pooling", pooling)
+    async with listening(app, host="127.0.0.1", port=0) as address:
+        yield address, asked
+
+
+def with_critic(named: str, **flags: Any) -> None:
+    """An evaluation with the critic of a folder or a server."""
+    settings: dict[str, Any] = QUESTIONS | {"chat_model": drafts(), "best_of": 4, "critic": named} | flags
+    reasonrag.evaluate(**settings)
+
+
+def critic_folder(place: Path, **told: Any) -> Path:
+    place.mkdir()
+    (place / "config.json").write_text("{}")
+    (place / "model.safetensors").write_bytes(b"weights")
+    (place / "tokenizer.json").write_text("{}")
+    critic = {"kind": "pairwise", "labels": "judge", "end_token": "<|im_end|>"}
+    (place / "reasonrag.json").write_bytes(orjson.dumps({"stage": "critic", "critic": critic, **told}))
+    return place
+
+
+async def test_a_server_is_asked_for_the_scores_and_a_password_in_its_address_is_in_no_file(tmp_path: Path) -> None:
+    async with serving(None) as (address, asked):
+        secret = address.replace("//", "//me:hidden-word@")
+        with pytest.raises(InputError, match="contains a user or password"):
+            await asyncio.to_thread(with_critic, secret, run=tmp_path)
+        assert "hidden-word" not in written(tmp_path)
+        await asyncio.to_thread(with_critic, address, run=tmp_path)
+    assert [each.answer for each in read_predictions(tmp_path)] == ["Bergen", "Bergen"]
+    assert sum(f">{name}<" in each for name in ANSWERS for each in asked) == 8
+    report = read_report(tmp_path)
+    assert (report.critic, report.usage.critic_prompt_tokens) == ("served", 4000)
+    assert any("nothing is known of the critic served" in each for each in report.warnings)
+
+
+async def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    """Or used with a warning in the report, where that is wanted; ask refuses it as well."""
+    seen = [question_key(each.question) for each in evaluated(tmp_path / "plain", drafts())]
+    folder = critic_folder(tmp_path / "mine", questions=seen)
+    model = drafts()
+    async with serving(folder) as (address, asked):
+        for named in (address, str(folder)):
+            with pytest.raises(InputError, match=r"was trained on 2 of these questions.*--allow-critic"):
+                await asyncio.to_thread(with_critic, named, run=tmp_path / "run", chat_model=model)
+        assert (model.requests, (tmp_path / "run").exists()) == ([], False)
+        await asyncio.to_thread(with_critic, address, run=tmp_path / "run", chat_model=model, allow_critic=True)
+    told = read_report(tmp_path / "run").warnings
+    assert any("was trained on 2 of these questions" in each for each in told)
+    assert any("was never evaluated" in each for each in told)
+    assert len(set(asked)) == 5, "four drafts, and the trial before the first"
+
+
+def test_a_preset_does_not_make_draws_equal(tmp_path: Path) -> None:
+    Path("prompts").mkdir()
+    Path("prompts/begin.txt").write_text("Begin: <query>..</query> or <answer>..</answer>\n")
+    asked = drafts()
+    evaluated(tmp_path, asked, preferring("Oslo"), best_of=4, preset="reasonrag", prompts="prompts")
+    assert {each.sampling.temperature for each in asked.requests} == {1.0}
+
+
+def test_a_sweep_of_several_draws_is_refused(tmp_path: Path) -> None:
+    evaluated(tmp_path / "vote", drafts(), vote=4)
+    with pytest.raises(InputError, match="is an evaluation with --vote, and sweep draws one reply a state"):
+        reasonrag.sweep(tmp_path / "vote", chat_model=drafts())
+
+
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
     "no critic": ({"best_of": 4}, False, "--best-of needs --critic"),
     "one draw": ({}, True, "--critic needs --best-of"),
     "both": ({"best_of": 4, "vote": 4}, True, "exclude each other"),
     "greedy": ({"vote": 4, "temperature": 0}, False, "gives the same reply every time"),
     "a baseline": ({"vote": 4, "method": "cot"}, False, "--vote goes with --method agent"),
+    "a baseline's critic": ({"method": "rag"}, True, "--critic goes with --method agent"),
+    "one of one": ({"best_of": 1}, True, "--best-of: must be at least 2"),
+    "too many": ({"vote": 65}, False, "--vote: must be at most 64"),
 }
 
 
@@ -128,3 +342,28 @@ def test_another_number_of_draws_or_another_critic_is_another_evaluation(tmp_pat
 def test_ask_takes_the_best_step_too() -> None:
     found = reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=preferring("Rome"), best_of=4)
     assert (found.answer, found.calls, found.scores) == ("Rome", 4, 4)
+
+
+def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    critic = preferring("Rome")
+    found = reasonrag.ask(
+        "Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, told=show_step
+    )
+    show_answer(found)
+    shown = capsys.readouterr().out
+    assert "think (best of 4: 2.500): " in shown
+    assert "critic scored 4 steps, 0 tokens in" in shown
+    assert [(each.drafts, each.score) for each in found.steps] == [(4, 2.5)]
+    assert "best of" not in str(reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), told=show_step))
+    with pytest.raises(InputError, match="--critic needs --best-of"):
+        reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic)
+    with pytest.raises(CapReached):
+        reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, max_calls=5)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"), [("evaluate", ["--best-of", "--critic", "--vote"]), ("ask", ["--best-of", "--critic"])]
+)
+def test_the_help_shows_the_flags(command: str, flags: list[str], reasonrag: Reasonrag) -> None:
+    told = reasonrag(command, "--help-all").out
+    assert all(f"{flag} " in told for flag in flags)

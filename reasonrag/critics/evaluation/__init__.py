@@ -1,0 +1,1 @@
+"""Whether a critic judges well enough to be offered; trains none."""

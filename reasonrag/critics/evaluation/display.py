@@ -1,0 +1,94 @@
+"""Terminal output of `evaluate-critic`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from reasonrag.critics.evaluation.measures import Estimate
+from reasonrag.critics.evaluation.report import REPORT, BestOf, CriticEvaluation
+from reasonrag.rendering import counted
+from reasonrag.terminal import dollars, on_one_line, print_prose, print_shown, print_table, print_titled
+
+
+def show_critic_evaluation(found: CriticEvaluation) -> None:
+    """Accuracy, best of n, controls, and the verdict."""
+    print_table(f"critic {on_one_line(found.critic)}, kind {found.kind}", _rows(found))
+    _show_accuracies("pairs ranked right, by true gap", found.by_margin)
+    _show_accuracies("by type of the better step", found.by_action_type)
+    _show_accuracies("by depth", found.by_layer)
+    _show_best_of("best of n steps of a state: mean true value", found.best_of_steps)
+    _show_best_of("best of n trajectories of a question: mean outcome", found.best_of_trajectories)
+    for each in found.remarks:
+        print_prose(f"- {each}")
+    print_shown(f"wrote {Path(found.out) / REPORT}")
+    if found.failures:
+        print_prose("NOT OFFERED: " + "; ".join(found.failures))
+    else:
+        print_prose("passed: the critic may be used")
+
+
+def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
+    for run in found.runs:
+        seen = f", {run.seen:,} left out as trained on" if run.seen else ""
+        shown = f"{counted(run.questions, 'question')}{seen}, {counted(run.pairs, 'pair')} by {run.truth}"
+        auc = "" if run.auc is None else f", AUC {run.auc:.2f}"
+        yield run.run, f"{shown}: {_share(run.accuracy)}{auc}"
+    yield "pairs ranked right", _share(found.accuracy)
+    if found.outcome_model and found.advantage:
+        yield "the outcome model", _share(found.outcome_model)
+        yield "advantage over it", _share(found.advantage, sign="+")
+    yield "by the shorter step", _share(found.shorter)
+    yield "without the state", _share(found.step_only)
+    yield "true state over another", _share(found.true_state)
+    if found.calibration:
+        skill = "-" if found.calibration.skill is None else f"{found.calibration.skill:.0%}"
+        auc = "-" if found.calibration.auc is None else f"{found.calibration.auc:.2f}"
+        yield "values", f"AUC {auc}, Brier score {found.calibration.brier:.3f}, {skill} below that of the mean"
+    error = found.earliest_error
+    if error:
+        f1 = "-" if error["f1"] is None else f"{error['f1']:.2f}"
+        located = f"found in {error['located']:.0%} of {error['erroneous']:,} trajectories"
+        yield (
+            "earliest error",
+            f"F1 {f1}: {located}, none in {error['accepted']:.0%} of {error['correct']:,} correct ones",
+        )
+    if found.spread_at_equal_outcomes is not None:
+        yield "spread at equal outcomes", f"{found.spread_at_equal_outcomes:.0%} of that of all scores"
+    yield "errors liked in won trajectories", _share(found.liked_errors)
+    yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new"
+
+
+def _share(each: Estimate, *, sign: str = "") -> str:
+    if each.value is None or each.low is None or each.high is None:
+        return "no cases"
+    interval = f"{each.low:{sign}.1%} to {each.high:{sign}.1%}"
+    return f"{each.value:{sign}.1%} ({interval}; {each.n:,} of {each.questions:,} questions)"
+
+
+def _show_accuracies(title: str, found: Mapping[str, Estimate]) -> None:
+    print_table(title, [(name, _share(each)) for name, each in found.items()])
+
+
+def _show_best_of(title: str, rows: Sequence[BestOf]) -> None:
+    if not rows:
+        return
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("n", "cases", "random", "majority", "outcome", "critic", "oracle", "critic - random"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in rows:
+        outcome = "-" if each.outcome_model is None else f"{each.outcome_model:.3f}"
+        gain = each.gain
+        told = "-" if gain.value is None else f"{gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"
+        cells = (
+            f"{each.random:.3f}",
+            f"{each.majority:.3f}",
+            outcome,
+            f"{each.critic:.3f}",
+            f"{each.oracle:.3f}",
+            told,
+        )
+        table.add_row(str(each.n), f"{each.cases:,}", *cells)
+    print_titled(title, table)

@@ -1,0 +1,40 @@
+"""Settings of `evaluate-critic`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from reasonrag.settings import Concurrency, MaxCalls, MaxCost, Panel, Price, Seed, Settings, setting
+
+RESAMPLES = 2000
+
+
+class EvaluateCriticSettings(Settings):
+    """Settings of `evaluate-critic`."""
+
+    against: str | None = setting(
+        "Outcome model of the same size, which the critic has to beat: a critic of data labelled by --label outcome",
+        Panel.CRITIC,
+        common=True,
+    )
+    out: Path | None = setting(
+        "Folder of the evaluation [default: evaluation in the critic's folder]", Panel.OUTPUT, common=True
+    )
+    limit: int | None = setting("Use only the first N questions of every run", Panel.DATA, ge=1, common=True)
+    min_observations: float = setting(
+        "Continuations behind a step's value from which on it counts as the truth, where no fresh ones are known",
+        Panel.STATISTICS,
+        default=4.0,
+        gt=0,
+    )
+    bootstrap: Annotated[int, Field(ge=1, le=1_000_000)] = setting(
+        "Bootstrap resamples of questions per interval", Panel.STATISTICS, default=RESAMPLES
+    )
+    seed: Seed = setting("Seed of the resamples, the halves and the shuffled states", Panel.STATISTICS, default=0)
+    concurrency: Concurrency = setting("HTTP requests in flight", default=32)
+    max_cost: MaxCost = setting("Stop before the critics cost more than this many dollars", common=True)
+    max_calls: MaxCalls = setting("Stop before the critics give more than this many scores", common=True)
+    critic_price_in: Price = setting("Dollars per million tokens that critics read [default: 0]", Panel.CRITIC)
