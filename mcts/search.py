@@ -13,7 +13,7 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
@@ -65,7 +65,7 @@ class Configuration(BaseModel):
 class SearchConfig(Configuration):
     """Everything about a search that is not the policy."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount")
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "drafts", "prior_weight")
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
@@ -78,6 +78,8 @@ class SearchConfig(Configuration):
     """Most steps drawn in the root's state while all answers are equal (`mixed` only); None: `siblings`."""
     siblings_at_once: int | None = Field(default=None, ge=1)
     """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
+    drafts: int = Field(default=1, ge=1, lt=100)
+    """Steps drawn for each sibling that is kept; whoever does the work chooses. Kept steps are then not plain."""
     resamples: int = Field(default=0, ge=0)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
     share_estimates: bool = False
@@ -90,6 +92,8 @@ class SearchConfig(Configuration):
     value_one: bool = False
     """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
     shared estimates."""
+    prior_weight: float = Field(default=0.0, ge=0, le=1)
+    """Share of a step's `prior` in what its continuations back up; it guides descents, and changes no reward."""
     alpha: float = Field(gt=0, le=1)
     """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
     backup_discount: Literal["answers", "paths", "levels"] = "answers"
@@ -112,6 +116,12 @@ class SearchConfig(Configuration):
     def _chains_are_ranked(self) -> Self:
         if (self.selection == "chain") != (self.valuation == "rank"):
             raise ValueError("selection chain and valuation rank go together")
+        return self
+
+    @model_validator(mode="after")
+    def _priors_guide_descents(self) -> Self:
+        if self.prior_weight and (self.selection not in SCORES or self.valuation != "continuation"):
+            raise ValueError("prior_weight goes with uct, puct or unit_puct, and with continuations")
         return self
 
     @model_validator(mode="after")
@@ -317,7 +327,10 @@ class Search(Generic[P]):
         too."""
         missing, _ = self._wanted_draws(node)
         left = self._calls_left(wave)
-        affordable = left - self.calls_per_value if self._one_value else left / (1 + self.calls_per_value)
+        drafts = self.config.drafts
+        affordable = (
+            (left - self.calls_per_value) / drafts if self._one_value else left / (drafts + self.calls_per_value)
+        )
         return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
 
     def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
@@ -434,8 +447,15 @@ class Search(Generic[P]):
             for new in self.tree.nodes[before:]:
                 new.same_as = self._equal_sibling(new)
         if valued and path[-1].terminal and self.config.valuation == "continuation":
-            reward = self._reward(path[-1], node.depth + len(path))
+            reward = self._reward(self._with_prior(node, path[-1]), node.depth + len(path))
             self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
+
+    def _with_prior(self, node: Node[P], last: Step[P]) -> Step[P]:
+        """The end of a continuation as it is backed up: mixed with the prior of the step that was continued."""
+        prior, weight = node.step.prior if node.step else None, self.config.prior_weight
+        if not weight or prior is None or last.outcome is None:
+            return last
+        return replace(last, outcome=weight * prior + (1 - weight) * last.outcome)
 
     def _equal_sibling(self, node: Node[P]) -> int | None:
         """Id of the earliest sibling that is equivalent to a new step."""
@@ -566,8 +586,8 @@ class Search(Generic[P]):
         if isinstance(work, Score | Rank):
             return 1
         if isinstance(work, Expand) and self._one_value:
-            return work.count + self.calls_per_value
-        return work.count * (self.calls_per_value + isinstance(work, Expand))
+            return work.count * self.config.drafts + self.calls_per_value
+        return work.count * (self.calls_per_value + (self.config.drafts if isinstance(work, Expand) else 0))
 
     @property
     def _one_value(self) -> bool:

@@ -23,6 +23,7 @@ class Step(Generic[P]):
         other steps.
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it.
+    prior: what is thought of the step before it is continued, in [0, 1]; None if nothing.
     identity: equal for steps that lead from one state to the same state; None for a step that equals no other.
     """
 
@@ -31,6 +32,7 @@ class Step(Generic[P]):
     outcome: float | None = 0.0
     plain: bool = True
     identity: Hashable | None = None
+    prior: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = ("reasoning", "children_lost")
+    ABSENT_IF_EMPTY = ("reasoning", "children_lost", "critic_score")
 
     id: int
     parent_id: int | None
@@ -224,6 +224,8 @@ class RolloutNode(SparseRecord):
     prompt itself at another temperature."""
     sampled_temperature: float | None = None
     """The temperature of such a step, if it differs from the run's."""
+    critic_score: float | None = None
+    """A critic's raw score, if one chose it among several drafts; the others are in `pruned`."""
     draws: int = 1
     """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1
@@ -278,6 +280,17 @@ class UnreadableJudgement(SparseRecord):
     cause: str = ""
 
 
+class PrunedStep(Record):
+    """A draft that a critic did not choose: it has no value, and no pair is made against it.
+
+    node_id: the step that led to the state, 0 for the question. score: None if the reply took no step.
+    """
+
+    node_id: int
+    response: str
+    score: float | None
+
+
 class RecipeRef(Record):
     """How a record's rewards were computed.
 
@@ -300,7 +313,7 @@ class RecipeRef(Record):
 class RolloutRecord(SparseRecord):
     """Everything explored for one question, or why nothing was."""
 
-    ABSENT_IF_EMPTY = ("revision",)
+    ABSENT_IF_EMPTY = ("revision", "pruned", "critic_usage")
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -324,7 +337,10 @@ class RolloutRecord(SparseRecord):
     usage: Usage
     value_usage: Usage | None = None
     """The value model's part of `usage`; null in a run without one."""
+    critic_usage: Usage | None = None
+    """What a critic's scores cost, apart from `usage`; absent without one."""
     nodes: Items[RolloutNode]
+    pruned: Items[PrunedStep] = []
     failed_continuations: Items[FailedContinuation] = []
     unreadable_judgements: Items[UnreadableJudgement] = []
     error: QuestionError | None = None

@@ -447,6 +447,9 @@ def estimate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    critic: str | None = None,
+    allow_critic: bool = False,
+    critic_price_in: float | None = None,
     run: str | Path | None = None,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
@@ -456,6 +459,8 @@ def estimate(
     rubric: str | Path | None = None,
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
+    critic_draws: int | None = None,
+    critic_weight: float = 0.0,
     judge_weight: float | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
@@ -538,6 +543,11 @@ def estimate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
+            or the URL of a server. Its scores count as calls towards the caps
+        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
+            prompts
+        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
@@ -550,6 +560,11 @@ def estimate(
             --outcome rubric
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
+        critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+        critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
+            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
+            --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -819,6 +834,7 @@ def generate(
     *,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
@@ -859,6 +875,9 @@ def generate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    critic: str | None = None,
+    allow_critic: bool = False,
+    critic_price_in: float | None = None,
     run: str | Path | None = None,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
@@ -868,6 +887,8 @@ def generate(
     rubric: str | Path | None = None,
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
+    critic_draws: int | None = None,
+    critic_weight: float = 0.0,
     judge_weight: float | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
@@ -895,6 +916,7 @@ def generate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model, which continues the teacher's steps.
+        critic_model: likewise for the critic, of kind value; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -953,6 +975,11 @@ def generate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
+            or the URL of a server. Its scores count as calls towards the caps
+        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
+            prompts
+        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
@@ -965,6 +992,11 @@ def generate(
             --outcome rubric
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
+        critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+        critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
+            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
+            --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -1610,6 +1642,9 @@ def tune(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    critic: str | None = None,
+    allow_critic: bool = False,
+    critic_price_in: float | None = None,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
     value_temperature: float | None = None,
@@ -1619,6 +1654,8 @@ def tune(
     rubric: str | Path | None = None,
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
+    critic_draws: int | None = None,
+    critic_weight: float = 0.0,
     judge_weight: float | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
@@ -1712,6 +1749,11 @@ def tune(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
+            or the URL of a server. Its scores count as calls towards the caps
+        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
+            prompts
+        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
@@ -1727,6 +1769,11 @@ def tune(
             --outcome rubric
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
+        critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+        critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
+            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
+            --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]

@@ -91,6 +91,7 @@ class DecidesAnswers(_Kept):
     """Seed of the draw; None: the questions are the first of the split."""
     model: str = ""
     value_model: RecordedModel | None = None
+    critic: str = ""
     retriever: str = ""
     """Empty for an evaluation whose method does not search."""
     prompts: str = ""

@@ -6,9 +6,9 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
@@ -20,6 +20,7 @@ from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
     find_rule,
+    named_critic,
     run_identity,
 )
 from reasonrag.exploration.rehearsal import rehearse
@@ -31,6 +32,7 @@ from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason
 from reasonrag.files import JOURNAL, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -48,6 +50,7 @@ async def explore(
     watcher: Watcher,
     *,
     value_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     replay: bool | str | Path = False,
     shared_journal: Path | None = None,
     function: OutcomeFunction | None = None,
@@ -60,6 +63,7 @@ async def explore(
     rule = find_rule(settings, function)
     _check_place(settings.run_directory, shared=shared_journal is not None, replay=replay)
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
+    settings, critics = _Critics.of(settings, teacher, critic_model)
     source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
     prompts = load_prompts(settings.prompts, settings.style)
     if settings.run is None:
@@ -69,18 +73,24 @@ async def explore(
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
     async with AsyncExitStack() as opened:
-        if replay:
-            chat_model = value_chat_model = None
-        else:
-            chat_model = chat_model or teacher.open(opened, say=watcher.say)
-            if student and value_chat_model is None:
-                value_chat_model = student.open(opened, say=watcher.say)
+        chat_model, value_chat_model = _opened(
+            opened, teacher, student, (chat_model, value_chat_model), replay=bool(replay), say=watcher.say
+        )
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
         identity, config = run_identity(
-            settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
+            settings,
+            source,
+            corpus,
+            retriever,
+            prompts,
+            rule=rule,
+            teacher=teacher,
+            student=student,
+            critic=critics.spec,
         )
+        critics.check(settings, identity.renderer, source.limited(settings.limit), watcher)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run_directory / JOURNAL
             bill = Bill() if shared_journal else None
@@ -94,12 +104,14 @@ async def explore(
                 )
             )
             value = (student, value_chat_model) if student else None
-            models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value)
+            scoring = await critics.open(opened, replay=bool(replay), say=watcher.say)
+            models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
+            critic = Critic(billed[-1], critics.found.kind) if critics.found else None
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(
-                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate
+                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic
             )
             questions = source.limited(settings.limit)
             caps, free = caps_of(settings), bool(replay or shared_journal)
@@ -118,6 +130,61 @@ async def explore(
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
+
+
+def _opened(
+    opened: AsyncExitStack,
+    teacher: ModelSpec,
+    student: ModelSpec | None,
+    given: tuple[ChatModel | None, ChatModel | None],
+    *,
+    replay: bool,
+    say: Callable[[str], None],
+) -> tuple[ChatModel | None, ChatModel | None]:
+    """Teacher and value model, the caller's own where given; none where the journal alone answers."""
+    if replay:
+        return None, None
+    chat_model, value_chat_model = given
+    if student and value_chat_model is None:
+        value_chat_model = student.open(opened, say=say)
+    return chat_model or teacher.open(opened, say=say), value_chat_model
+
+
+@dataclass(frozen=True)
+class _Critics:
+    """The critic of a run, if there is one. model: asked instead of opening it."""
+
+    found: FoundCritic | None = None
+    spec: ModelSpec | None = None
+    model: ChatModel | None = None
+
+    @classmethod
+    def of(
+        cls, settings: GenerateSettings, teacher: ModelSpec, model: ChatModel | None
+    ) -> tuple[GenerateSettings, _Critics]:
+        """The critic that the settings name, and the settings with the name of the caller's own. Raises InputError."""
+        if model is not None and settings.critic is None:
+            settings = settings.model_copy(update={"critic": model.name})
+        found = named_critic(settings, model)
+        spec = critic_spec(found, teacher.limits, price_in=settings.critic_price_in) if found else None
+        return settings, cls(found, spec, model)
+
+    def check(self, settings: GenerateSettings, renderer: str | None, questions: Questions, watcher: Watcher) -> None:
+        """Raises InputError for a critic that may not be used."""
+        if self.found and self.model is None:
+            texts = (each.question for each in questions)
+            allowed = settings.allow_critic
+            check_critic(self.found, renderer=renderer, questions=texts, allowed=allowed, warn=watcher.warn)
+
+    async def open(
+        self, opened: AsyncExitStack, *, replay: bool, say: Callable[[str], None]
+    ) -> tuple[ModelSpec, ChatModel | None] | None:
+        """For the journal. replay: only the journal answers."""
+        if self.found is None or self.spec is None:
+            return None
+        if replay:
+            return self.spec, None
+        return self.spec, self.model or await open_critic(self.found, self.spec, opened, say=say)
 
 
 async def _agree(

@@ -5,6 +5,7 @@ The only module that connects `mcts` and the agent. Knows neither files nor othe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,15 @@ from mcts import (
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
-from preference.records import FailedContinuation, Outcome, RecipeRef, UnreadableJudgement, shared_fields
+from preference.records import (
+    FailedContinuation,
+    Outcome,
+    PrunedStep,
+    RecipeRef,
+    UnreadableJudgement,
+    Usage,
+    shared_fields,
+)
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.grounding import reports
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
@@ -44,6 +53,7 @@ from reasonrag.agent.step_judge import (
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import sample_seed
+from reasonrag.llm.critic import Critic, chance
 from reasonrag.llm.prices import Price
 
 
@@ -60,6 +70,7 @@ class RunIdentity:
     price: Price | None = None
     """For `usage.cost_usd` only; so is the next one."""
     value_price: Price | None = None
+    critic_price: Price | None = None
 
 
 class Explorer:
@@ -67,6 +78,7 @@ class Explorer:
 
     value_agent: continues the agent's proposals with another policy, if given. Values are then those of that policy:
         the agent's proposals are valued, but are not plain samples of it.
+    critic: chooses among drafts, and guides descents by its values, as the recipe says.
     valuer: values answers when gold answers do not; it asks the agent's model, whichever model answered.
     """
 
@@ -77,10 +89,12 @@ class Explorer:
         recipe: Recipe,
         *,
         value_agent: Agent | None = None,
+        critic: Critic | None = None,
         valuer: AnswerValuer | None = None,
     ) -> None:
         self.agent = agent
         self.value_agent = value_agent
+        self.critic = critic
         self.valuer = valuer
         self.question = question
         self.recipe = recipe
@@ -93,6 +107,8 @@ class Explorer:
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are not nodes, by work, to keep them in work order."""
         self._verdicts = StepJudgements()
+        self._pruned: dict[int, list[PrunedStep]] = {}
+        """By work."""
 
     async def run(self) -> None:
         """Search to the end, then have the steps judged if the recipe says so. Raises the first ReasonragError of any
@@ -109,12 +125,7 @@ class Explorer:
         node = self.search.tree[work.node_id]
         result: Result[AgentStep]
         if isinstance(work, Expand):
-            said = [child.payload for child in self.search.tree.children(node)]
-            state = await self._state_after(node)
-            drawn = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
-            steps = await self._valued(drawn)
-            proposed = [self._as_step(step, plain=self.value_agent is None) for step in steps]
-            result = Expanded(proposed, calls=_calls(steps))
+            result = await self._expanded(node, work)
         elif isinstance(work, Continue):
             paths = await self._continue(await self._state_after(node), _draws(work))
             ends = await self._valued([path[-1] for path in paths])
@@ -137,6 +148,45 @@ class Explorer:
                 )
             result = Scored(judgement.value, calls=judgement.calls)
         self.search.tell(work.id, result)
+
+    async def _expanded(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
+        said = [child.payload for child in self.search.tree.children(node)]
+        state = await self._state_after(node)
+        drafts = 1 if work.attempt or self.critic is None else self.recipe.search.drafts
+        samples = range(work.sample * drafts, (work.sample + work.count) * drafts)
+        drawn = await self.agent.sample(state, samples, attempt=work.attempt, said=said)
+        kept = drawn if self.critic is None else await self._chosen(drawn, node, work)
+        steps = await self._valued(kept)
+        plain = self.value_agent is None and drafts == 1
+        return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
+
+    async def _chosen(self, drawn: Sequence[AgentStep], node: Node[AgentStep], work: Expand) -> list[AgentStep]:
+        """The drafts that the critic likes best, different ones first, those that take no step last; as many as the
+        work wants, with their scores."""
+        assert self.critic is not None  # noqa: S101 - it is asked only where there is one
+        parsed = [step for step in drawn if not step.parse_error]
+        scores = await self.critic.scores(
+            drawn[0].prompt,
+            [step.response for step in parsed],
+            question_id=self.question.id,
+            priority=self.agent.priority,
+        )
+        told = dict(zip([step.response for step in parsed], scores, strict=True))
+        if len(drawn) == work.count:
+            return [replace(step, critic_score=told.get(step.response)) for step in drawn]
+        seen: Counter[str] = Counter()
+        ranked = []
+        for place, step in enumerate(drawn):
+            repeats, seen[step.response] = seen[step.response], seen[step.response] + 1
+            unparsed = step.parse_error is not None
+            ranked.append(((unparsed, repeats, -told.get(step.response, 0.0), place), step))
+        ranked.sort(key=lambda each: each[0])
+        chosen = [step for _, step in ranked]
+        self._pruned[work.id] = [
+            PrunedStep(node_id=node.id, response=step.response, score=told.get(step.response))
+            for step in chosen[work.count :]
+        ]
+        return [replace(step, critic_score=told.get(step.response)) for step in chosen[: work.count]]
 
     async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
         """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
@@ -187,6 +237,7 @@ class Explorer:
             outcome=self._outcome_of(step),
             plain=plain and (step.plain or self._counts_as_plain(step)),
             identity=None if step.parse_error else step.response,
+            prior=None if step.critic_score is None else chance(step.critic_score),
         )
 
     def _continuing(self, agent: Agent) -> Agent:
@@ -226,6 +277,7 @@ class Explorer:
         return self._record(
             run,
             nodes=nodes,
+            pruned=[each for work_id in sorted(self._pruned) for each in self._pruned[work_id]],
             failed_continuations=failed,
             unreadable_judgements=unreadable,
         )
@@ -257,6 +309,7 @@ class Explorer:
         run: RunIdentity,
         *,
         nodes: Sequence[RolloutNode] = (),
+        pruned: Sequence[PrunedStep] = (),
         failed_continuations: Sequence[FailedContinuation] = (),
         unreadable_judgements: Sequence[UnreadableJudgement] = (),
         error: QuestionError | None = None,
@@ -288,11 +341,19 @@ class Explorer:
             ),
             usage=usage,
             value_usage=values,
+            critic_usage=_usage_of(self.critic, run.critic_price) if self.critic else None,
             nodes=list(nodes),
+            pruned=list(pruned),
             failed_continuations=list(failed_continuations),
             unreadable_judgements=list(unreadable_judgements),
             error=error,
         )
+
+
+def _usage_of(critic: Critic, price: Price | None) -> Usage:
+    spent = critic.spent
+    cost = None if price is None else round(spent.cost(price), 8)
+    return Usage(calls=spent.calls, requests=spent.requests, prompt_tokens=spent.prompt, cost_usd=cost)
 
 
 def _as_record(

@@ -26,9 +26,17 @@ from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
-from reasonrag.exploration.settings import DEFAULT_TEACHER, JUDGE_WEIGHT, GenerateSettings, RewardName
+from reasonrag.exploration.settings import (
+    CRITIC_DRAWS,
+    DEFAULT_TEACHER,
+    JUDGE_WEIGHT,
+    MOST_CRITIC_WEIGHT,
+    GenerateSettings,
+    RewardName,
+)
 from reasonrag.files import CONFIG, read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
+from reasonrag.llm.critic import CriticFacts, FoundCritic, find_critic
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
@@ -154,8 +162,45 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
-    search = recipe.search.model_copy(update=changed)
+    search = recipe.search.model_copy(update=changed | _of_a_critic(recipe, settings))
     return recipe.model_copy(update={"search": search})
+
+
+def _of_a_critic(recipe: Recipe, settings: GenerateSettings) -> dict[str, Any]:
+    """What a critic changes in the search. Raises InputError where it has nothing to do."""
+    given = settings.critic_draws is not None or settings.critic_weight
+    if settings.critic is None and not given:
+        return {}
+    if settings.critic is None:
+        raise InputError("--critic-draws and --critic-weight need --critic, or the Python call's critic_model")
+    if recipe.search.valuation != "continuation":
+        raise InputError(f"recipe {recipe.name} continues no steps, so a critic would save nothing: leave out --critic")
+    if settings.critic_weight and recipe.search.selection not in SCORES:
+        raise InputError(
+            f"--critic-weight: recipe {recipe.name} goes by the disagreement of answers, and backs up no value; leave "
+            "it out, or take --recipe continuation"
+        )
+    if settings.critic_weight > MOST_CRITIC_WEIGHT and not settings.allow_critic:
+        raise InputError(
+            f"--critic-weight {settings.critic_weight:g} is above {MOST_CRITIC_WEIGHT}: the critic would weigh more "
+            "than real continuations; --allow-critic allows it"
+        )
+    drafts = CRITIC_DRAWS if settings.critic_draws is None else settings.critic_draws
+    return {"drafts": drafts, "prior_weight": settings.critic_weight}
+
+
+def named_critic(settings: GenerateSettings, chat_model: ChatModel | None) -> FoundCritic | None:
+    """The critic that the settings name, or the caller's own, of kind value. Raises InputError."""
+    if chat_model is not None:
+        facts = CriticFacts(kind="value", labels="unknown", end_token="")
+        return FoundCritic(chat_model.name, facts=facts)
+    found = find_critic(settings.critic) if settings.critic else None
+    if found and settings.critic_weight and found.kind != "value":
+        raise InputError(
+            f"--critic-weight needs a critic of kind value: scores of {found.name} rank the steps of one state, and "
+            "mean nothing across states"
+        )
+    return found
 
 
 _JUDGES: dict[RewardName, JudgeKind] = {
@@ -250,6 +295,7 @@ def run_identity(
     rule: OutcomeRule,
     teacher: ModelSpec,
     student: ModelSpec | None,
+    critic: ModelSpec | None = None,
 ) -> tuple[RunIdentity, RunConfig]:
     """The run's fields in every record, and its configuration."""
     recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name} | _earlier_name(settings))
@@ -268,6 +314,8 @@ def run_identity(
     } | rule.identity
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
+    if critic:
+        decides_answers["critic"] = critic.name
     config = RunConfig.of(decides_answers, _operational(settings, source, corpus))
     identity = RunIdentity(
         dataset=source.dataset,
@@ -278,6 +326,7 @@ def run_identity(
         renderer=renderer_hash(prompts),
         price=teacher.price,
         value_price=student.price if student else None,
+        critic_price=critic.price if critic else None,
     )
     return identity, config
 

@@ -29,6 +29,7 @@ def generate(
     *,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
@@ -50,6 +51,7 @@ def generate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model, which continues the teacher's steps.
+        critic_model: likewise for the critic, of kind value; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -69,6 +71,7 @@ def generate(
             retriever,
             watcher or SilentWatcher(),
             value_chat_model=value_chat_model,
+            critic_model=critic_model,
             replay=replay,
             function=function,
         )

@@ -20,9 +20,11 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import ReasonragError
 from reasonrag.exploration.explorer import Explorer
 from reasonrag.exploration.from_settings import call_budget
+from reasonrag.llm.critic import Critic
 from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import STUDENT, OfflineTeacher
+from reasonrag.llm.scripted_model import ScriptedModel
 
 _AT_ONCE = 4
 LONGEST_S = 20.0
@@ -65,6 +67,7 @@ async def rehearse(
             question,
             recipe,
             value_agent=value_agent and replace(value_agent, model=OfflineTeacher(name=STUDENT), spending=Spending()),
+            critic=Critic(ScriptedModel(lambda *_: "0"), "value") if recipe.search.drafts > 1 else None,
             valuer=rule.valuer(question, gold=recipe.judge_sees_gold),
         )
         try:

@@ -21,6 +21,8 @@ from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
 from reasonrag.exploration.degeneracy import StopDecision, observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
+from reasonrag.llm.budget import Tokens
+from reasonrag.llm.critic import Critic
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
@@ -43,6 +45,7 @@ class ExplorationSession:
     models: Models
     watcher: Watcher
     abort_degenerate: float
+    critic: Critic | None = None
     _total: int = 0
     _done_before: int = 0
     _cost_of_finished: float = 0.0
@@ -140,7 +143,8 @@ class ExplorationSession:
         others = self.value_agent and replace(self.value_agent, priority=position, spending=Spending())
         recipe = self.identity.recipe
         valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)
-        return Explorer(own, question, recipe, value_agent=others, valuer=valuer)
+        critic = self.critic and replace(self.critic, spent=Tokens())
+        return Explorer(own, question, recipe, value_agent=others, critic=critic, valuer=valuer)
 
     def _count(self, rollout: RolloutRecord) -> None:
         tally = self.session.tally

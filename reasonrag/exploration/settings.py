@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from preference import OutcomeName
-from reasonrag.agent.settings import AGENT_DEFAULTS, AgentDefaults, AgentSettings, RecipeChoice
+from reasonrag.agent.settings import AGENT_DEFAULTS, AgentDefaults, AgentSettings, CriticSettings, RecipeChoice
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.files import RUN_HOME
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
@@ -15,7 +15,7 @@ from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
-class GenerateSettings(AgentSettings):
+class GenerateSettings(CriticSettings, AgentSettings):
     """Settings of `generate`."""
 
     run: Path | None = setting(
@@ -81,6 +81,21 @@ class GenerateSettings(AgentSettings):
         "judge-rank, spre+judge-score or spre+judge-rank [default: the recipe's]",
         Panel.SEARCH,
     )
+    critic_draws: int | None = setting(
+        "With --critic: draw so many steps for each sibling, and continue only those that it scores highest; 1: all. "
+        "--siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]",
+        Panel.CRITIC,
+        ge=1,
+        le=64,
+    )
+    critic_weight: float = setting(
+        "Share of the critic's value of a step in what its continuations back up; guides descents of continuation, "
+        "reasonrag and released, and changes no label. For critics of kind value; above .5 with --allow-critic",
+        Panel.CRITIC,
+        default=0.0,
+        ge=0,
+        le=1,
+    )
     judge_weight: float | None = setting(
         "Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]", Panel.SEARCH, gt=0, lt=1
     )
@@ -133,5 +148,9 @@ class GenerateSettings(AgentSettings):
 
 DEFAULT_TEACHER = "gpt-4o"
 """ReasonRAG's; where OPENAI_API_KEY is set."""
+CRITIC_DRAWS = 4
+"""Steps drawn for each one that is kept: ours, with two siblings eight for two."""
+MOST_CRITIC_WEIGHT = 0.5
+"""Until a critic's calibration is known, continuations weigh more."""
 JUDGE_WEIGHT = 0.5
 """Share of the judge where it is combined with continuations: ours, the plain mean of the two."""
