@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -52,6 +52,8 @@ from reasonrag.llm.prices import find_price
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
+CRITIC_NOISES = (0.0, 0.2, 0.4, 0.8)
+"""Of two steps whose values differ by .5, such critics rank 100, 96, 81 and 67 % right."""
 JUDGE_NOISE, POOR_NOISE = 0.15, 0.3
 """Standard deviation of what a judge, or a poor one, thinks of a step around the truth. A judge that sees the gold
 answers knows which answer is right; any other knows what such answers are worth on average."""
@@ -81,8 +83,9 @@ class Plan:
     """A row of the tables: a recipe, and which pairs are kept.
 
     judged: whether a judge picks the pairs, as ProRAG's does: of each state a better and a worse step. noise: of the
-    judge, in the search or after it. share: of the questions that are explored; for plans that cost a thousand replies
-    each.
+    judge, in the search or after it. critic: noise of the critic that chooses among drafts and guides descents, without
+    gold answers; None: there is none. share: of the questions that are explored; for plans that cost a thousand
+    replies each.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Plan:
     rules: PairingRules = field(default_factory=PairingRules)
     judged: bool = False
     noise: float = JUDGE_NOISE
+    critic: float | None = None
     share: float = 1.0
 
     @property
@@ -102,6 +106,17 @@ def _variant(name: str, *, outcome: str = "evident_f1", reward: str = "spre_even
     economy = RECIPES["economy"]
     changed = {"search": economy.search.model_copy(update=search), "outcome": outcome, "reward": reward}
     return Plan(name, economy.model_copy(update=changed))
+
+
+def _with_critic(noise: float) -> list[Plan]:
+    """Searches that a critic chooses the steps of, and one whose descents it guides."""
+    guided = RECIPES["continuation"]
+    guided = guided.model_copy(update={"search": guided.search.model_copy(update={"prior_weight": 0.5})})
+    return [
+        replace(_variant("economy, 2 of 8", siblings=2, root_siblings=4, drafts=4), critic=noise),
+        replace(_variant("economy, 4 of 8", drafts=2), critic=noise),
+        Plan("continuation, guided by half", guided, critic=noise),
+    ]
 
 
 PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01, max_per_state=1)
@@ -128,6 +143,12 @@ VARIATIONS = (
     _variant("economy, 48 replies", max_calls=48),
     _variant("economy, 96 replies", max_calls=96),
     _variant("economy, 192 replies", max_calls=192),
+    _variant("economy, 2 siblings", siblings=2, root_siblings=4),
+    *(
+        replace(plan, name=f"{plan.name}, critic's noise {noise:g}")
+        for noise in CRITIC_NOISES
+        for plan in _with_critic(noise)
+    ),
 )
 _FEWEST = 2
 """Steps that a judge can pick a pair of."""
@@ -293,8 +314,13 @@ class Exploration:
     def _carry_out(self, work: Work) -> Expanded[LabStep] | Continued[LabStep] | Scored | Ranked:
         dice, node = random.Random(f"{self._seed}/{work.id}"), self.search.tree[work.node_id]
         if isinstance(work, Expand):
-            steps = self._draw(_after(node), work.count, dice)
-            return Expanded([self._as_step(each, plain=work.attempt == 0) for each in steps], calls=work.count)
+            drafts = self.plan.search.drafts if work.attempt == 0 else 1
+            drawn = self._draw(_after(node), work.count * drafts, dice)
+            thought = self._scores(drawn, dice)
+            plain = work.attempt == 0 and drafts == 1
+            kept = _chosen(drawn, thought, work.count) if drafts > 1 else drawn
+            steps = [self._as_step(each, plain=plain, prior=_between(thought.get(each))) for each in kept]
+            return Expanded(steps, calls=len(drawn))
         if isinstance(work, Continue):
             greedy = self.plan.recipe.greedy_continuations
             firsts = self._draw(_after(node), work.count, dice, most_probable=greedy)
@@ -307,6 +333,12 @@ class Exploration:
             return Ranked([1 / (1 + order.index(place)) for place in range(len(steps))], calls=1)
         self._count(node.payload.state, 1, shown=False)
         return Scored(min(1.0, max(0.0, self._thought_of(node.payload, dice))), calls=1)
+
+    def _scores(self, steps: Sequence[LabStep], dice: random.Random) -> dict[LabStep, float]:
+        """What the critic thinks of each different step; empty without a critic."""
+        if self.plan.critic is None:
+            return {}
+        return {each: dice.gauss(self.question.expectation(each), self.plan.critic) for each in dict.fromkeys(steps)}
 
     def _judged(self, steps: Sequence[LabStep], dice: random.Random) -> list[float]:
         """What a judge thinks of siblings that it is shown together."""
@@ -329,12 +361,13 @@ class Exploration:
             path += self._draw(state, 1, dice, most_probable=self.plan.recipe.greedy_continuations)
         return path
 
-    def _as_step(self, step: LabStep, *, plain: bool = True) -> Step[LabStep]:
+    def _as_step(self, step: LabStep, *, plain: bool = True, prior: float | None = None) -> Step[LabStep]:
         guessed = self.plan.recipe.outcome == "evident_f1" and step.grounded is False
         last = step.state.layer == self.question.setting.max_steps - 1
         missing = last and self.plan.recipe.forced_answers == "missing"
         outcome = None if missing else 0.0 if guessed else step.f1
-        return Step(step, terminal=step.after is None, outcome=outcome, plain=plain, identity=(step.type, step.text))
+        said = step.type, step.text
+        return Step(step, terminal=step.after is None, outcome=outcome, plain=plain, identity=said, prior=prior)
 
     def _count(self, state: State, replies: int, *, shown: bool = True, candidates: int = 0) -> None:
         """shown: whether the passages of a read turn are. candidates: steps that a judge is shown beside the state."""
@@ -422,6 +455,21 @@ class Exploration:
         )
         scale = self.plan.search.alpha**pair.layer if self.plan.recipe.margin_by_layer else 1.0
         return (chosen - rejected) / scale
+
+
+def _chosen(drafts: Sequence[LabStep], thought: Mapping[LabStep, float], count: int) -> list[LabStep]:
+    """Those that the critic likes best, different ones first."""
+    seen: Counter[LabStep] = Counter()
+    ranked = []
+    for place, each in enumerate(drafts):
+        ranked.append((seen[each], -thought[each], place))
+        seen[each] += 1
+    return [drafts[place] for _, _, place in sorted(ranked)[:count]]
+
+
+def _between(thought: float | None) -> float | None:
+    """A critic's score as a prior, which is from 0 to 1."""
+    return None if thought is None else min(1.0, max(0.0, thought))
 
 
 def _after(node: Node[LabStep]) -> State:

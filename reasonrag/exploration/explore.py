@@ -20,8 +20,8 @@ from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
     find_rule,
-    named_critic,
     run_identity,
+    with_critic,
 )
 from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
@@ -63,7 +63,8 @@ async def explore(
     rule = find_rule(settings, function)
     _check_place(settings.run_directory, shared=shared_journal is not None, replay=replay)
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
-    settings, critics = _Critics.of(settings, teacher, critic_model)
+    settings, named = with_critic(settings, critic_model)
+    critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
     source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
     prompts = load_prompts(settings.prompts, settings.style)
     if settings.run is None:
@@ -90,7 +91,8 @@ async def explore(
             student=student,
             critic=critics.spec,
         )
-        critics.check(settings, identity.renderer, source.limited(settings.limit), watcher)
+        asked = source.limited(settings.limit)
+        critics.check(identity.renderer, asked, allowed=settings.allow_critic, warn=watcher.warn)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run_directory / JOURNAL
             bill = Bill() if shared_journal else None
@@ -160,21 +162,15 @@ class _Critics:
 
     @classmethod
     def of(
-        cls, settings: GenerateSettings, teacher: ModelSpec, model: ChatModel | None
-    ) -> tuple[GenerateSettings, _Critics]:
-        """The critic that the settings name, and the settings with the name of the caller's own. Raises InputError."""
-        if model is not None and settings.critic is None:
-            settings = settings.model_copy(update={"critic": model.name})
-        found = named_critic(settings, model)
-        spec = critic_spec(found, teacher.limits, price_in=settings.critic_price_in) if found else None
-        return settings, cls(found, spec, model)
+        cls, found: FoundCritic | None, teacher: ModelSpec, price_in: float | None, model: ChatModel | None
+    ) -> _Critics:
+        return cls(found, critic_spec(found, teacher.limits, price_in=price_in) if found else None, model)
 
-    def check(self, settings: GenerateSettings, renderer: str | None, questions: Questions, watcher: Watcher) -> None:
+    def check(self, renderer: str | None, questions: Questions, *, allowed: bool, warn: Callable[[str], None]) -> None:
         """Raises InputError for a critic that may not be used."""
         if self.found and self.model is None:
             texts = (each.question for each in questions)
-            allowed = settings.allow_critic
-            check_critic(self.found, renderer=renderer, questions=texts, allowed=allowed, warn=watcher.warn)
+            check_critic(self.found, renderer=renderer, questions=texts, allowed=allowed, warn=warn)
 
     async def open(
         self, opened: AsyncExitStack, *, replay: bool, say: Callable[[str], None]

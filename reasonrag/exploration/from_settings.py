@@ -189,18 +189,21 @@ def _of_a_critic(recipe: Recipe, settings: GenerateSettings) -> dict[str, Any]:
     return {"drafts": drafts, "prior_weight": settings.critic_weight}
 
 
-def named_critic(settings: GenerateSettings, chat_model: ChatModel | None) -> FoundCritic | None:
-    """The critic that the settings name, or the caller's own, of kind value. Raises InputError."""
+def with_critic(
+    settings: GenerateSettings, chat_model: ChatModel | None
+) -> tuple[GenerateSettings, FoundCritic | None]:
+    """The critic that the settings name, or the caller's own, of kind value, whose name the settings then have. Raises
+    InputError."""
     if chat_model is not None:
         facts = CriticFacts(kind="value", labels="unknown", end_token="")
-        return FoundCritic(chat_model.name, facts=facts)
+        return settings.model_copy(update={"critic": chat_model.name}), FoundCritic(chat_model.name, facts=facts)
     found = find_critic(settings.critic) if settings.critic else None
     if found and settings.critic_weight and found.kind != "value":
         raise InputError(
             f"--critic-weight needs a critic of kind value: scores of {found.name} rank the steps of one state, and "
             "mean nothing across states"
         )
-    return found
+    return settings, found
 
 
 _JUDGES: dict[RewardName, JudgeKind] = {

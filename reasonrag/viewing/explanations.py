@@ -413,6 +413,13 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         if each.margin < rules.min_margin
         else "both steps have the same reward",
         "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
+        "no_consensus": "the values do not agree with the judge"
+        if pair.label == "judge"
+        else "no critic prefers it, or all critics were trained on the question"
+        if None in (each.chosen.critic_score, each.rejected.critic_score)
+        else "the critic scores it {}, and the other {}".format(
+            *apart(each.chosen.critic_score or 0.0, each.rejected.critic_score or 0.0)
+        ),
         "near_identical": "both steps say nearly the same: word similarity {}, above {}".format(
             *apart(pair.similarity, rules.max_similarity)
         ),

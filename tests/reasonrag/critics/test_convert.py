@@ -45,18 +45,18 @@ def test_the_value_head_of_a_trained_reward_model_becomes_the_head_of_a_classifi
 ) -> None:
     make_critic_world(shared)  # skips where torch or TRL is missing
     world = make_world(shared, train_python)
-    trained = world.train("smoke-cpu-reward", "reward")
+    trained = world.train("smoke-cpu-reward", "to-convert")
     assert trained.status == 0, trained.err
     with held(world.place / ".converted"):
-        done = world.run("train-critic", "--convert", "saves/reward", "--out", "critics/reward")
-        again = world.run("train-critic", "--convert", "saves/reward", "--out", "critics/reward")
+        done = world.run("train-critic", "--convert", "saves/to-convert", "--out", "critics/reward")
+        again = world.run("train-critic", "--convert", "saves/to-convert", "--out", "critics/reward")
     assert (done.status, again.status) == (0, 2), done.err
     assert "is not empty" in again.err
     found = find_critic(str(world.place / "critics" / "reward"))
     assert found.facts is not None
     assert (found.kind, found.facts.end_token) == ("pairwise", "<|im_end|>\n")
     said = [[*STATE, {"role": "assistant", "content": step}] for step in STEPS]
-    places = [str(world.place / each) for each in ("models/tiny-qwen2", "saves/reward", "critics/reward")]
+    places = [str(world.place / each) for each in ("models/tiny-qwen2", "saves/to-convert", "critics/reward")]
     scored = subprocess.run(
         [sys.executable, "-c", SCORES, *places, json.dumps(said)],
         check=True,

@@ -488,6 +488,7 @@ DROPPED: dict[DropReason, str] = {
     "repeated_query": "repeats an earlier one on its path",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
+    "no_consensus": "no critic prefers it",
     "near_identical": "word similarity 0.95, above 0.90",
     "other_type": "different action types",
     "too_long": "1,234 tokens; the limit is 1,000",
