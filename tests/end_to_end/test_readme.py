@@ -45,6 +45,8 @@ def place(page: Path) -> tuple[int, bool, str]:
 
 
 PAGES = [README, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("*/**/*.md"), key=place)]
+CRITICS = ROOT / "docs" / "how-to" / "critics.md"
+"""Its commands need TRL and each other; a test of their own runs them."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SESSION_ROW = re.compile(r"│ this session.*\n")
 """The only row of the summary that tells how fast the machine was; it may also make the table wider."""
@@ -187,6 +189,10 @@ TRAINS = re.compile(r"reasonrag (train|doctor|evaluate|compare) |saves/|evals/")
 """The commands that need LLaMA-Factory, or what it made."""
 
 
+def _but_critics() -> list[Path]:
+    return [each for each in PAGES if each != CRITICS]
+
+
 def against(port: str) -> dict[str, str]:
     """Variables of a process for which the simulated endpoint stands in the place of OpenAI's."""
     return {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "sk-test"}
@@ -199,11 +205,27 @@ def test_what_the_pages_train_is_trained_and_measured(train_python: Path, shared
     shared.copy("demo", make_demo)
     variables = {"REASONRAG_TRAIN_PYTHON": str(train_python), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     variables |= against(rehearsal)
-    for line in commands():
+    for line in commands(pages=_but_critics()):
         if TRAINS.search(line):
             output(finished(*words_of(line), environment=os.environ | variables))
     assert Path("saves/demo/model.safetensors").is_file()
     assert Path("evals/demo/report.md").is_file()
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed: pip install 'reasonrag[rl]'")
+def test_what_the_page_of_critics_trains_is_evaluated_and_used(train_python: Path, shared: Shared) -> None:
+    """By the commands as written, with fewer questions: a critic that learned nothing is told from one that judges."""
+    shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
+    variables = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for line in commands(pages=[CRITICS]):
+        fewer = re.sub(r"--limit (\d+)", lambda found: f"--limit {min(16, int(found[1]) // 2)}", line)
+        done = finished(*words_of(fewer), environment=variables)
+        if "evaluate-critic" in line:
+            assert done.returncode == 1, done.stderr
+            assert "NOT OFFERED" in done.stdout
+        else:
+            output(done)
+    assert "critic: none -> value@" in Path("evals/compare-vote-4-best-of-4/compare.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -268,7 +290,7 @@ def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, s
         output(finished(*words_of(there), environment=os.environ | against(rehearsal) | with_hub))
 
     with ExitStack() as stack:
-        for page in PAGES:
+        for page in _but_critics():
             write_files_of(page)
             ports = dict.fromkeys(("8000", "8001", "8765"), rehearsal)
             for line in commands(pages=[page]):
