@@ -575,11 +575,14 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
     """Compare a question's pairs with the truth; what is counted by pair goes into the tally."""
     pairs = [each for each in found if each.dropped is None]
     margins = [exploration.true_margin(pair) for pair in pairs]
+    tree = exploration.search.tree
+    # no continuation counts for a root whose steps a critic chose
+    ends = tree.root.rollouts or [each for node in tree.nodes for each in node.rollouts]
     verdicts = [(margin > TOLERANCE) - (margin < -TOLERANCE) for margin in margins]
     for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
         tally.said.append(pair.margin)
         tally.true.append(margin)
-        chosen, rejected = (exploration.search.tree[each.id].rollouts for each in (pair.chosen, pair.rejected))
+        chosen, rejected = (tree[each.id].rollouts for each in (pair.chosen, pair.rejected))
         if chosen and rejected:
             tally.longer.append(_length(chosen) - _length(rejected))
         tally.guesses += pair.chosen.grounded is False
@@ -596,7 +599,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
         gained=sum(margin for margin in margins if margin > 0),
         lost=-sum(margin for margin in margins if margin < 0),
         branching=len({each.state.state_id for each in found if each.dropped not in NO_BRANCH}),
-        mixed=len({each.outcome for each in exploration.search.tree.root.rollouts}) > 1,
+        mixed=len({each.outcome for each in ends}) > 1,
     )
 
 

@@ -32,7 +32,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
         ("steps in trees", f"{summary.nodes:,}"),
-        ("continuations", f"{summary.continuations:,}"),
+        ("continuations", f"{summary.continuations:,}" if summary.continuations else "none from the root"),
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
         ("mixed outcomes", counted(summary.questions_mixed, "question")),

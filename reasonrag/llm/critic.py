@@ -25,7 +25,7 @@ from reasonrag.concurrency import together
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
-from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.endpoint.endpoint import Limits, check_address
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED, Price
 from reasonrag.llm.servers.local_server import served
@@ -144,6 +144,7 @@ def _served_at(url: str) -> tuple[str, str]:
     InputError."""
     import httpx2
 
+    check_address(url, KEY_VARIABLE)
     home, key = url.rstrip("/").removesuffix("/v1"), os.environ.get(KEY_VARIABLE)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     content = b""

@@ -209,7 +209,7 @@ class EndpointModel:
         self._flags, self._key_variable = flags, key_variable
         addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], _key(key_variable)
         for base_url in addresses:
-            _check_url(base_url)
+            check_address(base_url, key_variable)
             if not key and base_url == OPENAI_BASE_URL:
                 raise InputError(
                     f"no API key: set {key_variable}, or give {flags}base-url of an endpoint that needs none, "
@@ -625,7 +625,8 @@ def _clean(text: str) -> str:
     return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
 
 
-def _check_url(url: str) -> None:
+def check_address(url: str, key_variable: str) -> None:
+    """Raises InputError where no endpoint can be at a URL, or where it holds what belongs in the key's variable."""
     parts = http_address(url)
     if parts is None:
         raise InputError(
@@ -634,7 +635,7 @@ def _check_url(url: str) -> None:
     if parts.username or parts.password:
         raise InputError(
             f"the address {shown_url(url)} contains a user or password, which conflicts with the "
-            "Authorization header of this API; put the key into OPENAI_API_KEY"
+            f"Authorization header of this API; put the key into {key_variable}"
         )
     if parts.fragment:  # it would be cut off, and with it the end of a key
         raise InputError(f"the address {shown_url(url)} contains a #, which is never sent; write it as %23")
