@@ -269,7 +269,7 @@ def critic_folder(place: Path, **told: Any) -> Path:
 async def test_a_server_is_asked_for_the_scores_and_a_password_in_its_address_is_in_no_file(tmp_path: Path) -> None:
     async with serving(None) as (address, asked):
         secret = address.replace("//", "//me:hidden-word@")
-        with pytest.raises(InputError, match="contains a user or password.*REASONRAG_CRITIC_API_KEY"):
+        with pytest.raises(InputError, match=r"contains a user or password.*REASONRAG_CRITIC_API_KEY"):
             await asyncio.to_thread(with_critic, secret, run=tmp_path)
         assert "hidden-word" not in written(tmp_path)
         await asyncio.to_thread(with_critic, address, run=tmp_path)
