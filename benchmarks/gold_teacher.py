@@ -25,6 +25,7 @@ from typing import TypeAlias
 import orjson
 
 from preference import ActionType, AgentAction, Message, RolloutNode, cover_em, f1_score
+from preference.candidates import PathStep
 from preference.export.sanitize import plain_text
 from reasonrag.agent.agent import AgentStep
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
@@ -269,7 +270,7 @@ class GoldQuestion:
         """Expected F1 * alpha**steps of the policy from a state on."""
         return self._expected(state, self.alpha)
 
-    def worth(self, step: AgentStep | RolloutNode) -> float:
+    def worth(self, step: AgentStep | RolloutNode | PathStep) -> float:
         """True value of a recorded step that parsed: the expected F1 * alpha**steps of the decision."""
         before, action_type, content = self._taken(step)
         if action_type != "answer":
@@ -277,14 +278,14 @@ class GoldQuestion:
         outcome = self._score(content) if self.informed(before) else self.luck  # a wrong guess has no F1
         return outcome * self.alpha ** (before.layer + 1)
 
-    def prospect(self, step: AgentStep | RolloutNode) -> float:
+    def prospect(self, step: AgentStep | RolloutNode | PathStep) -> float:
         """Expected F1 without discount, as a perfect judge would see it; an answer's own F1."""
         before, action_type, content = self._taken(step)
         if action_type == "answer":
             return self._score(content)
         return self._expected(self.after(before, action_type, content), 1.0)
 
-    def rests_on_facts(self, step: AgentStep | RolloutNode) -> bool:
+    def rests_on_facts(self, step: AgentStep | RolloutNode | PathStep) -> bool:
         """Whether all facts were stated before the step."""
         return self.informed(self._taken(step)[0])
 
@@ -303,7 +304,7 @@ class GoldQuestion:
             return self._expected(State("read", state.layer, state.found, self.search(said["query"][-1])), 1.0)
         return self._expected(state, 1.0)
 
-    def _taken(self, step: AgentStep | RolloutNode) -> tuple[State, ActionType, str]:
+    def _taken(self, step: AgentStep | RolloutNode | PathStep) -> tuple[State, ActionType, str]:
         if step.prompt is None or step.action_type is None or step.content is None:
             raise ValueError("only a step that parsed has a value; this one has no prompt or no content")
         return self.state_of(parse_prompt(step.prompt)), step.action_type, step.content

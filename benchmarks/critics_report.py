@@ -1,0 +1,336 @@
+"""What the experiment of `critics.py` came to: figures by the oracle, tables, sentences.
+
+Decides what is counted. Reads the files of evaluations, runs and data sets, and knows nothing of how they came about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gold_teacher import GoldQuestion
+from loop import rows_of
+from reporting import CONFIDENCE, interval, table
+from search_economy_real import Explored, judge
+
+from preference import Message, PairingRules
+from preference.candidates import PathStep, QuestionRecord, read_lines
+from preference.export.formats import ACTION_TYPE_NAMES
+from preference.export.summary import QUESTIONS, SUMMARY
+from preference.labelling import TOLERANCE
+from preference.records import read_rollouts
+from preference.statistics import COMPARISON_LEVEL
+from reasonrag.critics.evaluation.report import REPORT
+from reasonrag.files import ROLLOUTS
+from reasonrag.llm.extraction.parsed_prompt import parse_prompt
+from reasonrag.rendering import percent
+
+HARMLESS = 0.05
+"""A step that lowers the true value by no more than this is right."""
+Known = Mapping[str, GoldQuestion]
+"""Questions by id."""
+
+
+# -- figures -----------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
+def critic_figures(folder: Path, place: str = "evaluation") -> dict[str, Any]:
+    """What `evaluate-critic` wrote, and the number of rows that the critic was trained on."""
+    return {"rows": read_json(folder / "training.json")["data"]["rows"], **read_json(folder / place / REPORT)}
+
+
+def label_figures(data: Path, known: Known) -> dict[str, Any]:
+    """How many of a data set's pairs the oracle calls right, ties apart."""
+    types = {told: kind for kind, told in ACTION_TYPE_NAMES.items()}
+    verdicts: dict[str, list[int]] = {}
+    for row in rows_of(data / "RAG_ProGuide.json"):
+        prompt = [Message(role="system", content=row["instruction"]), Message(role="user", content=row["input"])]
+        chosen, rejected = (
+            known[row["question_id"]].worth(
+                PathStep(
+                    layer=row["layer"],
+                    action_type=types[row[f"{side}_action_type"]],
+                    prompt=prompt,
+                    response=row[side],
+                    content=row[f"{side}_content"],
+                )
+            )
+            for side in ("chosen", "rejected")
+        )
+        verdict = (chosen - rejected > TOLERANCE) - (rejected - chosen > TOLERANCE)
+        verdicts.setdefault(row["question_id"], []).append(verdict)
+    by_question = list(verdicts.values())
+    low, high = interval(by_question, _right_share) if by_question else (0.0, 0.0)
+    pairs = sum(map(len, by_question))
+    return {"pairs": pairs, "value": _right_share(by_question), "low": low, "high": high}
+
+
+def _right_share(verdicts: Sequence[Sequence[int]]) -> float:
+    found = [each for some in verdicts for each in some]
+    return found.count(1) / max(1, found.count(1) + found.count(-1))
+
+
+def answer_figures(folder: Path) -> dict[str, Any]:
+    """EM of an evaluation, and what a question cost."""
+    found = read_json(folder / "report.json")
+    usage, questions = found["usage"], found["questions"]
+    return {
+        "em": found["metrics"]["em"],
+        "calls": usage["calls"] / questions,
+        "scores": usage.get("critic_calls", 0) / questions,
+    }
+
+
+def search_figures(run: Path, known: Known) -> dict[str, Any]:
+    """Pairs by the default rules, which of them are right, and what they cost, as `search_economy_real` counts them."""
+    found = [judge(tree, known[tree.question_id], PairingRules()) for tree in read_rollouts(run / ROLLOUTS)]
+
+    def ratio(above: str, *below: str) -> dict[str, float]:
+        def figure(some: Sequence[Explored]) -> float:
+            whole = sum(getattr(each, name) for each in some for name in below)
+            return float(sum(getattr(each, above) for each in some) / max(1, whole))
+
+        low, high = interval(found, figure)
+        return {"value": figure(found), "low": low, "high": high}
+
+    def mean(name: str) -> float:
+        return float(sum(getattr(each, name) for each in found) / len(found))
+
+    return {
+        "replies": mean("replies"),
+        "pairs": mean("pairs"),
+        "with_right": sum(each.right > 0 for each in found) / len(found),
+        "right": ratio("right", "right", "wrong"),
+        "replies_per_right": ratio("replies", "right"),
+        "dollars_per_right": ratio("dollars", "right"),
+    }
+
+
+def refined_figures(data: Path, known: Known) -> dict[str, Any]:
+    """Best paths, all to right answers, and how right they are: those that a critic keeps, and those that it leaves."""
+    threshold = read_json(data / SUMMARY)["refinement"]["threshold"]
+    parts: dict[str, list[tuple[bool, list[bool]]]] = {"kept": [], "left out": []}
+    for record in read_lines(data / QUESTIONS, QuestionRecord):
+        if record.path:
+            question = known[record.question_id]
+            kept = all(each.critic_score is not None and each.critic_score >= threshold for each in record.path)
+            right = [step_is_right(question, each) for each in record.path]
+            parts["kept" if kept else "left out"].append((question.rests_on_facts(record.path[-1]), right))
+    return {name: _part_figures(part) for name, part in parts.items()}
+
+
+def step_is_right(question: GoldQuestion, step: PathStep) -> bool:
+    """Whether it lowers the true value by no more than `HARMLESS`."""
+    before = question.value(question.state_of(parse_prompt(step.prompt)))
+    return question.worth(step) >= before - HARMLESS
+
+
+def _part_figures(part: Sequence[tuple[bool, list[bool]]]) -> dict[str, Any]:
+    steps = [each for _, right in part for each in right]
+    return {
+        "paths": len(part),
+        "earned": sum(earned for earned, _ in part) / max(1, len(part)),
+        "steps": len(steps),
+        "right": sum(steps) / max(1, len(steps)),
+    }
+
+
+# -- the report --------------------------------------------------------------------------------------------------
+
+
+def report(found: Mapping[str, Any]) -> Iterator[str]:
+    """Markdown of everything that a reader needs."""
+    plan, critics, labels = found["plan"], found["critics"], found["labels"]
+    skill, asked = plan["skill"], plan["questions"]
+    yield "\n**Critics, where every value is known** (benchmarks/critics.py)"
+    yield (
+        f"\nWorld with lucky answers; policy `gold_teacher`: good {skill['good']:g}, right {skill['right']:g}, early "
+        f"{skill['early']:g}, luck by the options of a question; it answers {found['value']:.1%} of the held-out "
+        f"questions, by the oracle. Critics begin with one student, warmed up on {asked['warmup']:,} questions, and "
+        f"learn from trees of {asked['explore']:,} (`economy`, outcome F1, {plan['calls']} replies each at most). Of "
+        f"the pairs at a confidence of {plan['confidence']:g} that `values` is trained on {_share(labels['values'])} "
+        f"are right, of those of `outcome` {_share(labels['outcome'])} (ties apart; {percent(CONFIDENCE)}). Other "
+        f"intervals: {percent(COMPARISON_LEVEL)}, over questions. One world, one training each: intervals say nothing "
+        "of other seeds."
+    )
+    yield from table(
+        f"Sibling pairs of {plan['judged']} held-out questions ranked as the oracle does",
+        {"critic": list(critics), **_columns(critics.values(), _accuracy_cells)},
+    )
+    yield from table(
+        "The main critic by type of the better step and by depth",
+        {
+            "pairs": ["type", "depth"],
+            "ranked right": [
+                ", ".join(f"{name} {_plain(each)}" for name, each in critics["values"][field].items())
+                for field in ("by_action_type", "by_layer")
+            ],
+        },
+    )
+    transfer = found["transfer"]
+    yield from table(
+        "The main critic elsewhere",
+        {
+            "questions of": list(transfer),
+            "pairs": [f"{each['accuracy']['n']:,}" for each in transfer.values()],
+            "ranked right": [_share(each["accuracy"]) for each in transfer.values()],
+            "gap above .3": [_clear(each) for each in transfer.values()],
+        },
+    )
+    yield from table(
+        "Best of n steps of a state: mean true value", _best_of(critics, "best_of_steps", ("values", "value"))
+    )
+    yield from table(
+        "Best of n trajectories of a question, by the score of the answer: mean outcome",
+        _best_of(critics, "best_of_trajectories", ("values", "value")),
+    )
+    known = critics["value"]["calibration"]
+    reliability = ", ".join(f"{told:.2f}: {true:.2f} ({n:,})" for told, true, n in known["reliability"])
+    yield (
+        f"\nThe critic of kind value: AUC {known['auc']:.3f}, Brier score {known['brier']:.3f}, {known['skill']:.0%} "
+        f"below that of always saying the mean. Reliability, mean chance: mean true value (steps): {reliability}."
+    )
+    yield from _answers(found)
+    yield from _search(found["search"])
+    yield from _witness(found["witness"])
+    yield from _refined(found["refined"])
+    minutes = sum(found["seconds"].values()) / 60
+    yield f"\nMinutes of all phases, several of them two at a time: {minutes:.0f}."
+
+
+def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
+    error, advantage = each["earliest_error"], each.get("advantage")
+    return {
+        "rows": f"{each['rows']:,}",
+        "all": _share(each["accuracy"]),
+        "gap above .3": _clear(each),
+        "over the outcome model": _signed(advantage) if advantage else "-",
+        "own state over another": _plain(each["true_state"]),
+        "without the state": _plain(each["step_only"]),
+        "by length": _plain(each["shorter"]),
+        "earliest error, F1": f"{error['f1']:.2f}" if error and error["f1"] is not None else "-",
+        "errors liked in won": _plain(each["liked_errors"]),
+        "spread at equal outcomes": f"{each['spread_at_equal_outcomes']:.0%}",
+        "offered": "no" if each["failures"] else "yes",
+    }
+
+
+def _best_of(critics: Mapping[str, Any], field: str, names: Sequence[str]) -> dict[str, list[str]]:
+    rows = [(name, each) for name in names for each in critics[name][field]]
+    return {
+        "critic": [name for name, _ in rows],
+        **_columns(
+            [each for _, each in rows],
+            lambda each: {
+                "n": str(each["n"]),
+                "cases": f"{each['cases']:,}",
+                "random": f"{each['random']:.3f}",
+                "majority": f"{each['majority']:.3f}",
+                "outcome model": f"{each['outcome_model']:.3f}",
+                "this critic": f"{each['critic']:.3f}",
+                "oracle": f"{each['oracle']:.3f}",
+                "gain over random": _decimal(each["gain"]),
+            },
+        ),
+    }
+
+
+def _answers(found: Mapping[str, Any]) -> Iterator[str]:
+    answers, compared = found["answers"], found["compared"]
+    yield from table(
+        f"The policy at temperature 1 on {found['plan']['questions']['heldout']} held-out questions (`evaluate`)",
+        {
+            "way": list(answers),
+            **_columns(
+                answers.values(),
+                lambda each: {
+                    "EM": _share(each["em"]),
+                    "completions": f"{each['calls']:.1f}",
+                    "scores": f"{each['scores']:.1f}",
+                },
+            ),
+        },
+    )
+    yield from table(
+        "Paired differences (`compare`)",
+        {"from -> to": list(compared), "EM": [_signed(each) for each in compared.values()]},
+    )
+
+
+def _search(search: Mapping[str, Any]) -> Iterator[str]:
+    yield from table(
+        "Right pairs when a critic chooses what is continued; as many replies at most, per question, GPT-4o's prices, "
+        f"the critic free ({percent(CONFIDENCE)})",
+        {
+            "search": list(search),
+            **_columns(
+                search.values(),
+                lambda each: {
+                    "replies": f"{each['replies']:.0f}",
+                    "pairs": f"{each['pairs']:.2f}",
+                    "questions with a right one": f"{each['with_right']:.0%}",
+                    "right": _share(each["right"]),
+                    "replies per right": _decimal(each["replies_per_right"], ".1f"),
+                    "$ per right": _decimal(each["dollars_per_right"], ".4f"),
+                },
+            ),
+        },
+    )
+
+
+def _witness(witness: Mapping[str, Any]) -> Iterator[str]:
+    yield from table(
+        f"Labels by values alone, and those that cross-fitted critics confirm ({percent(CONFIDENCE)})",
+        {
+            "labels, least confidence": list(witness),
+            "pairs": [f"{each['pairs']:,}" for each in witness.values()],
+            "right": [_share(each) for each in witness.values()],
+        },
+    )
+
+
+def _refined(refined: Mapping[str, Any]) -> Iterator[str]:
+    rows = [(critic, part, each) for critic, parts in refined.items() for part, each in parts.items()]
+    yield from table(
+        "Best paths to right answers, to fine-tune on (earned: all facts were read before the answer; right steps "
+        f"lower the true value by no more than {HARMLESS:g})",
+        {
+            "critic": [critic for critic, _, _ in rows],
+            "paths": [f"{part}: {each['paths']:,}" for _, part, each in rows],
+            "earned": [f"{each['earned']:.1%}" for _, _, each in rows],
+            "right steps": [f"{each['right']:.1%} of {each['steps']:,}" for _, _, each in rows],
+        },
+    )
+
+
+def _columns(rows: Any, cells: Callable[[Any], dict[str, str]]) -> dict[str, list[str]]:
+    found = [cells(each) for each in rows]
+    return {name: [row[name] for row in found] for name in found[0]}
+
+
+def _clear(each: Mapping[str, Any]) -> str:
+    found = each["by_margin"].get("above .3")
+    return _share(found) if found else "-"
+
+
+def _share(each: Mapping[str, Any]) -> str:
+    return f"{100 * each['value']:.1f} ({100 * each['low']:.1f} to {100 * each['high']:.1f})"
+
+
+def _signed(each: Mapping[str, Any]) -> str:
+    return f"{100 * each['value']:+.1f} ({100 * each['low']:+.1f} to {100 * each['high']:+.1f})"
+
+
+def _decimal(each: Mapping[str, Any], shown: str = "+.3f") -> str:
+    return f"{each['value']:{shown}} ({each['low']:{shown}} to {each['high']:{shown}})"
+
+
+def _plain(each: Mapping[str, Any]) -> str:
+    return "-" if each["value"] is None else f"{100 * each['value']:.1f}"
