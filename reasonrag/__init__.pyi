@@ -543,8 +543,8 @@ def estimate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
-        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
-            or the URL of a server. Its scores count as calls towards the caps
+        critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
+            served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
@@ -975,8 +975,8 @@ def generate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
-        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
-            or the URL of a server. Its scores count as calls towards the caps
+        critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
+            served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
@@ -1749,8 +1749,8 @@ def tune(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
-        critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
-            or the URL of a server. Its scores count as calls towards the caps
+        critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
+            served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]

@@ -18,6 +18,11 @@ RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge
 class GenerateSettings(CriticSettings, AgentSettings):
     """Settings of `generate`."""
 
+    critic: str | None = setting(
+        "Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is served "
+        "while the command runs, or the URL of a server. Its scores count as calls towards the caps",
+        Panel.CRITIC,
+    )
     run: Path | None = setting(
         "Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]",
         Panel.EXECUTION,
