@@ -7,10 +7,12 @@ The policy is `gold_teacher`, which guesses early and errs, and whose steps have
 Qwen2 of some 0.6 million parameters is warmed up by SFT on right paths, and becomes a critic in several ways, from the
 same weights and the same trees:
 
-- values: pairs labelled by the values of the search, at a confidence of .8 or more.
-- outcome: as many pairs labelled by the outcome of one trajectory: the outcome model.
+- values, judge, consensus: pairs labelled by the values of the search (confidence .8 or more), by a judge that sees no
+  gold answers, or by both (the judge's, where the values prefer the same step).
+- outcome: as many pairs labelled by the outcome of one trajectory: the outcome model; `outcome, all` has all of them.
 - value: not pairs but values of steps, of kind value.
-- half, eighth: pairs of an eighth and of half of the questions. flip 10 to 50: so many of the labels exchanged.
+- half, eighth: those of `consensus` of a half and an eighth of the questions. flip 10 to 50: so many percent of its
+  labels exchanged.
 
 Measured on held-out questions: how they rank steps (`evaluate-critic`, with the oracle's values as the truth), what
 the policy answers with their help (`evaluate --best-of`), what a right pair costs when they choose what is continued
@@ -25,7 +27,7 @@ import argparse
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
@@ -51,6 +53,7 @@ import reasonrag
 from preference import RolloutRecord
 from preference.candidates import PathStep
 from preference.export.files import atomic_replacement
+from preference.export.formats import PAIRS_FILE
 from preference.records import ActionType, read_rollouts
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import ModelError
@@ -88,7 +91,7 @@ class Plan:
     """Four searches, each with its reading, an answer, and room for one error."""
     top_k: int = 2
     calls: int = 128
-    warmup_epochs: float = 6.0
+    warmup_epochs: float = 4.0
     draws: tuple[int, ...] = (2, 4, 8, 10)
 
     def quick(self) -> Plan:
@@ -263,27 +266,32 @@ class Experiment:
             "labelled", partial(self.pairs, "explore", "labelled", min_confidence=CONFIDENCE, format=["values"])
         )
         self.phases.once("outcomes labelled", partial(self.pairs, "explore", "outcomes", label="outcome"))
+        known = self.known("explore", self.plan.skill)
+        judging = {"label": "judge", "model": "gold teacher", "chat_model": GoldTeacher(known.values()), "yes": True}
+        self.phases.once("judged", partial(self.pairs, "explore", "judged", concurrency=64, **judging))
+        agreed = {"consensus": True, "min_confidence": 0.5}
+        self.phases.once("agreed", partial(self.pairs, "explore", "agreed", concurrency=64, **judging, **agreed))
         self.phases.once("arms", self._write_arms)
 
     def _write_arms(self) -> None:
         data = self.work / "data"
-        by_values = rows_of(data / "labelled" / "RAG_ProGuide.json")
-        by_outcome = rows_of(data / "outcomes" / "RAG_ProGuide.json")
-        order = sorted({row["question_id"] for row in by_values})
-        count = min(len(by_values), len(by_outcome))
-        chosen = {
-            "values": ("labelled", drawn((row["pair_id"] for row in by_values), count, seed=0)),
-            "outcome": ("outcomes", drawn((row["pair_id"] for row in by_outcome), count, seed=0)),
-        }
+        sources = {"values": "labelled", "judge": "judged", "consensus": "agreed", "outcome": "outcomes"}
+        rows = {name: rows_of(data / source / PAIRS_FILE) for name, source in sources.items()}
+        count = min(map(len, rows.values()))
+        chosen = {name: drawn((row["pair_id"] for row in found), count, seed=0) for name, found in rows.items()}
+        for name, ids in chosen.items():
+            self._write_arm(data / sources[name], ids, name)
+        order = sorted({row["question_id"] for row in rows[MAIN]})
         for name, part in (("half", 2), ("eighth", 8)):
             few = set(order[::part])
-            kept = {row["pair_id"] for row in by_values if row["question_id"] in few} & chosen["values"][1]
-            chosen[name] = ("labelled", kept)
-        for name, (source, ids) in chosen.items():
-            write_only(data / source, ids, data / f"{name}-chosen")
-            self._unfiltered(f"{name}-chosen", name)
+            kept = {row["pair_id"] for row in rows[MAIN] if row["question_id"] in few} & chosen[MAIN]
+            self._write_arm(data / sources[MAIN], kept, name)
         for share in FLIPS:
-            self._unfiltered("values-chosen", f"flip-{share}", flip=share / 100)
+            self._unfiltered(f"{MAIN}-chosen", f"flip-{share}", flip=share / 100)
+
+    def _write_arm(self, source: Path, pair_ids: Collection[str], name: str) -> None:
+        write_only(source, pair_ids, self.work / "data" / f"{name}-chosen")
+        self._unfiltered(f"{name}-chosen", name)
 
     def _unfiltered(self, source: str, name: str, **flags: Any) -> None:
         reasonrag.pairs(self.work / "data" / source, out=self.work / "data" / name, **unfiltered(), **flags)
@@ -297,10 +305,9 @@ class Experiment:
         )
 
     def train_all(self, workers: ThreadPoolExecutor) -> None:
-        done = [workers.submit(self.train, "folds", "values", "--folds", "2")]
-        for name in ARMS:
-            kind = ("labelled", "--set", "kind=value") if name == "value" else (name,)
-            done.append(workers.submit(self.train, name, *kind))
+        done = [workers.submit(self.train, "folds", MAIN, "--folds", "2")]
+        data = {"value": ("labelled", "--set", "kind=value"), "outcome-all": ("outcomes",)}
+        done += [workers.submit(self.train, name, *data.get(name, (name,))) for name in ARMS]
         for each in done:
             each.result()
 
@@ -310,12 +317,12 @@ class Experiment:
         """`evaluate-critic`: transfer first, as the last evaluation is the verdict that a critic keeps."""
         self.phases.once("fresh continuations", self._revalue)
         for run in ("other policy", "other world"):
-            self._judge("values", f"transfer-{run.replace(' ', '-')}", run=f"{run} oracle")
-        self._judge("values", "fresh", run="heldout")
+            self._judge(MAIN, f"transfer-{run.replace(' ', '-')}", run=f"{run} oracle")
+        self._judge(MAIN, "fresh", run="heldout")
         list(workers.map(self._judge, ARMS))
 
     def _judge(self, name: str, out: str = "evaluation", run: str = "heldout oracle") -> None:
-        against = str(self.critic("outcome")) if name in ("values", "value") else None
+        against = None if name.startswith("outcome") else str(self.critic("outcome"))
         judged = partial(reasonrag.evaluate_critic, self.critic(name), self.run(run), out=self.critic(name) / out)
         self.phases.once(f"critic {name} {out}", lambda: judged(**{"against": against} if against else {}))
 
@@ -337,14 +344,16 @@ class Experiment:
         """How the policy answers: its critic, and flags of `evaluate`."""
         alone = {"temperature": 1.0}
         found: dict[str, tuple[str | None, dict[str, Any]]] = {"alone": (None, alone)}
-        found |= {f"values best-of-{n}": ("values", {"best_of": n}) for n in self.plan.draws}
-        found |= {f"{name} best-of-4": (name, {"best_of": 4}) for name in ("value", "outcome", "flip-50", "oracle")}
+        found |= {f"{MAIN} best-of-{n}": (MAIN, {"best_of": n}) for n in self.plan.draws}
+        found |= {
+            f"{name} best-of-4": (name, {"best_of": 4}) for name in ("values", "value", "outcome", "flip-50", "oracle")
+        }
         return found | {f"vote {n}": (None, {"vote": n, **alone}) for n in self.plan.draws}
 
     def _answer(self, name: str, critic: str | None, flags: Mapping[str, Any]) -> None:
         known = self.known("heldout", self.plan.skill)
         if critic:
-            folder = self.critic("values" if critic == "oracle" else critic)
+            folder = self.critic(MAIN if critic == "oracle" else critic)
             flags = {**flags, "critic": str(folder), "allow_critic": True}
         if critic == "oracle":
             flags = {**flags, "critic_model": Oracle({each.question.question: each for each in known.values()})}
@@ -365,10 +374,8 @@ class Experiment:
     @property
     def comparisons(self) -> list[tuple[str, str]]:
         """Which evaluations are held against each other."""
-        found = [("alone", f"values best-of-{n}") for n in self.plan.draws]
-        found += [(f"vote {n}", f"values best-of-{n}") for n in self.plan.draws]
-        found += [(f"{name} best-of-4", "values best-of-4") for name in ("outcome", "flip-50")]
-        return found
+        found = [(reference, f"{MAIN} best-of-{n}") for n in self.plan.draws for reference in ("alone", f"vote {n}")]
+        return found + [(f"{name} best-of-4", f"{MAIN} best-of-4") for name in ("values", "outcome", "flip-50")]
 
     def search(self) -> None:
         """`generate` with critics that choose what is continued, and without."""
@@ -391,18 +398,30 @@ class Experiment:
 
 FLIPS = (10, 20, 30, 50)
 """Percent of the labels that are exchanged."""
-ARMS = ("values", "value", "outcome", "half", "eighth", *(f"flip-{share}" for share in FLIPS))
-REFINING = ("values", "value", "outcome")
+MAIN = "consensus"
+"""The critic that is used; chosen before anything was measured."""
+ARMS = (
+    "values",
+    "judge",
+    MAIN,
+    "value",
+    "outcome",
+    "outcome-all",
+    "half",
+    "eighth",
+    *(f"flip-{share}" for share in FLIPS),
+)
+REFINING = (MAIN, "values", "value", "outcome")
 WITNESSED = (0.0, 0.5, 0.7, 0.9)
 """Least confidences of pairs that a second witness is asked about."""
 SEARCHES: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("economy", None, {}),
     ("economy, 2 siblings", None, {"siblings": 2}),
-    ("economy, values keeps 2 of 8", "values", {"siblings": 2, "critic_draws": 4}),
-    ("economy, values keeps 4 of 8", "values", {"siblings": 4, "critic_draws": 2}),
-    ("economy, flip-50 keeps 2 of 8", "flip-50", {"siblings": 2, "critic_draws": 4}),
+    ("economy, critic keeps 2 of 8", MAIN, {"siblings": 2, "critic_draws": 4}),
+    ("economy, critic keeps 4 of 8", MAIN, {"siblings": 4, "critic_draws": 2}),
+    ("economy, useless critic keeps 2 of 8", "flip-50", {"siblings": 2, "critic_draws": 4}),
     ("continuation", None, {"recipe": "continuation"}),
-    ("continuation, value guides", "value", {"recipe": "continuation", "critic_draws": 1, "critic_weight": 0.5}),
+    ("continuation, value critic guides", "value", {"recipe": "continuation", "critic_draws": 1, "critic_weight": 0.5}),
 )
 
 
@@ -438,12 +457,13 @@ def results(experiment: Experiment) -> dict[str, Any]:
     """Everything that the report says; what `critics.json` holds."""
     plan, work, critics = experiment.plan, experiment.work, experiment.work / "critics"
     explored, dev, heldout = (experiment.known(split, plan.skill) for split in ("explore", "dev", "heldout"))
-    data, main_critic = work / "data", experiment.critic("values")
+    data, main_critic = work / "data", experiment.critic(MAIN)
     return {
         "plan": asdict(plan) | {"confidence": CONFIDENCE},
         "value": sum(each.value(each.start()) for each in heldout.values()) / len(heldout),
         "critics": {name: critic_figures(critics / name) for name in ARMS},
-        "labels": {name: label_figures(data / name, explored) for name in ("values", "outcome")},
+        "main": MAIN,
+        "labels": {name: label_figures(data / name, explored) for name in ("values", "judge", MAIN, "outcome")},
         "transfer": {
             "the same, by fresh continuations": critic_figures(main_critic, "fresh"),
             f"the policy `{plan.other_skill.name}`": critic_figures(main_critic, "transfer-other-policy"),

@@ -17,7 +17,7 @@ from search_economy_real import Explored, judge
 
 from preference import Message, PairingRules
 from preference.candidates import PathStep, QuestionRecord, read_lines
-from preference.export.formats import ACTION_TYPE_NAMES
+from preference.export.formats import ACTION_TYPE_NAMES, PAIRS_FILE
 from preference.export.summary import QUESTIONS, SUMMARY
 from preference.labelling import TOLERANCE
 from preference.records import read_rollouts
@@ -50,7 +50,8 @@ def label_figures(data: Path, known: Known) -> dict[str, Any]:
     """How many of a data set's pairs the oracle calls right, ties apart."""
     types = {told: kind for kind, told in ACTION_TYPE_NAMES.items()}
     verdicts: dict[str, list[int]] = {}
-    for row in rows_of(data / "RAG_ProGuide.json"):
+    margins = []
+    for row in rows_of(data / PAIRS_FILE):
         prompt = [Message(role="system", content=row["instruction"]), Message(role="user", content=row["input"])]
         chosen, rejected = (
             known[row["question_id"]].worth(
@@ -64,12 +65,18 @@ def label_figures(data: Path, known: Known) -> dict[str, Any]:
             )
             for side in ("chosen", "rejected")
         )
+        margins.append(chosen - rejected)
         verdict = (chosen - rejected > TOLERANCE) - (rejected - chosen > TOLERANCE)
         verdicts.setdefault(row["question_id"], []).append(verdict)
     by_question = list(verdicts.values())
     low, high = interval(by_question, _right_share) if by_question else (0.0, 0.0)
-    pairs = sum(map(len, by_question))
-    return {"pairs": pairs, "value": _right_share(by_question), "low": low, "high": high}
+    return {
+        "pairs": len(margins),
+        "margin": sum(margins) / max(1, len(margins)),
+        "value": _right_share(by_question),
+        "low": low,
+        "high": high,
+    }
 
 
 def _right_share(verdicts: Sequence[Sequence[int]]) -> float:
@@ -147,36 +154,48 @@ def _part_figures(part: Sequence[tuple[bool, list[bool]]]) -> dict[str, Any]:
 
 def report(found: Mapping[str, Any]) -> Iterator[str]:
     """Markdown of everything that a reader needs."""
-    plan, critics, labels = found["plan"], found["critics"], found["labels"]
+    plan, critics, main = found["plan"], found["critics"], found["critics"][found["main"]]
     skill, asked = plan["skill"], plan["questions"]
     yield "\n**Critics, where every value is known** (benchmarks/critics.py)"
     yield (
         f"\nWorld with lucky answers; policy `gold_teacher`: good {skill['good']:g}, right {skill['right']:g}, early "
         f"{skill['early']:g}, luck by the options of a question; it answers {found['value']:.1%} of the held-out "
         f"questions, by the oracle. Critics begin with one student, warmed up on {asked['warmup']:,} questions, and "
-        f"learn from trees of {asked['explore']:,} (`economy`, outcome F1, {plan['calls']} replies each at most). Of "
-        f"the pairs at a confidence of {plan['confidence']:g} that `values` is trained on {_share(labels['values'])} "
-        f"are right, of those of `outcome` {_share(labels['outcome'])} (ties apart; {percent(CONFIDENCE)}). Other "
-        f"intervals: {percent(COMPARISON_LEVEL)}, over questions. One world, one training each: intervals say nothing "
+        f"learn from trees of {asked['explore']:,} (`economy`, outcome F1, {plan['calls']} replies each at most). "
+        f"Intervals: {percent(COMPARISON_LEVEL)}, over questions. One world, one training each: they say nothing "
         "of other seeds."
+    )
+    yield from table(
+        f"Labels that critics are trained on, by the oracle ({percent(CONFIDENCE)})",
+        {
+            "labels": list(found["labels"]),
+            **_columns(
+                found["labels"].values(),
+                lambda each: {
+                    "pairs": f"{each['pairs']:,}",
+                    "right, ties apart": _share(each),
+                    "true margin": f"{each['margin']:.3f}",
+                },
+            ),
+        },
     )
     yield from table(
         f"Sibling pairs of {plan['judged']} held-out questions ranked as the oracle does",
         {"critic": list(critics), **_columns(critics.values(), _accuracy_cells)},
     )
     yield from table(
-        "The main critic by type of the better step and by depth",
+        f"`{found['main']}` by type of the better step and by depth",
         {
             "pairs": ["type", "depth"],
             "ranked right": [
-                ", ".join(f"{name} {_plain(each)}" for name, each in critics["values"][field].items())
+                ", ".join(f"{name} {_plain(each)}" for name, each in main[field].items())
                 for field in ("by_action_type", "by_layer")
             ],
         },
     )
     transfer = found["transfer"]
     yield from table(
-        "The main critic elsewhere",
+        f"`{found['main']}` elsewhere",
         {
             "questions of": list(transfer),
             "pairs": [f"{each['accuracy']['n']:,}" for each in transfer.values()],
@@ -185,11 +204,11 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         },
     )
     yield from table(
-        "Best of n steps of a state: mean true value", _best_of(critics, "best_of_steps", ("values", "value"))
+        "Best of n steps of a state: mean true value", _best_of(critics, "best_of_steps", (found["main"], "value"))
     )
     yield from table(
         "Best of n trajectories of a question, by the score of the answer: mean outcome",
-        _best_of(critics, "best_of_trajectories", ("values", "value")),
+        _best_of(critics, "best_of_trajectories", ("value",)),
     )
     known = critics["value"]["calibration"]
     reliability = ", ".join(f"{told:.2f}: {true:.2f} ({n:,})" for told, true, n in known["reliability"])
@@ -217,7 +236,7 @@ def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
         "by length": _plain(each["shorter"]),
         "earliest error, F1": f"{error['f1']:.2f}" if error and error["f1"] is not None else "-",
         "errors liked in won": _plain(each["liked_errors"]),
-        "spread at equal outcomes": f"{each['spread_at_equal_outcomes']:.0%}",
+        "spread at equal outcomes": _percent(each["spread_at_equal_outcomes"]),
         "offered": "no" if each["failures"] else "yes",
     }
 
@@ -334,3 +353,7 @@ def _decimal(each: Mapping[str, Any], shown: str = "+.3f") -> str:
 
 def _plain(each: Mapping[str, Any]) -> str:
     return "-" if each["value"] is None else f"{100 * each['value']:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"

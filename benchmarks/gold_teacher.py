@@ -346,6 +346,8 @@ class GoldTeacher:
             return self._judgement(prompt.question, dice)
         if prompt.turn == "rank":
             return self._ranking(prompt.question, dice)
+        if prompt.turn == "pick":
+            return self._pick(prompt.question, dice)
         question = self._question(prompt.question)
         options = question.options(question.state_of(prompt))
         if greedy:
@@ -361,18 +363,28 @@ class GoldTeacher:
 
     def _ranking(self, shown: str, dice: random.Random) -> str:
         """Candidates ordered by scores around the truth."""
+        scores = self._compared(shown, dice)
+        ranking = " ".join(str(place + 1) for place in sorted(range(len(scores)), key=lambda place: -scores[place]))
+        return f"Judged by where they lead. So the ranking is <ranking>{ranking}</ranking>"
+
+    def _pick(self, shown: str, dice: random.Random) -> str:
+        """The best and the worst candidate by such scores; none where they are nearer than the error of a score."""
+        scores = self._compared(shown, dice)
+        best, worst = (choose(range(len(scores)), key=scores.__getitem__) for choose in (max, min))
+        picked = f"{best + 1} {worst + 1}" if scores[best] - scores[worst] > JUDGE_NOISE else "none"
+        return f"Judged by where they lead. So the pick is <pick>{picked}</pick>"
+
+    def _compared(self, shown: str, dice: random.Random) -> list[float]:
+        """What a judge thinks of numbered candidates."""
         lines = shown.split("\n")
         question = self._question(lines[0])
         reasoning = next((each for each in lines if each.startswith("Reasoning: ")), "").removeprefix("Reasoning: ")
         gold = any(each.startswith("Correct answer: ") for each in lines)
         candidates = [each.partition(": ")[2] for each in lines if each.startswith("Candidate ")]
-        scores = [
+        return [
             dice.gauss(question.prospect_of(f"{reasoning} {each}".strip(), gold=gold), JUDGE_NOISE)
             for each in candidates
         ]
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])
-        ranking = " ".join(str(place + 1) for place in order)
-        return f"Judged by where they lead. So the ranking is <ranking>{ranking}</ranking>"
 
     def _question(self, asked: str) -> GoldQuestion:
         try:
