@@ -110,7 +110,7 @@ class Plan:
 
 @dataclass
 class Oracle:
-    """A critic that knows: its score of a step is the step's true value."""
+    """A critic that knows: its score of a step is the step's true value; of a step without its question, a half."""
 
     questions: Mapping[str, GoldQuestion]
     """By their text."""
@@ -121,7 +121,9 @@ class Oracle:
         said = SAID.search(step.content)
         if said is None:
             raise ModelError(f"the oracle cannot read the step {step.content[:80]!r}", cause="unreadable")
-        known = self.questions[parse_prompt(state).question]
+        known = self.questions.get(parse_prompt(state).question)
+        if known is None:
+            return as_completions(request, ["0.5"])
         kind: ActionType = said[1]  # type: ignore[assignment]
         taken = PathStep(layer=0, action_type=kind, prompt=state, response=step.content, content=said[2].strip())
         return as_completions(request, [repr(known.worth(taken))])
