@@ -214,15 +214,16 @@ def test_what_the_pages_train_is_trained_and_measured(train_python: Path, shared
 
 @pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed: pip install 'reasonrag[rl]'")
 def test_what_the_page_of_critics_trains_is_evaluated_and_used(train_python: Path, shared: Shared) -> None:
-    """By the commands as written, with fewer questions: a critic is not judged by a few questions."""
+    """By the commands as written, with fewer questions: a critic that learned nothing is told from one that judges."""
     shared.copy("tiny-qwen2", lambda: make_tiny_qwen2(train_python))
     variables = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     for line in commands(pages=[CRITICS]):
         fewer = re.sub(r"--limit (\d+)", lambda found: f"--limit {min(16, int(found[1]) // 2)}", line)
+        fewer = line if "runs/held-out" in line else fewer  # it takes 30 pairs to judge a critic
         done = finished(*words_of(fewer), environment=variables)
         if "evaluate-critic" in line:
-            assert done.returncode == 0, done.stderr
-            assert "undecided: " in done.stdout
+            assert done.returncode == 1, done.stderr
+            assert "NOT OFFERED" in done.stdout
         else:
             output(done)
     assert "critic: none -> value@" in Path("evals/compare-vote-4-best-of-4/compare.md").read_text("utf-8")

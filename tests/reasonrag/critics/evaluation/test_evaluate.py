@@ -255,7 +255,7 @@ def test_scores_of_a_pairwise_critic_are_compared_within_a_state_alone(run: Path
 
 
 def test_a_trajectory_that_loses_little_by_little_is_neither_correct_nor_has_it_an_error(tmp_path: Path) -> None:
-    """Of six questions two lose by one bad step, two little by little, and two win."""
+    """A third of the questions loses by one bad step, a third little by little, and a third wins."""
     losses = {"at once": (0.8, 0.2, 0.0), "little by little": (0.8, 0.4, 0.0), "not": (0.8, 0.9, 1.0)}
     records = [
         path_with(values, question=f"Who {name} {number}?") for number in range(20) for name, values in losses.items()
