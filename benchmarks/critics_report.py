@@ -225,7 +225,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
-    error, advantage = each["earliest_error"], each.get("advantage")
+    error, advantage, spread = each["earliest_error"], each.get("advantage"), each["spread_at_equal_outcomes"]
     return {
         "rows": f"{each['rows']:,}",
         "all": _share(each["accuracy"]),
@@ -236,8 +236,8 @@ def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
         "by length": _plain(each["shorter"]),
         "earliest error, F1": f"{error['f1']:.2f}" if error and error["f1"] is not None else "-",
         "errors liked in won": _plain(each["liked_errors"]),
-        "spread at equal outcomes": _percent(each["spread_at_equal_outcomes"]),
-        "offered": "no" if each["failures"] else "yes",
+        "spread at equal outcomes": _percent(spread),
+        "verdict": each["verdict"],
     }
 
 
@@ -252,7 +252,7 @@ def _best_of(critics: Mapping[str, Any], field: str, names: Sequence[str]) -> di
                 "cases": f"{each['cases']:,}",
                 "random": f"{each['random']:.3f}",
                 "majority": f"{each['majority']:.3f}",
-                "outcome model": f"{each['outcome_model']:.3f}",
+                "outcome model": "-" if each["outcome_model"] is None else f"{each['outcome_model']:.3f}",
                 "this critic": f"{each['critic']:.3f}",
                 "oracle": f"{each['oracle']:.3f}",
                 "gain over random": _decimal(each["gain"]),

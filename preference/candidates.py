@@ -142,6 +142,8 @@ class PairRecord(Record):
     label by outcome the difference of the two outcomes."""
     confidence: float | None = None
     """Chance that the chosen step is truly better, in [0, 1]; null if a judge or one trajectory decides."""
+    value_confidence: float | None = None
+    """Where a judge decides: that chance by the values, which had decided before; else absent."""
     similarity: float
     """Similarity of both contents, in [0, 1]: Jaccard index of their words; of the whole replies if types differ."""
     same: bool = False
@@ -158,6 +160,7 @@ class PairRecord(Record):
                 "rejected": self.chosen,
                 "margin": None if self.margin is None else -self.margin,
                 "confidence": None if self.confidence is None else 1 - self.confidence,
+                "value_confidence": None if self.value_confidence is None else 1 - self.value_confidence,
                 "gold": _SWAPPED_VERDICTS.get(self.gold, self.gold),
             }
         )
@@ -200,6 +203,8 @@ class StateRecord(Record):
         unknown = {name for name in _OF_SOME_STATES if all(getattr(step, name) is None for step in self.steps)}
         if unknown:
             absent["steps"] = {"__all__": unknown}
+        if all(pair.value_confidence is None for pair in self.pairs):
+            absent["pairs"] = {"__all__": {"value_confidence"}}
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 

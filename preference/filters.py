@@ -18,7 +18,6 @@ from typing import Literal, get_args
 
 from preference.answer_scores import normalize_answer
 from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
-from preference.confidence import confidence
 from preference.labelling import TOLERANCE, labelled_states
 from preference.published.pair_rules import (
     LEAST_DIFFERENCE,
@@ -256,9 +255,8 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
 def _is_agreed(each: Candidate, rules: PairingRules) -> bool:
     """Whether a second witness prefers the chosen step."""
     if each.pair.label == "judge":
-        sides = [(step.reward, step.observations) for step in (each.chosen, each.rejected)]
-        values = [(value, observed) for value, observed in sides if value is not None and observed]
-        sure = len(values) < len(sides) or confidence(*values) >= rules.min_confidence
+        by_values = each.pair.value_confidence
+        sure = by_values is None or by_values >= rules.min_confidence
         return each.margin >= rules.min_margin and each.margin > TOLERANCE and sure
     better, worse = each.chosen.critic_score, each.rejected.critic_score
     return better is not None and worse is not None and better > worse

@@ -211,12 +211,14 @@ def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateR
 
 
 def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
+    by_values = pair.value_confidence if pair.confidence is None else pair.confidence
+    pair = pair.model_copy(update={"confidence": None, "value_confidence": by_values})
     if pick is None or {pair.chosen, pair.rejected} != set(pick):
-        return pair.model_copy(update={"label": None, "confidence": None})
+        return pair.model_copy(update={"label": None})
     swapped = pair if pair.chosen == pick[0] else pair.swapped()
     # efficiency_only is about values, which did not decide this label
     tags = [tag for tag in pair.tags if tag != "efficiency_only"]
-    return swapped.model_copy(update={"label": "judge", "confidence": None, "tags": tags})
+    return swapped.model_copy(update={"label": "judge", "tags": tags})
 
 
 def own_outcomes(rollout: RolloutRecord) -> list[float | None]:
@@ -259,6 +261,7 @@ def _with_outcome_label(pair: PairRecord, steps: Mapping[int, StepRecord]) -> Pa
             "label": "outcome",
             "margin": _known(better.own_outcome) - _known(worse.own_outcome) if known else None,
             "confidence": None,
+            "value_confidence": None,
             # efficiency_only is about values, which did not decide this label
             "tags": [tag for tag in pair.tags if tag != "efficiency_only"],
         }

@@ -772,13 +772,14 @@ def evaluate_critic(
     concurrency: int = 32,
     max_cost: float | None = None,
     max_calls: int | None = None,
+    yes: bool = False,
     critic_price_in: float | None = None,
 ) -> CriticEvaluation:
     """Measure how well a critic judges the steps of trees that it was not trained on.
 
-    Writes `critic_evaluation.json`, and the verdict into the critic's folder: one that failed is refused by the other
-    commands. Raises InputError before anything is asked; RunStopped where a cap or a lost endpoint ended it, and
-    KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
+    Writes `critic_evaluation.json`, and a verdict, unless it is undecided, into the critic's folder: one that failed is
+    refused by the other commands. Raises InputError before anything is asked; RunStopped where a cap or a lost endpoint
+    ended it, and KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
 
     Example:
         >>> reasonrag.evaluate_critic("critics/first", "runs/held-out")  # doctest: +SKIP
@@ -789,8 +790,8 @@ def evaluate_critic(
         critic_model: asked instead of opening the critic; its replies are numbers.
         outcome_model: asked instead of opening the one of `against`.
         watcher: is told what happens while it goes on; none: silent.
-        against: Outcome model of the same size, which the critic has to beat: a critic of data labelled by --label
-            outcome
+        against: Outcome model of the same size, which the critic has to beat to pass: a critic of data labelled by
+            --label outcome
         out: Folder of the evaluation [default: evaluation in the critic's folder]
         limit: Use only the first N questions of every run
         min_observations: Continuations behind a step's value from which on it counts as the truth, where no fresh
@@ -800,6 +801,7 @@ def evaluate_critic(
         concurrency: HTTP requests in flight
         max_cost: Stop before the critics cost more than this many dollars
         max_calls: Stop before the critics give more than this many scores
+        yes: Without --max-cost: start without asking or warning about the cost
         critic_price_in: Dollars per million tokens that critics read [default: 0]
     """
 

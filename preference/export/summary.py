@@ -42,7 +42,8 @@ class GoldAgreement(BaseModel):
 
 class Refinement(BaseModel):
     """Best paths, all with a right answer, of which every step scores at least a threshold: ProRAG's refinement set
-    (arXiv 2601.21912). Outcomes are expected ones, over the steps where they are known."""
+    (arXiv 2601.21912). Outcomes are expected ones, over the steps before the answer where they are known: the answer of
+    every path is right."""
 
     threshold: float
     paths: int = 0
@@ -172,7 +173,8 @@ class RefinementTally:
         self.found.unscored += any(score is None for score in scores)
         self.found.steps += len(path)
         self.found.kept_steps += len(path) * kept
-        self._outcomes[kept] += [step.expected_outcome for step in path if step.expected_outcome is not None]
+        before = [step.expected_outcome for step in path if step.action_type != "answer"]
+        self._outcomes[kept] += [each for each in before if each is not None]
         return kept
 
     def summary(self) -> dict[str, Any]:

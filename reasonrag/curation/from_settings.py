@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import TIMEOUT_S
-from reasonrag.curation.labels.critic_scores import CriticWitnesses, Witness
+from reasonrag.curation.labels.critic_scores import CriticWitnesses
 from reasonrag.curation.labels.judge_labels import StateJudge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.critic import FoundCritic, critic_spec, find_critic
+from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import TEACHERS as OFFLINE
@@ -55,15 +55,21 @@ def critic_witnesses(
         )
     if not found:
         return None
+    if judged and settings.consensus and not paths:
+        raise InputError(
+            "--critic: the second witness of a judge's labels are the values; leave it out, or add --format sft"
+        )
     if not (confirms or paths):
         raise InputError("--critic goes with --consensus, or with --format sft; give one of them")
     limits = Limits(settings.concurrency, TIMEOUT_S)
     return CriticWitnesses(
         tuple(
-            Witness(each, critic_spec(each, limits, price_in=settings.critic_price_in), critic_model) for each in found
+            AskedCritic(each, critic_spec(each, limits, price_in=settings.critic_price_in), critic_model)
+            for each in found
         ),
         settings.rules if confirms else None,
         paths=paths,
         allowed=settings.allow_critic,
         caps=Caps(settings.max_cost, settings.max_calls),
+        yes=settings.yes,
     )

@@ -22,14 +22,23 @@ from preference import Message
 from preference.candidates import question_key
 from preference.records import first_error
 from reasonrag.concurrency import together
-from reasonrag.errors import InputError
-from reasonrag.llm.budget import Tokens
-from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
+from reasonrag.errors import InputError, ModelError
+from reasonrag.files import FAILURES, JOURNAL
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling, estimate_tokens
+from reasonrag.llm.consent import ask_consent, needs_consent
 from reasonrag.llm.endpoint.endpoint import Limits, check_address
+from reasonrag.llm.expected_usage import FEWEST_TOKENS, ExpectedUsage, Range
+from reasonrag.llm.failure_log import FailureLog
+from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED, Price
 from reasonrag.llm.servers.local_server import served
 from reasonrag.llm.servers.model_folder import fingerprint, open_model, read_json
+from reasonrag.llm.session import Session
+from reasonrag.progress import Watcher
+from reasonrag.rendering import counted
 from reasonrag.web.client import shown_url
 
 PROVENANCE: Final = "reasonrag.json"
@@ -252,3 +261,133 @@ def score_request(state: Sequence[Message], step: str, *, question_id: str, prio
 def chance(score: float) -> float:
     """The sigmoid of a raw score: for a value critic, a step's chance of a right answer."""
     return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
+
+
+# -- many steps --------------------------------------------------------------------------------------------------
+
+StepText = tuple[tuple[str, ...], str]
+"""A state's turns and a step: what a score depends on."""
+
+
+def text_of(state: Iterable[Message], step: str) -> StepText:
+    return tuple(turn.content for turn in state), step
+
+
+@dataclass(frozen=True)
+class AskedCritic:
+    """A critic and how it is asked. model: asked instead of opening its server."""
+
+    found: FoundCritic
+    spec: ModelSpec
+    model: ChatModel | None = None
+
+
+@dataclass(frozen=True)
+class StepToScore:
+    """A step, and the state it was taken in."""
+
+    question_id: str
+    state: tuple[Message, ...]
+    step: str
+
+    @property
+    def text(self) -> StepText:
+        return text_of(self.state, self.step)
+
+    @property
+    def request(self) -> ChatRequest:
+        return score_request(self.state, self.step, question_id=self.question_id)
+
+
+@dataclass
+class Scores:
+    """What critics said. by_critic: of each, the scores by text, without those that failed. scores: how many were
+    wanted of all critics, different steps each. given_up: how many of them failed. calls, cost_usd: of all sessions."""
+
+    by_critic: list[dict[StepText, float]] = field(default_factory=list)
+    scores: int = 0
+    given_up: int = 0
+    calls: int = 0
+    session_calls: int = 0
+    cost_usd: float = 0.0
+
+
+async def score_steps(
+    asked: Iterable[tuple[AskedCritic, Iterable[StepToScore]]],
+    folder: Path,
+    caps: Caps,
+    watcher: Watcher,
+    *,
+    yes: bool = False,
+) -> Scores:
+    """Have steps scored by one critic after the other, with the journal and the failures in `folder`.
+
+    caps: of all critics together. yes: consent to the cost. Raises InputError where a critic cannot be asked or the
+    cost is declined, RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: scores are
+    kept in the journal, and the same call goes on.
+    """
+    found = Scores()
+    owed = [(critic, {each.text: each for each in steps}) for critic, steps in asked]
+    if needs_consent([critic.spec for critic, _ in owed], caps, yes=yes):
+        await _get_consent(owed, folder, caps, watcher)
+    for critic, steps in owed:
+        async with AsyncExitStack() as opened:
+            journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
+            failures = opened.enter_context(FailureLog(folder / FAILURES))
+            recorded = Models.journaled(journal, Caps(), (critic.spec, None)).main
+            model = critic.model
+            if model is None and not all(recorded.holds(each.request) for each in steps.values()):
+                model = await open_critic(critic.found, critic.spec, opened, say=watcher.say)
+            left = replace(
+                caps,
+                calls=None if caps.calls is None else max(0, caps.calls - found.calls),
+                cost=None if caps.cost is None else max(0.0, caps.cost - found.cost_usd),
+            )
+            models = Models.journaled(journal, left, (critic.spec, model))
+            before = models.spent.calls
+            watcher.say(f"{critic.found.name}: {counted(len(steps), 'step')} to score")
+            found.by_critic.append(await _scores_of(critic, steps, models, failures, watcher))
+            found.scores += len(steps)
+            found.given_up += failures.given_up.total()
+            found.calls += models.spent.calls
+            found.session_calls += models.spent.calls - before
+            found.cost_usd += models.cost or 0.0
+    return found
+
+
+async def _get_consent(
+    owed: Sequence[tuple[AskedCritic, dict[StepText, StepToScore]]], folder: Path, caps: Caps, watcher: Watcher
+) -> None:
+    """Show what the scores that the journal lacks will cost, and ask. Raises InputError if the answer is no."""
+    expected, spent = [], Tokens()
+    async with open_journal(folder / JOURNAL, say=watcher.say) as journal:
+        for critic, steps in owed:
+            recorded = Models.journaled(journal, Caps(), (critic.spec, None)).main
+            new = [each for each in steps.values() if not recorded.holds(each.request)]
+            tokens = sum(estimate_tokens(turn.content) for each in new for turn in each.request.messages)
+            scores = Range(low=len(new), high=len(new))
+            prompts = Range(low=FEWEST_TOKENS * tokens, high=2 * tokens)
+            expected.append((critic.spec, ExpectedUsage(scores, scores, prompts, Range(low=0, high=0))))
+            spent += recorded.ledger.spent
+    if new_ones := sum(usage.calls.high for _, usage in expected):
+        ask_consent(counted(int(new_ones), "score"), expected, watcher, caps=caps, spent=spent)
+
+
+async def _scores_of(
+    critic: AskedCritic, steps: dict[StepText, StepToScore], models: Models, failures: FailureLog, watcher: Watcher
+) -> dict[StepText, float]:
+    found: dict[StepText, float] = {}
+    asked = Critic(models.main, critic.found.kind)
+    session = Session(
+        models, watcher, failures.attempt, how_far=lambda: f"{len(found):,} of {counted(len(steps), 'step')} scored"
+    )
+    await models.check()
+
+    async def score(each: StepToScore) -> None:
+        try:
+            [found[each.text]] = await asked.scores(each.state, [each.step], question_id=each.question_id)
+        except ModelError as error:
+            failures.give_up("score", error, question_id=each.question_id)
+
+    await session.run_or_raise(steps.values(), score, at_once=critic.spec.limits.concurrency)
+    return found

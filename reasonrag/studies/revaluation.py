@@ -75,6 +75,9 @@ class RevaluedPair(BaseModel):
     chosen_fresh: float | None
     rejected_fresh: float | None
     """Mean discounted outcome."""
+    chosen_outcome: float | None = None
+    rejected_outcome: float | None = None
+    """Mean outcome, undiscounted; null in reports of earlier versions, too."""
     chosen_ends: int = 0
     rejected_ends: int = 0
     """Number of continuations, or of judgements, that it is the mean of; `k` of an answer with a known outcome."""
@@ -200,10 +203,12 @@ _Sides = dict[tuple[str, int], _Side]
 
 
 class _Fresh(NamedTuple):
-    """A fresh value, None if there is none. ends: how many continuations, or judgements, it is the mean of."""
+    """A fresh value, None if there is none. ends: how many continuations, or judgements, it is the mean of. outcome:
+    their mean outcome, undiscounted."""
 
     value: float | None
     ends: int
+    outcome: float | None = None
 
 
 _Values = dict[tuple[str, int], _Fresh]
@@ -395,13 +400,14 @@ class _FreshContinuations:
         """Mean discounted outcome over the continuations that are plain samples throughout, as in the labels; for an
         answer, over its judgements."""
         ends = await self._ends(agent, side)
-        rewards = [
-            shortest_path_reward(outcome, steps=steps, alpha=side.rollout.recipe.alpha)
-            for outcome, steps in ends
-            if outcome is not None
-        ]
+        valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
+        if not valid:
+            return _Fresh(None, 0)
+        alpha = side.rollout.recipe.alpha
+        rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
         known = side.answer is None and side.state is None
-        return _Fresh(statistics.mean(rewards) if rewards else None, self._k if known else len(rewards))
+        outcome = statistics.mean(outcome for outcome, _ in valid)
+        return _Fresh(statistics.mean(rewards), self._k if known else len(rewards), outcome)
 
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none."""
@@ -466,6 +472,8 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
         fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
         chosen_fresh=chosen,
         rejected_fresh=rejected,
+        chosen_outcome=fresh[0].outcome,
+        rejected_outcome=fresh[1].outcome,
         chosen_ends=fresh[0].ends,
         rejected_ends=fresh[1].ends,
     )

@@ -22,7 +22,7 @@ from preference.filters import (
     seeded_uniform,
     select,
 )
-from preference.labelling import labelled_states
+from preference.labelling import labelled_states, with_judge_label
 from tests.helpers.trees import (
     Fields,
     Pair,
@@ -159,6 +159,30 @@ def flawed_state(flaws: Fields) -> StateRecord:
     seen = " Previous Thoughts: So the next query is <query>Who?</query>" if flaws["repeated_query"] else ""
     asked = [state.prompt[0], state.prompt[1].model_copy(update={"content": state.prompt[1].content + seen})]
     return state.model_copy(update={"prompt": asked, "tokens": 4, "steps": [chosen, rejected], "pairs": [pair]})
+
+
+@pytest.mark.parametrize("layer", [0, 6])
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_values_agree_with_a_judge_at_their_own_confidence_at_any_depth(layer: int, turned: bool) -> None:
+    """A side that is always right, and one that never is: in seven steps a reward is at most .48."""
+    best, worst = query("who", 0.9 ** (layer + 1)), query("what", 0.0)
+    above = [query(f"step {each}", None) for each in range(layer)]
+    rollout = tree([*range(layer), layer, layer], [*above, best, worst])
+    (state,) = labelled_states(rollout)
+    pick = ids_of(state)[::-1] if turned else ids_of(state)
+    exactly = replace(NO_FILTERS, consensus=True, min_confidence=(state.pairs[0].confidence or 0.0) - 1e-9)
+    once = with_judge_label(state, pick)
+    for judged_state in (once, with_judge_label(with_judge_label(once, None), pick)):
+        read = StateRecord.model_validate_json(judged_state.to_line())
+        (found,) = select([read], exactly)
+        assert (found.dropped, found.confidence) == ("no_consensus" if turned else None, None)
+        (found,) = select([read], replace(exactly, min_confidence=exactly.min_confidence + 0.01))
+        assert found.dropped == "no_consensus"
+
+
+def ids_of(state: StateRecord) -> Pair:
+    (pair,) = state.pairs
+    return pair.chosen, pair.rejected
 
 
 def test_reasons_are_told_in_their_order() -> None:

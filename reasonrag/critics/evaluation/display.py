@@ -24,8 +24,10 @@ def show_critic_evaluation(found: CriticEvaluation) -> None:
     for each in found.remarks:
         print_prose(f"- {each}")
     print_shown(f"wrote {Path(found.out) / REPORT}")
-    if found.failures:
+    if found.verdict == "failed":
         print_prose("NOT OFFERED: " + "; ".join(found.failures))
+    elif found.verdict == "undecided":
+        print_prose("undecided: " + "; ".join(found.undecided))
     else:
         print_prose("passed: the critic may be used")
 
@@ -40,25 +42,24 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
     if found.outcome_model and found.advantage:
         yield "the outcome model", _share(found.outcome_model)
         yield "advantage over it", _share(found.advantage, sign="+")
-    yield "by the shorter step", _share(found.shorter)
-    yield "without the state", _share(found.step_only)
+    yield "baseline: shorter step", _share(found.shorter)
+    yield "baseline: step without its state", _share(found.step_only)
     yield "true state over another", _share(found.true_state)
     if found.calibration:
         skill = "-" if found.calibration.skill is None else f"{found.calibration.skill:.0%}"
         auc = "-" if found.calibration.auc is None else f"{found.calibration.auc:.2f}"
-        yield "values", f"AUC {auc}, Brier score {found.calibration.brier:.3f}, {skill} below that of the mean"
+        yield "values", f"AUC {auc}, Brier score {found.calibration.brier:.3f}, {skill} below that of their mean"
     error = found.earliest_error
     if error:
         f1 = "-" if error["f1"] is None else f"{error['f1']:.2f}"
         located = f"found in {error['located']:.0%} of {error['erroneous']:,} trajectories"
-        yield (
-            "earliest error",
-            f"F1 {f1}: {located}, none in {error['accepted']:.0%} of {error['correct']:,} correct ones",
-        )
+        accepted = f"none in {error['accepted']:.0%} of {error['correct']:,} correct ones"
+        yield "earliest error", f"F1 {f1}: {located}, {accepted}; {error['gradual']:,} lost without one left out"
     if found.spread_at_equal_outcomes is not None:
         yield "spread at equal outcomes", f"{found.spread_at_equal_outcomes:.0%} of that of all scores"
-    yield "errors liked in won trajectories", _share(found.liked_errors)
-    yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new"
+    yield "errors preferred in won trajectories", _share(found.liked_errors)
+    lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
+    yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new{lost}"
 
 
 def _share(each: Estimate, *, sign: str = "") -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from preference.records import read_rollouts
 from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import (
     Estimate,
+    Key,
     area_under_curve,
     brier_skill,
     clustered_mean,
@@ -43,51 +43,45 @@ from reasonrag.critics.evaluation.observations import (
 )
 from reasonrag.critics.evaluation.report import (
     BUCKETS,
+    CLEAR_GAP,
     REPORT,
     SIZES,
     BestOf,
     Calibration,
     CriticEvaluation,
     RunResult,
-    failures_of,
+    decided,
     remarks_of,
 )
 from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.data.item_files import explained_records
-from reasonrag.errors import InputError, ModelError
-from reasonrag.files import FAILURES, JOURNAL, only_writer, rollouts_in
+from reasonrag.errors import InputError
+from reasonrag.files import only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import (
-    PROVENANCE,
-    Critic,
+    AskedCritic,
     CriticVerdict,
     FoundCritic,
+    StepText,
+    StepToScore,
     chance,
     critic_spec,
     find_critic,
-    open_critic,
+    score_steps,
+    text_of,
 )
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import open_journal
-from reasonrag.llm.models import Models
-from reasonrag.llm.servers.model_folder import read_json
-from reasonrag.llm.session import Session
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
+from reasonrag.training.provenance import read_provenance
 
 TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
 """Right steps that are shown in another state, and pairs that are shown without one: enough for two digits."""
-BETTER_BY = 0.3
-"""Gap to the better sibling of a liked error."""
-
-_Text = tuple[tuple[str, ...], str]
-"""A state's turns and a step."""
 
 
 @public_call(EvaluateCriticSettings)
@@ -101,9 +95,9 @@ def evaluate_critic(
 ) -> CriticEvaluation:
     """Measure how well a critic judges the steps of trees that it was not trained on.
 
-    Writes `critic_evaluation.json`, and the verdict into the critic's folder: one that failed is refused by the other
-    commands. Raises InputError before anything is asked; RunStopped where a cap or a lost endpoint ended it, and
-    KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
+    Writes `critic_evaluation.json`, and a verdict, unless it is undecided, into the critic's folder: one that failed is
+    refused by the other commands. Raises InputError before anything is asked; RunStopped where a cap or a lost endpoint
+    ended it, and KeyboardInterrupt after Ctrl-C: scores are kept, and the same call goes on.
 
     Example:
         >>> reasonrag.evaluate_critic("critics/first", "runs/held-out")  # doctest: +SKIP
@@ -119,18 +113,28 @@ def evaluate_critic(
     watcher = watcher or SilentWatcher()
     found = find_critic(str(critic))
     against = find_critic(settings.against) if settings.against else None
-    if against and against.facts and against.facts.labels != "outcome":
-        raise InputError(f"--against {settings.against}: it is labelled by {against.facts.labels}, not by outcome")
-    out = settings.out or (found.folder or Path("critics") / found.name) / "evaluation"
-    asked = [_Asked(found, critic_model), *([_Asked(against, outcome_model)] if against else [])]
+    if against and (against.facts is None or against.facts.labels != "outcome"):
+        known = (
+            f"it is labelled by {against.facts.labels}, not by outcome" if against.facts else "its labels are unknown"
+        )
+        raise InputError(f"--against {settings.against}: {known}; give the folder of a critic of pairs --label outcome")
+    if settings.out is None and found.folder is None:
+        raise InputError("--out: give a folder for the evaluation, as the critic at that URL is in no folder here")
+    out = settings.out or Path(found.folder or "") / "evaluation"
+    provenance = read_provenance(found.folder) if found.folder else None
+    limits = Limits(settings.concurrency, TIMEOUT_S)
+    asked = [
+        _Asked(AskedCritic(each, critic_spec(each, limits, price_in=settings.critic_price_in), model))
+        for each, model in ((found, critic_model), (against, outcome_model))
+        if each
+    ]
     trees = _read([Path(each) for each in runs], asked, limit=settings.limit, enough=settings.min_observations)
     plan = _Plan(
         trees,
         asked,
         out,
         Caps(settings.max_cost, settings.max_calls),
-        Limits(settings.concurrency, TIMEOUT_S),
-        settings.critic_price_in,
+        settings.yes,
         settings.bootstrap,
         settings.seed,
     )
@@ -140,24 +144,31 @@ def evaluate_critic(
             update={"settings": settings.model_dump(mode="json"), "versions": versions(), "out": str(out)}
         )
         write_json(out / REPORT, report.model_dump(mode="json"))
-    if found.folder:
-        told = read_json(found.folder / PROVENANCE)
+    if found.folder and provenance and provenance.critic and report.verdict != "undecided":
         verdict = CriticVerdict(failures=tuple(report.failures), evaluation=str(out))
-        told["critic"]["verdict"] = verdict.model_dump(mode="json")
-        write_json(found.folder / PROVENANCE, told, shared=True)
+        facts = provenance.critic.model_copy(update={"verdict": verdict})
+        provenance.model_copy(update={"critic": facts}).write(found.folder)
     return report
 
 
 @dataclass
 class _Asked:
-    """A critic, and what it said. model: asked instead of opening it."""
+    """A critic, and what it said."""
 
-    found: FoundCritic
-    model: ChatModel | None
-    scores: dict[_Text, float] = field(default_factory=dict)
+    critic: AskedCritic
+    scores: dict[StepText, float] = field(default_factory=dict)
+
+    @property
+    def found(self) -> FoundCritic:
+        return self.critic.found
+
+    @property
+    def across_states(self) -> bool:
+        """Whether its scores of different states can be compared."""
+        return self.found.kind == "value"
 
     def score(self, step: JudgedStep) -> float | None:
-        return self.scores.get(_text(step.prompt, step.response))
+        return self.scores.get(text_of(step.prompt, step.response))
 
 
 @dataclass(frozen=True)
@@ -177,17 +188,12 @@ class _Plan:
     asked: Sequence[_Asked]
     out: Path
     caps: Caps
-    limits: Limits
-    price_in: float | None
+    yes: bool
     resamples: int
     seed: int
 
     def mean(self, values: Sequence[float], clusters: Sequence[str]) -> Estimate:
         return clustered_mean(values, clusters, resamples=self.resamples, seed=self.seed)
-
-
-def _text(prompt: Iterable[Message], step: str) -> _Text:
-    return tuple(turn.content for turn in prompt), step
 
 
 def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, enough: float) -> list[_Trees]:
@@ -225,63 +231,18 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
 
 async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     controls = _Controls.of(plan)
-    texts = {
-        _text(step.prompt, step.response): (step.question_id, step.prompt, step.response)
-        for trees in plan.trees
-        for step in _scored_steps(trees.found)
-    }
-    calls = session_calls = 0
-    cost = 0.0
-    for number, each in enumerate(plan.asked):
-        own = texts | (controls.texts if number == 0 else {})
-        async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(plan.out / JOURNAL, say=watcher.say))
-            failures = opened.enter_context(FailureLog(plan.out / FAILURES))
-            spec = critic_spec(each.found, plan.limits, price_in=plan.price_in)
-            model = each.model or await open_critic(each.found, spec, opened, say=watcher.say)
-            models = Models.journaled(journal, _left(plan.caps, calls, cost), (spec, model))
-            before = models.spent.calls
-            watcher.say(f"{each.found.name}: {counted(len(own), 'step')} to score")
-            await _score(each, models, own.values(), failures, watcher, at_once=plan.limits.concurrency)
-            calls, cost = calls + models.spent.calls, cost + (models.cost or 0.0)
-            session_calls += models.spent.calls - before
-    report = _measured(plan, controls).model_copy(
-        update={"calls": calls, "session_calls": session_calls, "cost_usd": cost}
-    )
-    return report.model_copy(update={"failures": failures_of(report), "remarks": remarks_of(report)})
+    steps = [_to_score(step, step.prompt) for trees in plan.trees for step in _scored_steps(trees.found)]
+    owed = [(each.critic, [*steps, *(controls.steps if each is plan.asked[0] else ())]) for each in plan.asked]
+    told = await score_steps(owed, plan.out, plan.caps, watcher, yes=plan.yes)
+    for each, scores in zip(plan.asked, told.by_critic, strict=True):
+        each.scores = scores
+    spent = {name: value for name, value in vars(told).items() if name != "by_critic"}
+    report = decided(_measured(plan, controls).model_copy(update=spent))
+    return report.model_copy(update={"remarks": remarks_of(report)})
 
 
-def _left(caps: Caps, calls: int, cost: float) -> Caps:
-    """What the first critic left of the caps."""
-    return Caps(
-        None if caps.cost is None else max(0.0, caps.cost - cost),
-        None if caps.calls is None else max(0, caps.calls - calls),
-    )
-
-
-async def _score(
-    asked: _Asked,
-    models: Models,
-    texts: Collection[tuple[str, tuple[Message, ...], str]],
-    failures: FailureLog,
-    watcher: Watcher,
-    *,
-    at_once: int,
-) -> None:
-    critic = Critic(models.main, asked.found.kind)
-    session = Session(
-        models, watcher, failures.attempt, how_far=lambda: f"{len(asked.scores):,} of {len(texts):,} steps scored"
-    )
-    await models.check()
-
-    async def score(text: tuple[str, tuple[Message, ...], str]) -> None:
-        question_id, prompt, response = text
-        try:
-            [asked.scores[_text(prompt, response)]] = await critic.scores(prompt, [response], question_id=question_id)
-        except ModelError as error:
-            failures.give_up("score", error, question_id=question_id)
-
-    await session.run_or_raise(texts, score, at_once=at_once)
+def _to_score(step: JudgedStep, state: tuple[Message, ...]) -> StepToScore:
+    return StepToScore(step.question_id, state, step.response)
 
 
 def _scored_steps(found: Observations) -> Iterable[JudgedStep]:
@@ -303,7 +264,8 @@ class _Controls:
     @classmethod
     def of(cls, plan: _Plan) -> _Controls:
         dice = random.Random(f"controls {plan.seed}")
-        steps = [step for trees in plan.trees for step in trees.found.steps if (step.value or 0.0) >= WON]
+        right = [step for trees in plan.trees for step in trees.found.steps if (step.value or 0.0) >= WON]
+        steps = right if plan.asked[0].across_states else []
         elsewhere = grouped(steps, lambda step: str(step.action_type))
         misplaced = []
         for step in dice.sample(steps, min(MOST_CONTROLS, len(steps))):
@@ -323,10 +285,10 @@ class _Controls:
         return cls(misplaced, stateless)
 
     @property
-    def texts(self) -> dict[_Text, tuple[str, tuple[Message, ...], str]]:
-        asked = [(step, prompt) for step, prompt in self.misplaced]
+    def steps(self) -> list[StepToScore]:
+        asked = [*self.misplaced]
         asked += [(side, prompt) for pair, prompt in self.stateless for side in (pair.better, pair.worse)]
-        return {_text(prompt, step.response): (step.question_id, prompt, step.response) for step, prompt in asked}
+        return [_to_score(step, prompt) for step, prompt in asked]
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------
@@ -338,6 +300,7 @@ def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
     pairs = [pair for found in trees for pair in found.pairs]
     steps = [step for found in trees for step in found.steps if step.value is not None]
     trajectories = [each for found in trees for each in found.trajectories]
+    comparable = trajectories if critic.across_states else []
     return CriticEvaluation(
         critic=critic.found.name,
         kind=critic.found.kind,
@@ -346,21 +309,23 @@ def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
         questions=sum(found.questions for found in trees),
         accuracy=_accuracy(plan, pairs, critic),
         by_action_type=_by(plan, pairs, critic, lambda pair: plain_types(str(pair.better.action_type or "other"))),
-        by_layer=_by(plan, pairs, critic, lambda pair: str(pair.better.layer)),
-        by_margin=_by(plan, pairs, critic, _bucket),
+        by_layer={str(layer): each for layer, each in _by(plan, pairs, critic, lambda pair: pair.better.layer).items()},
+        by_margin={BUCKETS[place]: each for place, each in _by(plan, pairs, critic, _bucket).items()},
         outcome_model=_accuracy(plan, pairs, against) if against else None,
         advantage=_advantage(plan, pairs, critic, against) if against else None,
-        calibration=_calibration(steps, critic) if critic.found.kind == "value" else None,
+        calibration=_calibration(steps, critic) if critic.across_states else None,
         best_of_steps=_best_of_steps(plan, trees, critic, against),
-        best_of_trajectories=_best_of_trajectories(plan, trajectories, critic, against),
-        earliest_error=_earliest_error(plan, trajectories, critic),
+        best_of_trajectories=_best_of_trajectories(
+            plan, comparable, critic, against if against and against.across_states else None
+        ),
+        earliest_error=_earliest_error(plan, comparable, critic),
         true_state=_true_state(plan, controls, critic),
         step_only=_step_only(plan, controls, critic),
         shorter=plan.mean(
             [ranked_right(-len(pair.better.response), -len(pair.worse.response)) for pair in pairs],
             [pair.better.question for pair in pairs],
         ),
-        spread_at_equal_outcomes=_spread(trajectories, critic),
+        spread_at_equal_outcomes=_spread(comparable, critic),
         liked_errors=_liked_errors(plan, trees, critic),
     )
 
@@ -368,20 +333,22 @@ def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
 def _run_result(plan: _Plan, trees: _Trees, critic: _Asked) -> RunResult:
     found = trees.found
     known = [(score, (step.value or 0.0) >= WON) for step in found.steps if (score := critic.score(step)) is not None]
-    valued = critic.found.kind == "value"
+    auc = area_under_curve([score for score, _ in known], [right for _, right in known])
     return RunResult(
         run=str(trees.run),
         questions=found.questions,
         seen=trees.seen,
         truth="fresh continuations" if found.fresh else "values of the tree",
+        estimated=sum(step.estimated for step in found.steps if step.value is not None),
         pairs=len(found.pairs),
         accuracy=_accuracy(plan, found.pairs, critic),
-        auc=area_under_curve([score for score, _ in known], [right for _, right in known]) if valued else None,
+        auc=auc if critic.across_states else None,
     )
 
 
-def _bucket(pair: JudgedPair) -> str:
-    return BUCKETS[0] if pair.margin < 0.1 else BUCKETS[1] if pair.margin <= BETTER_BY else BUCKETS[2]  # noqa: PLR2004
+def _bucket(pair: JudgedPair) -> int:
+    """Its place in `BUCKETS`."""
+    return 0 if pair.margin < 0.1 else 1 if pair.margin <= CLEAR_GAP else 2  # noqa: PLR2004
 
 
 def _judgements(pairs: Iterable[JudgedPair], critic: _Asked) -> list[tuple[float, str]]:
@@ -400,8 +367,8 @@ def _accuracy(plan: _Plan, pairs: Iterable[JudgedPair], critic: _Asked) -> Estim
 
 
 def _by(
-    plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, key: Callable[[JudgedPair], str]
-) -> dict[str, Estimate]:
+    plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, key: Callable[[JudgedPair], Key]
+) -> dict[Key, Estimate]:
     return {name: _accuracy(plan, each, critic) for name, each in grouped(pairs, key).items()}
 
 
@@ -481,16 +448,14 @@ def _draws(
     for step, name, value, times in found:
         score, outcome = critic.score(step), against.score(step) if against else 0.0
         if value is not None and score is not None and outcome is not None:
-            draws += [_Draw(name, value, score, outcome)] * min(times, SIZES[-1])
+            draws += [_Draw(name, value, score, outcome)] * times
     return draws
 
 
 def _best_of(plan: _Plan, cases: Sequence[tuple[str, list[_Draw]]], *, against: bool) -> list[BestOf]:
     table = []
-    for n in SIZES:
-        enough = [(question, draws) for question, draws in cases if len(draws) >= max(n, 2)]
-        if not enough:
-            continue
+    enough = [(question, draws) for question, draws in cases if len(draws) > 1]
+    for n in SIZES if enough else ():
         taken: defaultdict[str, list[float]] = defaultdict(list)
         for place, (_, draws) in enumerate(enough):
             values = [each.value for each in draws]
@@ -518,21 +483,29 @@ def _best_of(plan: _Plan, cases: Sequence[tuple[str, list[_Draw]]], *, against: 
 
 
 def _earliest_error(plan: _Plan, trajectories: Sequence[Trajectory], critic: _Asked) -> dict[str, Any]:
-    """By halves of the questions: the threshold is set on one."""
+    """By halves of the questions: the threshold is set on one. Without trajectories that lost little by little: they
+    are not correct, and no step of theirs is the error."""
     halves: dict[bool, list[tuple[list[float], int | None]]] = {True: [], False: []}
+    gradual = 0
     for each in trajectories:
         errors, scores = each.errors(), [critic.score(step) for step in each.steps]
         known = [score for score in scores if score is not None]
-        if errors is not None and len(known) == len(scores):
+        if errors is None or len(known) < len(scores):
+            continue
+        if not errors and not each.won:
+            gradual += 1
+        else:
             dev = random.Random(f"half {plan.seed} {each.question}").random() < 0.5  # noqa: PLR2004 - half of them
             halves[dev].append((known, errors[0] if errors else None))
-    return earliest_error_f1(halves[True], halves[False]) if halves[True] and halves[False] else {}
+    if not halves[True] or not halves[False]:
+        return {}
+    return {**earliest_error_f1(halves[True], halves[False]), "gradual": gradual}
 
 
 def _true_state(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
     values, questions = [], []
     for step, prompt in controls.misplaced:
-        here, there = critic.score(step), critic.scores.get(_text(prompt, step.response))
+        here, there = critic.score(step), critic.scores.get(text_of(prompt, step.response))
         if here is not None and there is not None:
             values.append(ranked_right(here, there))
             questions.append(step.question)
@@ -542,7 +515,7 @@ def _true_state(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
 def _step_only(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
     values, questions = [], []
     for pair, prompt in controls.stateless:
-        better, worse = (critic.scores.get(_text(prompt, side.response)) for side in (pair.better, pair.worse))
+        better, worse = (critic.scores.get(text_of(prompt, side.response)) for side in (pair.better, pair.worse))
         if better is not None and worse is not None:
             values.append(ranked_right(better, worse))
             questions.append(pair.better.question)
@@ -560,16 +533,16 @@ def _spread(trajectories: Sequence[Trajectory], critic: _Asked) -> float | None:
 
 def _liked_errors(plan: _Plan, trees: Sequence[Observations], critic: _Asked) -> Estimate:
     """Of every error in a won trajectory that has a better sibling: whether it scores higher than the best of them."""
-    liked, questions, seen = [], [], set[_Text]()
+    liked, questions, seen = [], [], set[StepText]()
     for found in trees:
         states = found.states
         for each in found.trajectories:
             for place in (each.errors() or ()) if each.won else ():
                 step = each.steps[place]
                 siblings = states.get((step.run, step.question, step.state), [])
-                better = [one for one in siblings if (one.value or 0.0) >= (step.value or 0.0) + BETTER_BY]
+                better = [one for one in siblings if (one.value or 0.0) >= (step.value or 0.0) + CLEAR_GAP]
                 best = max(better, key=lambda one: one.value or 0.0, default=None)
-                text = _text(step.prompt, step.response)
+                text = text_of(step.prompt, step.response)
                 if best is None or text in seen:
                     continue
                 seen.add(text)

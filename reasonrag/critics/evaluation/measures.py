@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
 
 from preference.statistics import COMPARISON_LEVEL
 
+Case = TypeVar("Case")
+Key = TypeVar("Key", str, int, float)
 VOTES = 200
 """Draws of n by which a majority is simulated."""
 
@@ -77,18 +79,21 @@ def brier_skill(chances: Sequence[float], values: Sequence[float]) -> tuple[floa
 
 
 def expected_best(scores: Sequence[float], values: Sequence[float], n: int) -> float:
-    """The expected value of the highest-scoring of n different draws, every choice of n being as likely; n at most as
-    many as there are. Equal scores are taken in the given order."""
-    order = sorted(range(len(scores)), key=lambda place: -scores[place])
-    all_draws = math.comb(len(order), n)
-    return sum(values[place] * math.comb(len(order) - 1 - rank, n - 1) / all_draws for rank, place in enumerate(order))
+    """The expected value of the highest-scoring of n draws with replacement; of equal scores, their mean value."""
+    by_score = grouped(list(zip(scores, values, strict=True)), lambda each: each[0])
+    expected, below = 0.0, 0
+    for tied in by_score.values():
+        chance = ((below + len(tied)) / len(scores)) ** n - (below / len(scores)) ** n
+        expected += chance * sum(value for _, value in tied) / len(tied)
+        below += len(tied)
+    return expected
 
 
 def expected_majority(names: Sequence[Hashable], values: Sequence[float], n: int, *, seed: int) -> float:
     """The same of the draw that most of the n agree with by name, the earliest of equals; by simulation."""
     dice, total = random.Random(f"majority {seed} {n}"), 0.0
     for _ in range(VOTES):
-        drawn = dice.sample(range(len(names)), n)
+        drawn = dice.choices(range(len(names)), k=n)
         counts = Counter(names[place] for place in drawn)
         most = max(counts.values())
         total += values[next(place for place in drawn if counts[names[place]] == most)]
@@ -137,8 +142,9 @@ def spread_at_equal_outcomes(groups: Sequence[Sequence[float]]) -> float | None:
     return math.sqrt(within) / whole if whole else None
 
 
-def grouped(cases: Sequence[Any], by: Callable[[Any], str]) -> dict[str, list[Any]]:
-    found: defaultdict[str, list[Any]] = defaultdict(list)
+def grouped(cases: Iterable[Case], by: Callable[[Case], Key]) -> dict[Key, list[Case]]:
+    """In ascending order of the keys."""
+    found: defaultdict[Key, list[Case]] = defaultdict(list)
     for each in cases:
         found[by(each)].append(each)
     return dict(sorted(found.items()))

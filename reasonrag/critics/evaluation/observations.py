@@ -1,7 +1,7 @@
 """What a critic is held against: the steps, sibling pairs and trajectories of trees, with true values.
 
-Decides what counts as the truth: fresh continuations of `calibrate --revalue` where a run has them, else the tree's own
-values with enough observations. Asks no critic and computes no statistic.
+Decides what counts as the truth: the mean outcome of fresh continuations by `calibrate --revalue` where a run has them,
+else the tree's own values with enough observations. Asks no critic and computes no statistic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DROP = 0.5
 @dataclass(frozen=True, slots=True)
 class JudgedStep:
     """A step with its true value. state: where it was taken. draws: how often it was drawn there. value: in [0, 1],
-    None if it is not known well enough."""
+    None if it is not known well enough. estimated: whether it is the tree's own estimate, neither fresh nor an end."""
 
     run: int
     question: str
@@ -41,6 +41,7 @@ class JudgedStep:
     layer: int
     value: float | None
     draws: int
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,21 @@ class Observations:
         return dict(found)
 
 
-def fresh_values(run: Path) -> dict[str, list[tuple[int, int, float, float]]]:
-    """Of `calibrate --revalue`: pairs of node ids with the mean outcomes of their fresh continuations, by question id;
-    empty where it was not run."""
+FreshPair = tuple[int, int, float, float]
+"""Two node ids, and the mean outcomes of their fresh continuations."""
+
+
+def fresh_values(run: Path) -> dict[str, list[FreshPair]]:
+    """Pairs of `calibrate --revalue` by question id; empty where it was not run, or by a version that kept discounted
+    outcomes alone."""
     try:
         told = orjson.loads(read_small(run / PLACE / REPORT))
     except (OSError, orjson.JSONDecodeError):
         return {}
-    found: defaultdict[str, list[tuple[int, int, float, float]]] = defaultdict(list)
+    found: defaultdict[str, list[FreshPair]] = defaultdict(list)
     for each in (told.get("revaluation") or {}).get("sample") or ():
-        if each.get("chosen_fresh") is not None and each.get("rejected_fresh") is not None:
-            sides = each["chosen_id"], each["rejected_id"], each["chosen_fresh"], each["rejected_fresh"]
+        if each.get("chosen_outcome") is not None and each.get("rejected_outcome") is not None:
+            sides = each["chosen_id"], each["rejected_id"], each["chosen_outcome"], each["rejected_outcome"]
             found[each["question_id"]].append(sides)
     return dict(found)
 
@@ -114,21 +119,25 @@ def fresh_values(run: Path) -> dict[str, list[tuple[int, int, float, float]]]:
 def add_tree(
     to: Observations,
     rollout: RolloutRecord,
-    fresh: Mapping[str, list[tuple[int, int, float, float]]],
+    fresh: Mapping[str, list[FreshPair]],
     *,
     run: int,
     enough: float,
 ) -> None:
     """Add a tree. fresh: of its run; if that is empty, pairs are valued by the tree."""
     by_id: dict[int, JudgedStep] = {}
+    of_tree = fresh.get(rollout.question_id, [])
+    outcomes = {
+        node_id: value for one, other, *both in of_tree for node_id, value in zip((one, other), both, strict=True)
+    }
     for node in rollout.nodes[1:]:
         if node.prompt and node.response is not None:
-            by_id[node.id] = _judged(rollout, node, run, enough)
+            by_id[node.id] = _judged(rollout, node, run, enough, outcomes.get(node.id))
     to.questions += 1
     kept = {step.id for state in labelled_states(rollout) for step in distinct_steps(state)}
     to.steps += [step for node_id, step in by_id.items() if node_id in kept]
     if fresh:
-        pairs = list(_fresh_pairs(by_id, fresh.get(rollout.question_id, [])))
+        pairs = list(_fresh_pairs(by_id, of_tree))
         to.fresh += len(pairs)
     else:
         pairs = list(_tree_pairs({node_id: by_id[node_id] for node_id in kept if node_id in by_id}))
@@ -136,9 +145,11 @@ def add_tree(
     to.trajectories += _trajectories(rollout, by_id)
 
 
-def _judged(rollout: RolloutRecord, node: RolloutNode, run: int, enough: float) -> JudgedStep:
-    known = node.terminal or (node.observations or 0.0) >= enough
-    value = node.expected_outcome if node.expected_outcome is not None or not node.terminal else _outcome(node)
+def _judged(rollout: RolloutRecord, node: RolloutNode, run: int, enough: float, fresh: float | None) -> JudgedStep:
+    known = node.terminal or fresh is not None or (node.observations or 0.0) >= enough
+    value = fresh if fresh is not None else node.expected_outcome
+    if value is None and node.terminal:
+        value = _outcome(node)
     return JudgedStep(
         run=run,
         question=rollout.question,
@@ -150,6 +161,7 @@ def _judged(rollout: RolloutRecord, node: RolloutNode, run: int, enough: float) 
         layer=node.layer or 0,
         value=value if known else None,
         draws=max(1, node.draws),
+        estimated=not node.terminal and fresh is None,
     )
 
 
@@ -157,7 +169,7 @@ def _outcome(node: RolloutNode) -> float | None:
     return node.f1 if node.outcome is None else node.outcome.value
 
 
-def _fresh_pairs(by_id: Mapping[int, JudgedStep], fresh: list[tuple[int, int, float, float]]) -> Iterator[JudgedPair]:
+def _fresh_pairs(by_id: Mapping[int, JudgedStep], fresh: list[FreshPair]) -> Iterator[JudgedPair]:
     for chosen, rejected, high, low in fresh:
         if chosen in by_id and rejected in by_id and high != low:
             sides = (by_id[chosen], by_id[rejected]) if high > low else (by_id[rejected], by_id[chosen])

@@ -1,6 +1,6 @@
 """The record of `critic_evaluation.json`, and the verdict: may the critic be offered?
 
-Decides the file's fields and what fails a critic. Computes nothing.
+Decides the file's fields, what fails a critic, and when nothing can be said. Computes nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from reasonrag.llm.critic import CriticKind
 
 REPORT: Final = "critic_evaluation.json"
 SCHEMA: Final = "reasonrag.critic-evaluation/1"
-BUCKETS: Final = ("below .1", ".1 to .3", "above .3")
+CLEAR_GAP: Final = 0.3
+"""Pairs with a larger true gap decide, and a sibling so much better makes an error."""
+GAP: Final = f"{CLEAR_GAP:g}".removeprefix("0")
+BUCKETS: Final = ("below .1", f".1 to {GAP}", f"above {GAP}")
 CLEAR: Final = BUCKETS[-1]
-"""Pairs with so large a true gap decide."""
 LEAST_ACCURACY: Final = 0.75
 FEWEST_CLEAR_PAIRS: Final = 30
+MOST_LOST: Final = 0.05
+"""Share of the scores that may have failed."""
 SIZES: Final = (1, 2, 4, 8, 16)
 
 
 class BestOf(BaseModel):
-    """Mean true value of what is taken of n draws. cases: states, or questions, with at least n draws."""
+    """Mean true value of what is taken of n draws with replacement, from those seen in a case. cases: states, or
+    questions, with two or more draws of known value and score; the same for every n."""
 
     n: int
     cases: int
@@ -43,7 +48,7 @@ class Calibration(BaseModel):
     auc: float | None
     brier: float
     skill: float | None
-    """Share of the error of always saying the mean value that it avoids."""
+    """1 - Brier score / variance of the values: 0 for always saying their mean."""
     reliability: list[tuple[float, float, int]]
 
 
@@ -55,6 +60,9 @@ class RunResult(BaseModel):
     seen: int
     """Questions left out because the critic was trained on them."""
     truth: Literal["fresh continuations", "values of the tree"]
+    """Of the pairs."""
+    estimated: int = 0
+    """Steps whose value, in the other figures, is the tree's own estimate."""
     pairs: int
     accuracy: Estimate
     auc: float | None
@@ -85,7 +93,8 @@ class CriticEvaluation(BaseModel):
     """Null for a pairwise critic, whose scores mean nothing across states."""
     best_of_steps: list[BestOf] = Field(default_factory=list)
     best_of_trajectories: list[BestOf] = Field(default_factory=list)
-    """By the score of the last step, of critic and outcome model alike."""
+    """By the score of the last step, of critic and outcome model alike. This and whatever else compares scores of
+    different states is empty for a pairwise critic."""
     earliest_error: dict[str, Any] = Field(default_factory=dict)
     true_state: Estimate = Estimate()
     """Share of right steps that score higher in their own state than in one of another question."""
@@ -97,44 +106,71 @@ class CriticEvaluation(BaseModel):
     """Of trajectories' mean scores within a question's trajectories of equal outcome, over that of all: 0 for a critic
     that tells outcomes only."""
     liked_errors: Estimate = Estimate()
-    """Share of the errors inside won trajectories that score higher than a sibling whose true value is .3 higher."""
+    """Share of the errors inside won trajectories that score higher than a sibling whose true value is `CLEAR_GAP`
+    higher."""
+    scores: int = 0
+    """Wanted, of the critic and the outcome model."""
+    given_up: int = 0
+    """Of them, those that failed."""
     calls: int = 0
     session_calls: int = 0
     cost_usd: float = 0.0
+    verdict: Literal["passed", "failed", "undecided"] = "undecided"
     failures: list[str] = Field(default_factory=list)
-    """Why the critic is not offered; empty if it passed."""
+    """Why it failed, and is not offered."""
+    undecided: list[str] = Field(default_factory=list)
+    """Why there is no verdict."""
     remarks: list[str] = Field(default_factory=list)
     settings: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     out: str = ""
 
 
-def failures_of(found: CriticEvaluation) -> list[str]:
-    """What fails a critic, in sentences."""
-    clear = found.by_margin.get(CLEAR, Estimate())
+def decided(found: CriticEvaluation) -> CriticEvaluation:
+    """The evaluation with its verdict: undecided where the figures cannot tell, and where nothing says that the critic
+    is better than an outcome model."""
+    clear, advantage = found.by_margin.get(CLEAR, Estimate()), found.advantage or Estimate()
+    undecided, failures = [], []
     if clear.value is None or clear.n < FEWEST_CLEAR_PAIRS:
-        return [f"there are {clear.n:,} pairs with a true gap above .3, and {FEWEST_CLEAR_PAIRS} are needed to tell"]
-    failed = []
-    if clear.value < LEAST_ACCURACY:
-        failed.append(
-            f"it is right about {clear.value:.0%} of {clear.n:,} pairs with a true gap above .3, and "
+        undecided.append(
+            f"there are {clear.n:,} pairs with a true gap above {GAP}, and {FEWEST_CLEAR_PAIRS} are needed to tell: "
+            "give runs of more questions"
+        )
+    elif clear.value < LEAST_ACCURACY:
+        failures.append(
+            f"it is right about {clear.value:.0%} of {clear.n:,} pairs with a true gap above {GAP}, and "
             f"{LEAST_ACCURACY:.0%} are needed"
         )
-    if found.advantage and found.advantage.low is not None and found.advantage.low <= 0:
-        failed.append(
-            f"it is not better than the outcome model {found.against}: {found.advantage.value:+.1%} of the pairs "
-            f"({found.advantage.low:+.1%} to {found.advantage.high:+.1%})"
+    if found.given_up > MOST_LOST * found.scores:
+        undecided.append(
+            f"{found.given_up:,} of {found.scores:,} scores failed (see failures.jsonl); the same command asks again"
         )
-    return failed
+    if advantage.value is not None and advantage.low is not None and advantage.low <= 0:
+        failures.append(
+            f"it is not better than the outcome model {found.against}: {advantage.value:+.1%} of the pairs "
+            f"({advantage.low:+.1%} to {advantage.high:+.1%})"
+        )
+    if undecided:  # too little is known to fail it, either
+        failures = []
+    elif advantage.value is None and not failures:
+        undecided.append(
+            "it was not compared with an outcome model of the same size: --against CRITIC, trained on data of "
+            "reasonrag pairs --label outcome"
+        )
+    verdict = "undecided" if undecided else "failed" if failures else "passed"
+    return found.model_copy(update={"verdict": verdict, "failures": failures, "undecided": undecided})
 
 
 def remarks_of(found: CriticEvaluation) -> list[str]:
     """What a reader of the figures should know."""
     told = []
-    if found.against is None:
-        told.append("not compared with an outcome model of the same size (--against)")
     if any(each.truth == "values of the tree" for each in found.runs):
         told.append("the truth are values of the tree itself; reasonrag calibrate RUN --revalue gives fresh ones")
+    elif estimated := sum(each.estimated for each in found.runs):
+        told.append(
+            f"only pairs are judged by fresh continuations alone; of the other figures, {estimated:,} steps have the "
+            "values of the tree itself"
+        )
     if found.shorter.value is not None and found.accuracy.value is not None:
         best = max(found.shorter.value, 1 - found.shorter.value)
         if best >= found.accuracy.value:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from reasonrag.settings import Concurrency, MaxCalls, MaxCost, Panel, Price, Seed, Settings, setting
+from reasonrag.settings import Concurrency, MaxCalls, MaxCost, Panel, Price, Seed, Settings, Yes, setting
 
 RESAMPLES = 2000
 
@@ -16,7 +16,8 @@ class EvaluateCriticSettings(Settings):
     """Settings of `evaluate-critic`."""
 
     against: str | None = setting(
-        "Outcome model of the same size, which the critic has to beat: a critic of data labelled by --label outcome",
+        "Outcome model of the same size, which the critic has to beat to pass: a critic of data labelled by --label "
+        "outcome",
         Panel.CRITIC,
         common=True,
     )
@@ -37,4 +38,5 @@ class EvaluateCriticSettings(Settings):
     concurrency: Concurrency = setting("HTTP requests in flight", default=32)
     max_cost: MaxCost = setting("Stop before the critics cost more than this many dollars", common=True)
     max_calls: MaxCalls = setting("Stop before the critics give more than this many scores", common=True)
+    yes: Yes = False
     critic_price_in: Price = setting("Dollars per million tokens that critics read [default: 0]", Panel.CRITIC)

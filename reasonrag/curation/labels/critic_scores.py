@@ -6,30 +6,22 @@ Decides which critic may judge which question: none that was trained on it. Does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from preference import Message
 from preference.candidates import QuestionRecord, StateRecord, StepRecord, read_lines
 from preference.export.export_pairs import questions_of
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
 from reasonrag.curation.labels.judge_labels import JUDGING
-from reasonrag.errors import ModelError
-from reasonrag.files import FAILURES, JOURNAL, only_writer
+from reasonrag.files import only_writer
 from reasonrag.llm.budget import Caps
-from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import Critic, FoundCritic, check_critic, open_critic, score_request
-from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import open_journal
-from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
-from reasonrag.llm.session import Session
+from reasonrag.llm.critic import AskedCritic, StepText, StepToScore, check_critic, score_steps, text_of
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 
@@ -39,9 +31,9 @@ class CriticScores(BaseModel):
 
     critics: list[str]
     scored: int
-    """Steps that have a score."""
+    """Different steps that have a score."""
     given_up: int
-    """Steps whose score failed; the same command asks again."""
+    """Scores that failed; the same command asks again."""
     seen_by_all_critics: int
     """Questions that every critic was trained on: no critic scored them."""
     calls: int
@@ -50,51 +42,19 @@ class CriticScores(BaseModel):
 
 
 @dataclass(frozen=True)
-class Witness:
-    """A critic and how it is asked. model: asked instead of opening its server."""
-
-    found: FoundCritic
-    spec: ModelSpec
-    model: ChatModel | None = None
-
-
-@dataclass(frozen=True)
 class CriticWitnesses:
     """The critics of a data set, and what they are to score.
 
     rules: whose pairs are scored, those that no other rule drops alone; None: no pairs. paths: whether best paths are.
-    allowed: critics to which there are objections. caps: of all of them together.
+    allowed: critics to which there are objections. caps: of all of them together. yes: consent to their cost.
     """
 
-    all: tuple[Witness, ...]
+    all: tuple[AskedCritic, ...]
     rules: PairingRules | None
     paths: bool
     allowed: bool = False
     caps: Caps = field(default_factory=Caps)
-
-
-@dataclass
-class _Scored:
-    """The scores of a step by all critics that judged it."""
-
-    scores: list[float] = field(default_factory=list)
-
-    @property
-    def mean(self) -> float | None:
-        return sum(self.scores) / len(self.scores) if self.scores else None
-
-
-@dataclass(frozen=True)
-class _State:
-    """Steps to score in one state."""
-
-    question: str
-    question_id: str
-    prompt: tuple[Message, ...]
-    steps: tuple[str, ...]
-
-
-_Key = tuple[tuple[str, ...], str]
+    yes: bool = False
 
 
 async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watcher: Watcher) -> CriticScores:
@@ -105,43 +65,35 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
     were, scores are kept in the journal, and the same call goes on.
     """
     _check(staged, asked, watcher)
-    known: dict[_Key, _Scored] = {}
     place = out / JUDGING
-    given_up = calls = session_calls = 0
-    cost = 0.0
+    owed = list(_steps(staged, asked))
     with only_writer(place, flag="--out"):
-        for witness in asked.all:
-            async with AsyncExitStack() as opened:
-                journal = await opened.enter_async_context(open_journal(place / JOURNAL, say=watcher.say))
-                failures = opened.enter_context(FailureLog(place / FAILURES))
-                recorded = Models.journaled(journal, Caps(), (witness.spec, None))
-                owed = [each for each in _states(staged, asked) if not _seen(witness, each)]
-                model = witness.model
-                if model is None and not all(_held(recorded, each) for each in owed):
-                    model = await open_critic(witness.found, witness.spec, opened, say=watcher.say)
-                models = Models.journaled(journal, _left(asked.caps, calls, cost), (witness.spec, model))
-                before = models.spent.calls
-                watcher.say(f"{witness.found.name}: {counted(sum(len(each.steps) for each in owed), 'step')} to score")
-                await _Scoring(models, witness, known, failures).of_all(owed, watcher)
-                given_up += failures.given_up.total()
-                calls += models.spent.calls
-                session_calls += models.spent.calls - before
-                cost += models.cost or 0.0
-    states = _states(staged, asked)
-    unseen = {each.question for each in states if all(_seen(witness, each) for witness in asked.all)}
+        found = await score_steps(
+            [(each, [step for question, step in owed if not each.found.trained_on(question)]) for each in asked.all],
+            place,
+            asked.caps,
+            watcher,
+            yes=asked.yes,
+        )
+    unseen = {question for question, _ in owed if all(each.found.trained_on(question) for each in asked.all)}
     if unseen:
         watcher.warn(
             f"{counted(len(unseen), 'question')} had no witness, as all critics were trained on them: reasonrag "
             "train-critic --folds 2 trains critics for each other's questions"
         )
+    known: defaultdict[StepText, list[float]] = defaultdict(list)
+    for scores in found.by_critic:
+        for text, score in scores.items():
+            known[text].append(score)
+    _write_scores(staged, {text: sum(each) / len(each) for text, each in known.items()})
     return CriticScores(
         critics=[each.found.name for each in asked.all],
-        scored=_write_scores(staged, known),
-        given_up=given_up,
+        scored=len(known),
+        given_up=found.given_up,
         seen_by_all_critics=len(unseen),
-        calls=calls,
-        session_calls=session_calls,
-        cost_usd=cost,
+        calls=found.calls,
+        session_calls=found.session_calls,
+        cost_usd=found.cost_usd,
     )
 
 
@@ -154,101 +106,39 @@ def _check(staged: Path, asked: CriticWitnesses, watcher: Watcher) -> None:
             check_critic(each.found, renderer=renderer, questions=(), allowed=asked.allowed, warn=watcher.warn)
 
 
-def _seen(witness: Witness, state: _State) -> bool:
-    return witness.found.trained_on(state.question)
-
-
-def _left(caps: Caps, calls: int, cost: float) -> Caps:
-    """What earlier critics left of the caps."""
-    return replace(
-        caps,
-        calls=None if caps.calls is None else max(0, caps.calls - calls),
-        cost=None if caps.cost is None else max(0.0, caps.cost - cost),
-    )
-
-
-def _states(staged: Path, asked: CriticWitnesses) -> Iterator[_State]:
+def _steps(staged: Path, asked: CriticWitnesses) -> Iterator[tuple[str, StepToScore]]:
+    """Questions and steps to score; some steps several times."""
     if (rules := asked.rules) is not None:
         alone = replace(rules, consensus=False, max_per_combination=None, max_per_state=None, max_per_question=None)
         for states in questions_of(read_lines(staged / CANDIDATES, StateRecord)):
-            wanted: dict[str, tuple[StateRecord, list[str]]] = {}
             for each in select(states, alone):
                 if each.dropped is None:
-                    _, steps = wanted.setdefault(each.state.state_id, (each.state, []))
-                    steps += [each.chosen.response, each.rejected.response]
-            for state, steps in wanted.values():
-                distinct = tuple(dict.fromkeys(steps))
-                yield _State(state.question, state.question_id, tuple(state.prompt), distinct)
+                    state, prompt = each.state, tuple(each.state.prompt)
+                    for step in (each.chosen, each.rejected):
+                        yield state.question, StepToScore(state.question_id, prompt, step.response)
     if asked.paths:
         for question in read_lines(staged / QUESTIONS, QuestionRecord):
-            for step in question.path or ():
-                yield _State(question.question, question.question_id, tuple(step.prompt), (step.response,))
+            for one in question.path or ():
+                yield question.question, StepToScore(question.question_id, tuple(one.prompt), one.response)
 
 
-def _key(prompt: Sequence[Message], step: str) -> _Key:
-    return tuple(turn.content for turn in prompt), step
+def _write_scores(staged: Path, known: Mapping[StepText, float]) -> None:
+    """Write the scores into the candidates and the paths."""
 
-
-def _held(models: Models, state: _State) -> bool:
-    asked = (score_request(state.prompt, step, question_id=state.question_id) for step in state.steps)
-    return all(map(models.main.holds, asked))
-
-
-class _Scoring:
-    """One critic at work. known: what it adds its scores to."""
-
-    def __init__(self, models: Models, witness: Witness, known: dict[_Key, _Scored], failures: FailureLog) -> None:
-        self._models, self._known, self._failures = models, known, failures
-        self._critic = Critic(models.main, witness.found.kind)
-        self._at_once = witness.spec.limits.concurrency
-        self._asked: set[_Key] = set()
-        self._states = 0
-
-    async def of_all(self, owed: Collection[_State], watcher: Watcher) -> None:
-        """Raises RunStopped, KeyboardInterrupt for Ctrl-C."""
-
-        def how_far() -> str:
-            return f"{counted(self._states, 'state')} scored"
-
-        session = Session(self._models, watcher, self._failures.attempt, how_far=how_far)
-        await self._models.check()
-        await session.run_or_raise(owed, self._of_one, at_once=self._at_once)
-
-    async def _of_one(self, state: _State) -> None:
-        steps = [step for step in state.steps if _key(state.prompt, step) not in self._asked]
-        self._asked.update(_key(state.prompt, step) for step in steps)
-        try:
-            found = await self._critic.scores(state.prompt, steps, question_id=state.question_id)
-        except ModelError as error:
-            self._failures.give_up("score", error, question_id=state.question_id)
-            return
-        self._states += 1
-        for step, each in zip(steps, found, strict=True):
-            self._known.setdefault(_key(state.prompt, step), _Scored()).scores.append(each)
-
-
-def _write_scores(staged: Path, known: dict[_Key, _Scored]) -> int:
-    """Write the mean scores into the candidates and the paths; returns how many steps have one."""
-    scored = 0
-
-    def mean(prompt: Sequence[Message], step: str) -> float | None:
-        nonlocal scored
-        found = known[_key(prompt, step)].mean if _key(prompt, step) in known else None
-        scored += found is not None
-        return found
-
-    def with_score(state: StateRecord) -> Callable[[StepRecord], StepRecord]:
-        return lambda step: step.model_copy(update={"critic_score": mean(state.prompt, step.response)})
+    def with_scores(state: StateRecord) -> list[StepRecord]:
+        scores = [known.get(text_of(state.prompt, step.response)) for step in state.steps]
+        return [
+            step.model_copy(update={"critic_score": score}) for step, score in zip(state.steps, scores, strict=True)
+        ]
 
     states, asked = read_lines(staged / CANDIDATES, StateRecord), read_lines(staged / QUESTIONS, QuestionRecord)
     with atomic_replacement(staged / CANDIDATES) as lines:
         for state in states:
-            steps = list(map(with_score(state), state.steps))
-            lines.write(state.model_copy(update={"steps": steps}).to_line())
+            lines.write(state.model_copy(update={"steps": with_scores(state)}).to_line())
     with atomic_replacement(staged / QUESTIONS) as lines:
         for question in asked:
             path = question.path and [
-                step.model_copy(update={"critic_score": mean(step.prompt, step.response)}) for step in question.path
+                step.model_copy(update={"critic_score": known.get(text_of(step.prompt, step.response))})
+                for step in question.path
             ]
             lines.write(question.model_copy(update={"path": path}).to_line())
-    return scored

@@ -15,8 +15,11 @@ from preference.export.summary import ExportOptions, RefinementTally
 from tests.helpers.trees import ada, candidates_in, prompt, rows
 
 
-def path(*steps: tuple[float | None, float | None]) -> list[PathStep]:
-    """Steps of a critic's score and an expected outcome."""
+def path(*steps: tuple[float | None, float | None], end: float | None = None) -> list[PathStep]:
+    """Steps of a critic's score and an expected outcome. end: the score of a last one, which is a right answer."""
+    if end is not None:
+        [last] = path((end, 1.0))
+        return [*path(*steps), last.model_copy(update={"action_type": "answer"})]
     return [
         PathStep.model_validate(
             {
@@ -51,6 +54,16 @@ def test_a_path_is_kept_if_every_step_scores_the_threshold_and_the_rest_is_count
         "right_kept": 1.0,
         "right_left_out": pytest.approx(2 / 3),
     }
+
+
+def test_the_answer_of_a_path_is_right_by_choice_and_counts_in_no_share() -> None:
+    tally = RefinementTally(0.0)
+    assert tally.keeps(path((1.0, 0.25), end=1.0))
+    assert not tally.keeps(path((1.0, 0.75), end=-1.0))
+    told = tally.summary()
+    assert (told["mean_outcome_kept"], told["right_kept"]) == (0.25, 0.0)
+    assert (told["mean_outcome_left_out"], told["right_left_out"]) == (0.75, 1.0)
+    assert (told["steps"], told["kept_steps"]) == (4, 2)
 
 
 @pytest.mark.parametrize(("score", "kept"), [(0.0, True), (-0.5, False), (None, False)])

@@ -203,6 +203,28 @@ def test_a_student_may_find_all_proposals_equally_bad(run: Path) -> None:
     assert found.mean_fresh_margin < found.mean_margin
 
 
+def test_the_outcome_of_fresh_continuations_is_told_without_the_discount(run: Path) -> None:
+    """Beside the discounted value: an answer's own outcome; of others, at least its value, as every step discounts."""
+    found = package.calibrate(run, revalue=30, k=2).revaluation
+    assert found is not None
+    assert {each.action_type for each in found.sample} > {"answer"}
+    for each in found.sample:
+        nodes = trees_by_id()[each.question_id].nodes
+        for node, fresh, outcome in (
+            (nodes[each.chosen_id], each.chosen_fresh, each.chosen_outcome),
+            (nodes[each.rejected_id], each.rejected_fresh, each.rejected_outcome),
+        ):
+            assert fresh is not None
+            assert outcome is not None
+            if node.terminal:
+                assert node.outcome is not None
+                assert outcome == node.outcome.value
+            elif fresh:
+                assert fresh < outcome <= 1
+            else:
+                assert outcome == 0
+
+
 def trees_by_id() -> dict[str, RolloutRecord]:
     return {tree.question_id: tree for tree in trees()}
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +14,14 @@ import pytest
 
 import reasonrag
 from preference.candidates import question_key
-from preference.records import read_rollouts
+from preference.records import RolloutRecord, read_rollouts
+from reasonrag.critics.evaluation.display import show_critic_evaluation
 from reasonrag.critics.evaluation.observations import Observations, add_tree, fresh_values
 from reasonrag.critics.evaluation.report import CriticEvaluation
-from reasonrag.errors import CapReached, InputError
+from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.scripted_model import ScriptedModel
+from tests.helpers.trees import answer, query, tree
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
 pytestmark = pytest.mark.slow
@@ -38,20 +44,39 @@ def values(run: Path) -> dict[tuple[str, str], float]:
     return {(step.prompt[1].content, step.response): step.value or 0.0 for step in found.steps}
 
 
-def critic_of(tmp_path: Path, **changes: Any) -> Path:
-    return folder_of(tmp_path / "critic", {**FACTS, **changes}, questions=[])
+BASE = {"base_model": "qwen", "finetuning_type": "full"}
+
+
+def critic_of(tmp_path: Path, name: str = "critic", *, questions: Sequence[str] = (), **changes: Any) -> Path:
+    return folder_of(tmp_path / name, {**FACTS, **changes}, questions=list(questions), **BASE)
+
+
+def outcome_model(tmp_path: Path) -> dict[str, Any]:
+    """Flags that compare with an outcome model that looks at the length of a step."""
+    folder = critic_of(tmp_path, "outcome", labels="outcome")
+    return {"against": str(folder), "outcome_model": ScriptedModel(by_length)}
+
+
+def verdict_in(critic: Path) -> Any:
+    return orjson.loads((critic / "reasonrag.json").read_bytes())["critic"].get("verdict")
 
 
 def knowing(values: dict[tuple[str, str], float], *, sign: float = 1.0) -> ScriptedModel:
-    def score(request: ChatRequest, _: int) -> str:
-        value = values.get((request.messages[1].content, request.messages[2].content), 0.5)
-        return str(sign * 8 * (value - 0.5))
+    return ScriptedModel(lambda request, _: knowledge(values, request, sign=sign))
 
-    return ScriptedModel(score)
+
+def knowledge(values: dict[tuple[str, str], float], request: ChatRequest, *, sign: float = 1.0) -> str:
+    value = values.get((request.messages[1].content, request.messages[2].content), 0.5)
+    return str(sign * 8 * (value - 0.5))
 
 
 def by_length(request: ChatRequest, _: int) -> str:
     return str(-float(len(request.messages[2].content)))
+
+
+def run_of(tmp_path: Path, *records: RolloutRecord) -> Path:
+    (tmp_path / "rollouts.jsonl").write_bytes(b"".join(each.to_line() for each in records))
+    return tmp_path
 
 
 def evaluated(critic: Path, run: Path, model: ScriptedModel, **flags: Any) -> CriticEvaluation:
@@ -62,16 +87,20 @@ def test_a_critic_that_knows_the_values_passes_every_check(
     run: Path, tmp_path: Path, values: dict[tuple[str, str], float]
 ) -> None:
     critic = critic_of(tmp_path)
-    found = evaluated(critic, run, knowing(values))
-    assert (found.accuracy.value, found.failures) == (1.0, [])
+    found = evaluated(critic, run, knowing(values), **outcome_model(tmp_path))
+    assert (found.accuracy.value, found.verdict, found.failures, found.undecided) == (1.0, "passed", [], [])
+    assert (found.scores, found.given_up) == (found.calls, 0)
+    assert list(found.by_margin) == ["below .1", ".1 to .3", "above .3"]
+    assert list(found.by_layer) == sorted(found.by_layer, key=int)
     assert found.calibration is not None
     assert found.calibration.auc == 1.0
     for row in found.best_of_steps:
+        first = found.best_of_steps[0]
+        assert (row.cases, row.random) == (first.cases, first.random)
         assert row.critic == pytest.approx(row.oracle)
         assert row.random <= row.oracle + 1e-9
     assert found.liked_errors.value in (None, 0.0)
-    told = orjson.loads((critic / "reasonrag.json").read_bytes())
-    assert told["critic"]["verdict"] == {"failures": [], "evaluation": str(critic / "evaluation")}
+    assert verdict_in(critic) == {"failures": [], "evaluation": str(critic / "evaluation")}
     assert (critic / "evaluation" / "critic_evaluation.json").is_file()
 
 
@@ -81,10 +110,55 @@ def test_a_critic_that_is_always_wrong_is_not_offered_and_then_refused(
     critic = critic_of(tmp_path)
     found = evaluated(critic, run, knowing(values, sign=-1.0))
     assert found.accuracy.value == 0.0
-    assert len(found.failures) == 1
+    assert (found.verdict, len(found.failures)) == ("failed", 1)
     assert "75% are needed" in found.failures[0]
     with pytest.raises(InputError, match=r"failed its evaluation.*--allow-critic"):
         reasonrag.pairs(run, out=tmp_path / "data", consensus=True, critic=[str(critic)])
+
+
+def test_without_an_outcome_model_a_good_critic_is_undecided_and_no_verdict_is_written(
+    run: Path, tmp_path: Path, values: dict[tuple[str, str], float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    critic = critic_of(tmp_path)
+    found = evaluated(critic, run, knowing(values))
+    assert (found.verdict, found.failures, len(found.undecided)) == ("undecided", [], 1)
+    assert verdict_in(critic) is None
+    show_critic_evaluation(found)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "undecided: it was not compared with an outcome model" in shown
+    assert "--against CRITIC" in shown
+    assert shown.index("below .1") < shown.index(".1 to .3") < shown.index("above .3")
+
+
+def test_a_verdict_is_not_replaced_by_an_evaluation_that_is_too_small_to_tell(
+    run: Path, tmp_path: Path, values: dict[tuple[str, str], float]
+) -> None:
+    critic = critic_of(tmp_path)
+    assert evaluated(critic, run, knowing(values, sign=-1.0)).verdict == "failed"
+    kept = verdict_in(critic)
+    small = evaluated(critic, run, knowing(values), limit=1)
+    assert small.verdict == "undecided"
+    assert "30 are needed to tell" in small.undecided[0]
+    assert verdict_in(critic) == kept is not None
+
+
+def test_no_verdict_rests_on_what_is_left_of_many_failed_scores(
+    run: Path, tmp_path: Path, values: dict[tuple[str, str], float]
+) -> None:
+    count = itertools.count()
+
+    def stumbles(request: ChatRequest, _: int) -> str:
+        if next(count) % 10 == 0:
+            raise ModelError("the server is gone", cause="connection")
+        return knowledge(values, request)
+
+    flags = outcome_model(tmp_path)
+    found = evaluated(critic_of(tmp_path), run, ScriptedModel(stumbles), **flags)
+    assert found.given_up == pytest.approx(found.scores / 20, rel=0.3)
+    assert found.verdict == "undecided"
+    assert f"{found.given_up:,} of {found.scores:,} scores failed" in found.undecided[0]
+    again = evaluated(tmp_path / "critic", run, knowing(values), **flags)
+    assert (again.given_up, again.verdict) == (0, "passed")
 
 
 def test_a_critic_that_looks_at_the_length_is_told_so_and_needs_no_state(run: Path, tmp_path: Path) -> None:
@@ -97,7 +171,7 @@ def test_a_critic_that_looks_at_the_length_is_told_so_and_needs_no_state(run: Pa
 def test_a_critic_that_is_no_better_than_an_outcome_model_is_not_offered(
     run: Path, tmp_path: Path, values: dict[tuple[str, str], float]
 ) -> None:
-    against = folder_of(tmp_path / "outcome", {**FACTS, "labels": "outcome"}, questions=[])
+    against = critic_of(tmp_path, "outcome", labels="outcome")
     same = evaluated(critic_of(tmp_path), run, knowing(values), against=str(against), outcome_model=knowing(values))
     assert same.advantage is not None
     assert (same.advantage.value, len(same.failures)) == (0.0, 1)
@@ -105,60 +179,160 @@ def test_a_critic_that_is_no_better_than_an_outcome_model_is_not_offered(
     worse = ScriptedModel(by_length)
     flags = {"against": str(against), "outcome_model": worse, "out": tmp_path / "another"}
     better = evaluated(tmp_path / "critic", run, knowing(values), **flags)
-    assert better.failures == []
+    assert (better.verdict, better.failures) == ("passed", [])
 
 
 def test_only_an_outcome_model_is_compared_with(run: Path, tmp_path: Path) -> None:
-    other = folder_of(tmp_path / "other", FACTS, questions=[])
+    other = critic_of(tmp_path, "other")
     with pytest.raises(InputError, match="labelled by value, not by outcome"):
         evaluated(critic_of(tmp_path), run, ScriptedModel(by_length), against=str(other))
 
 
+@pytest.fixture
+def unknown() -> Iterator[str]:
+    """The address of a server that names its model like a path, and says of no folder that it is in there."""
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"data": [{"id": "../../elsewhere"}]}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_critic_of_which_nothing_is_known_is_no_outcome_model(run: Path, tmp_path: Path, unknown: str) -> None:
+    with pytest.raises(InputError, match="labels are unknown; give the folder"):
+        evaluated(critic_of(tmp_path), run, ScriptedModel(by_length), against=unknown)
+
+
+def test_what_a_server_calls_its_critic_is_no_path(
+    run: Path, tmp_path: Path, unknown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="--out: give a folder"):
+        reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length))
+    found = reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length), out="here", bootstrap=10)
+    assert (found.kind, found.out) == ("pairwise", "here")
+    assert [each.name for each in tmp_path.iterdir()] == ["here"]
+
+
 def test_questions_that_the_critic_was_trained_on_are_left_out(run: Path, tmp_path: Path) -> None:
     asked = [rollout.question for rollout in read_rollouts(run / "rollouts.jsonl")]
-    some = folder_of(tmp_path / "critic", FACTS, questions=[question_key(each) for each in asked[:5]])
+    some = critic_of(tmp_path, questions=[question_key(each) for each in asked[:5]])
     model = ScriptedModel(by_length)
     found = evaluated(some, run, model)
     assert (found.questions, found.runs[0].seen) == (len(asked) - 5, 5)
     shown = " ".join(request.messages[1].content for request in model.requests)
     assert not any(each in shown for each in asked[:5])
-    everything = folder_of(tmp_path / "all", FACTS, questions=[question_key(each) for each in asked])
+    everything = critic_of(tmp_path, "all", questions=[question_key(each) for each in asked])
     with pytest.raises(InputError, match="24 questions of these runs were trained on"):
         evaluated(everything, run, model)
 
 
-def test_a_pairwise_critic_has_no_calibration(run: Path, tmp_path: Path) -> None:
-    found = evaluated(critic_of(tmp_path, kind="pairwise"), run, ScriptedModel(by_length))
-    assert (found.calibration, found.runs[0].auc) == (None, None)
+def test_scores_of_a_pairwise_critic_are_compared_within_a_state_alone(run: Path, tmp_path: Path) -> None:
+    model = ScriptedModel(by_length)
+    found = evaluated(critic_of(tmp_path, kind="pairwise"), run, model)
+    assert (found.calibration, found.runs[0].auc, found.true_state.n) == (None, None, 0)
+    assert (found.best_of_trajectories, found.earliest_error, found.spread_at_equal_outcomes) == ([], {}, None)
+    assert found.best_of_steps
+    assert found.step_only.n > 0
+    seen = {
+        (node.prompt[1].content, node.response)
+        for rollout in read_rollouts(run / "rollouts.jsonl")
+        for node in rollout.nodes[1:]
+        if node.prompt
+    }
+    shown = {(request.messages[1].content, request.messages[2].content) for request in model.requests}
+    assert all(step in seen for step in shown if step[0]), "no step is shown in a state of another question"
 
 
-def test_fresh_continuations_are_the_truth_where_a_run_has_them(run: Path, tmp_path: Path) -> None:
-    """As `calibrate --revalue` writes them; here they turn every label round."""
-    there = tmp_path / "revalued"
+def test_a_trajectory_that_loses_little_by_little_is_neither_correct_nor_has_it_an_error(tmp_path: Path) -> None:
+    """A third of the questions loses by one bad step, a third little by little, and a third wins."""
+    losses = {"at once": (0.8, 0.2, 0.0), "little by little": (0.8, 0.4, 0.0), "not": (0.8, 0.9, 1.0)}
+    records = [
+        path_with(values, question=f"Who {name} {number}?") for number in range(20) for name, values in losses.items()
+    ]
+    run = run_of(tmp_path, *records)
+    model = ScriptedModel(lambda request, _: "-1" if "at once" in request.messages[1].content else "1")
+    error = evaluated(critic_of(tmp_path), run, model).earliest_error
+    assert error["gradual"] == 20
+    assert 0 < error["correct"] < 20
+    assert error["accepted"] == 1.0
+
+
+def path_with(values: Sequence[float], *, question: str) -> RolloutRecord:
+    """Two queries, of which the first has a worse sibling, and an answer, with these values."""
+    known = [{"expected_outcome": value, "observations": 8} for value in values]
+    steps = [
+        {**query("who", 0.5), **known[0]},
+        {**query("what", 0.5), **known[1]},
+        {**answer("she", 0.5), **known[2], "f1": values[2]},
+        {**query("where", 0.5), "expected_outcome": 0.0, "observations": 8},
+    ]
+    found = tree([0, 1, 2, 0], steps, question=question, question_id=question)
+    root = found.nodes[0].model_copy(update={"expected_outcome": 0.8})
+    return found.model_copy(update={"nodes": [root, *found.nodes[1:]]})
+
+
+def revalued(run: Path, there: Path, **outcomes: float) -> list[dict[str, Any]]:
+    """A copy of the run with what `calibrate --revalue` says of its pairs; returns these."""
     there.mkdir()
     (there / "rollouts.jsonl").write_bytes((run / "rollouts.jsonl").read_bytes())
-    reasonrag.pairs(run, out=tmp_path / "data", validation=0)
-    rows = list(reasonrag.load_pairs(tmp_path / "data"))
+    reasonrag.pairs(run, out=there / "data", validation=0)
+    rows = list(reasonrag.load_pairs(there / "data"))
     sample = [
-        {
-            "question_id": row["question_id"],
-            "chosen_id": row["chosen_id"],
-            "rejected_id": row["rejected_id"],
-            "chosen_fresh": 0.1,
-            "rejected_fresh": 0.9,
-        }
+        {name: row[name] for name in ("question_id", "chosen_id", "rejected_id")}
+        | {"chosen_fresh": 0.7, "rejected_fresh": 0.3, **outcomes}
         for row in rows
     ]
     (there / "calibration").mkdir()
     (there / "calibration" / "report.json").write_bytes(orjson.dumps({"revaluation": {"sample": sample}}))
-    chosen = {(row["input"], row["chosen"]) for row in rows}
-    model = ScriptedModel(
-        lambda request, _: "1" if (request.messages[1].content, request.messages[2].content) in chosen else "0"
-    )
-    found = evaluated(critic_of(tmp_path), there, model)
+    return rows
+
+
+def test_the_outcomes_of_fresh_continuations_are_the_truth_where_a_run_has_them(run: Path, tmp_path: Path) -> None:
+    """As `calibrate --revalue` writes them; here they turn every label round, and discounted values do not."""
+    rows = revalued(run, tmp_path / "run", chosen_outcome=0.1, rejected_outcome=0.9)
+    chosen, rejected = ({(row["input"], row[side]) for row in rows} for side in ("chosen", "rejected"))
+
+    def likes_labels(request: ChatRequest, _: int) -> str:
+        step = request.messages[1].content, request.messages[2].content
+        return "1" if step in chosen else "-1" if step in rejected else "0"
+
+    found = evaluated(critic_of(tmp_path), tmp_path / "run", ScriptedModel(likes_labels))
     assert (found.runs[0].truth, found.runs[0].pairs) == ("fresh continuations", len(rows))
     assert found.accuracy.value is not None
     assert found.accuracy.value < 0.2
+    observed = Observations()
+    for rollout in read_rollouts(run / "rollouts.jsonl"):
+        add_tree(observed, rollout, fresh_values(tmp_path / "run"), run=0, enough=4)
+    known = {(step.prompt[1].content, step.response): step.value for step in observed.steps}
+    assert {known[each] for each in rejected - chosen if each in known} == {0.9}, "in every figure, not in pairs alone"
+    told = [each for each in found.remarks if "only pairs are judged by fresh continuations" in each]
+    assert bool(told) == (found.runs[0].estimated > 0)
+    assert found.runs[0].estimated == sum(step.estimated for step in observed.steps if step.value is not None)
+
+
+def test_pairs_of_equal_fresh_outcomes_are_ties(run: Path, tmp_path: Path) -> None:
+    """However long the paths are: a shorter one has the higher discounted value."""
+    revalued(run, tmp_path / "run", chosen_outcome=0.5, rejected_outcome=0.5)
+    with pytest.raises(InputError, match="there is no pair to judge"):
+        evaluated(critic_of(tmp_path), tmp_path / "run", ScriptedModel(by_length))
+
+
+def test_a_revaluation_without_outcomes_is_to_be_made_again(run: Path, tmp_path: Path) -> None:
+    revalued(run, tmp_path / "run")
+    found = evaluated(critic_of(tmp_path), tmp_path / "run", ScriptedModel(by_length))
+    assert found.runs[0].truth == "values of the tree"
+    assert any("calibrate RUN --revalue gives fresh ones" in each for each in found.remarks)
 
 
 def test_scores_are_kept_when_a_cap_stops_and_asked_once(run: Path, tmp_path: Path) -> None:

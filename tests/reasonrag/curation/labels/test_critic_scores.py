@@ -11,10 +11,10 @@ import reasonrag
 from preference import PairingRules, StateRecord
 from preference.candidates import question_key, read_lines
 from reasonrag.concurrency import run_to_end
-from reasonrag.curation.labels.critic_scores import CriticWitnesses, Witness, score_by_critics
-from reasonrag.errors import CapReached, InputError
+from reasonrag.curation.labels.critic_scores import CriticWitnesses, score_by_critics
+from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.llm.critic import FoundCritic, critic_spec
+from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
@@ -104,6 +104,10 @@ def test_a_path_stays_for_fine_tuning_if_every_step_reaches_the_threshold(
 
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "no witness": ({"consensus": True}, "--consensus needs a second witness"),
+    "a judge has its witness": (
+        {"consensus": True, "label": "judge", "model": "offline", "critic_model": ScriptedModel(lambda *_: "1")},
+        "witness of a judge's labels are the values; leave it out",
+    ),
     "nothing to do": ({}, "goes with --consensus, or with --format sft"),
 }
 
@@ -112,9 +116,60 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings_that_do_not_fit_together_are_refused(
     run: Path, tmp_path: Path, flags: dict[str, Any], says: str
 ) -> None:
-    model = None if flags else ScriptedModel(lambda *_: "1")
+    flags = flags or {"critic_model": ScriptedModel(lambda *_: "1")}
     with pytest.raises(InputError, match=says):
-        reasonrag.pairs(run, out=tmp_path / "never", critic_model=model, **flags)
+        reasonrag.pairs(run, out=tmp_path / "never", **flags)
+
+
+class Asking(SilentWatcher):
+    """Remembers what it was asked, and says no."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def confirm(self, question: str) -> bool:
+        self.asked.append(question)
+        return False
+
+
+def test_a_critic_with_a_price_asks_nothing_before_its_cost_was_told_and_accepted(run: Path, tmp_path: Path) -> None:
+    model, watcher = ScriptedModel(lambda *_: "1.0"), Asking()
+    paid: dict[str, Any] = {"consensus": True, "critic_model": model, "critic_price_in": 2.0}
+    with pytest.raises(InputError, match="not started"):
+        reasonrag.pairs(run, out=tmp_path, watcher=watcher, **paid)
+    assert model.requests == []
+    free = reasonrag.pairs(run, out=tmp_path, yes=True, watcher=watcher, **paid)
+    [question] = watcher.asked
+    assert question.startswith(f"{free.critics['calls']:,} scores: about $0.")
+    reasonrag.pairs(run, out=tmp_path, watcher=watcher, **paid)
+    assert len(watcher.asked) == 1, "the journal has every score"
+
+
+def test_a_step_on_the_best_path_and_in_a_pair_is_one_score(run: Path, tmp_path: Path) -> None:
+    model = ScriptedModel(lambda *_: "1.0")
+    told = reasonrag.pairs(run, out=tmp_path, consensus=True, format=["sft"], critic_model=model, validation=0).critics
+    distinct = {tuple(turn.content for turn in request.messages) for request in model.requests}
+    assert told["scored"] == len(model.requests) == len(distinct)
+
+
+def test_one_failed_score_loses_no_other_one_of_its_state(run: Path, tmp_path: Path) -> None:
+    reasonrag.pairs(run, out=tmp_path, validation=0)
+    lost = next(iter(reasonrag.load_pairs(tmp_path)))
+
+    def score(request: ChatRequest, _: int) -> str:
+        if (request.messages[1].content, request.messages[2].content) == (lost["input"], lost["rejected"]):
+            raise ModelError("too long", cause="context_length")
+        return "1.0"
+
+    told = reasonrag.pairs(run, out=tmp_path, consensus=True, critic_model=ScriptedModel(score), validation=0).critics
+    assert told["given_up"] == 1
+    steps = [
+        step.critic_score
+        for state in read_lines(tmp_path / "candidates.jsonl", StateRecord)
+        for step in state.steps
+        if state.prompt[1].content == lost["input"] and step.response == lost["chosen"]
+    ]
+    assert steps == [1.0] * len(steps) != []
 
 
 def test_a_critic_judges_no_question_that_it_was_trained_on_and_others_do_it_for_it(run: Path, tmp_path: Path) -> None:
@@ -125,7 +180,7 @@ def test_a_critic_judges_no_question_that_it_was_trained_on_and_others_do_it_for
     witnesses = []
     for model, half in zip(models, halves, strict=True):
         found = FoundCritic(model.name, questions=frozenset(map(question_key, [*half, asked[0]])))
-        witnesses.append(Witness(found, critic_spec(found, Limits(4, 10.0), price_in=None), model))
+        witnesses.append(AskedCritic(found, critic_spec(found, Limits(4, 10.0), price_in=None), model))
     named = CriticWitnesses(tuple(witnesses), PairingRules(), paths=False)
     scores = run_to_end(score_by_critics(tmp_path, tmp_path, named, SilentWatcher()))
     for model, half in zip(models, halves, strict=True):
