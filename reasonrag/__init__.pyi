@@ -561,10 +561,10 @@ def estimate(
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
         critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
-            --allow-critic
+            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
+            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -993,10 +993,10 @@ def generate(
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
         critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
-            --allow-critic
+            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
+            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -1770,10 +1770,10 @@ def tune(
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
         critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
-            --allow-critic
+            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
+            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
