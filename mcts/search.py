@@ -278,6 +278,11 @@ class Search(Generic[P]):
                 self._apply(work, told[each_id])
 
     @property
+    def drafted(self) -> int:
+        """Steps drawn as siblings, also those that were not kept."""
+        return sum(count for (kind, _), count in self._drawn.items() if kind is Expand)
+
+    @property
     def done(self) -> bool:
         return not self.ask()
 

@@ -409,6 +409,7 @@ def estimate(
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     outcome: OutcomeName | OutcomeFunction | None = None,
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
@@ -490,6 +491,7 @@ def estimate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model.
+        critic_model: likewise for the critic.
         outcome: a name, or a function as for `generate`.
         retriever: bm25, dense, hybrid, or the address of a retrieval server (http://host:port; its token is read
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]

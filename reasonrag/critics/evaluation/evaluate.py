@@ -67,6 +67,7 @@ from reasonrag.llm.critic import (
     critic_spec,
     find_critic,
     open_critic,
+    score_request,
 )
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.failure_log import FailureLog
@@ -238,7 +239,10 @@ async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
             journal = await opened.enter_async_context(open_journal(plan.out / JOURNAL, say=watcher.say))
             failures = opened.enter_context(FailureLog(plan.out / FAILURES))
             spec = critic_spec(each.found, plan.limits, price_in=plan.price_in)
-            model = each.model or await open_critic(each.found, spec, opened, say=watcher.say)
+            known = Models.journaled(journal, Caps(), (spec, None)).main
+            model, asks = each.model, (score_request(state, step, question_id=of) for of, state, step in own.values())
+            if model is None and not all(map(known.holds, asks)):
+                model = await open_critic(each.found, spec, opened, say=watcher.say)
             models = Models.journaled(journal, _left(plan.caps, calls, cost), (spec, model))
             before = models.spent.calls
             watcher.say(f"{each.found.name}: {counted(len(own), 'step')} to score")

@@ -16,15 +16,20 @@ from mcts.search import STRIDE
 from preference import RolloutRecord, read_rollouts
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, ReasonragError
+from reasonrag.exploration.display import show_run
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.from_settings import resolve_recipe
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.llm.chat import ChatRequest, Sampling
-from reasonrag.llm.critic import Critic
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.critic import Critic, find_critic
 from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.viewing.collection import open_collection
+from reasonrag.viewing.overview import read_all
 from tests.helpers.command_line import QUESTION
+from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
 pytestmark = pytest.mark.slow
 ASKED: dict[str, Any] = {"dataset": "atlas", "limit": 3, "model": "offline-weak"}
@@ -182,6 +187,76 @@ def test_a_run_with_a_critic_is_replayed_from_its_journal_and_goes_on_with_the_s
     assert (replayed.done, model.requests) == (len(first), [])
     with pytest.raises(InputError, match="critic"):
         reasonrag.generate(run=tmp_path, **ASKED, critic_model=ScriptedModel(shortest, name="another"), **flags)
+
+
+def costly(_: ChatRequest, __: int) -> Completion:
+    return Completion(text="0.5", finish_reason="stop", prompt_tokens=1_000)
+
+
+class Refusing(SilentWatcher):
+    """Says no, and keeps what it was asked."""
+
+    def confirm(self, question: str) -> bool:
+        self.asked = question
+        return False
+
+
+def test_a_critic_that_costs_money_is_asked_about_before_it_is_asked(tmp_path: Path) -> None:
+    watcher, critic = Refusing(), ScriptedModel(costly, name="critic")
+    with pytest.raises(InputError, match="not started"):
+        trees(tmp_path, critic_model=critic, critic_price_in=2, watcher=watcher)
+    assert "requests to offline-weak and critic" in watcher.asked
+    assert not watcher.asked.partition("about ")[2].startswith("$0.00 to $0.00 ")
+    assert critic.requests == []
+
+
+def test_the_summary_names_the_critic_and_says_what_its_scores_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    critic = ScriptedModel(costly, name="mine")
+    summary = reasonrag.generate(run=tmp_path, **ASKED, critic_model=critic, critic_price_in=2, yes=True)
+    assert (summary.critic, summary.critic_scores) == ("mine", len(critic.requests))
+    assert summary.critic_cost_usd == summary.cost_usd == pytest.approx(0.002 * len(critic.requests))
+    show_run(summary)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "critic mine" in told
+    assert f"{summary.critic_scores:,}, ${summary.critic_cost_usd:.2f} of the cost" in told
+
+
+def test_outcomes_of_kept_steps_are_shown_and_called_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No continuation counts for a root whose steps a critic chose; those below count once each."""
+    flags: dict[str, Any] = {"critic_model": ScriptedModel(shortest), "recipe": "continuation"}
+    summary = reasonrag.generate(run=tmp_path, **ASKED, **flags)
+    ends = [end for tree in read_rollouts(tmp_path / "rollouts.jsonl") for end in tree.ends]
+    assert (summary.of_kept_steps, summary.continuations) == (True, len(ends))
+    assert summary.mean_f1 == pytest.approx(sum(end.f1 or 0 for end in ends) / len(ends))
+    show_run(summary)
+    assert f"{len(ends):,}, of steps that the critic kept" in " ".join(capsys.readouterr().out.split())
+    collection = open_collection(tmp_path)
+    rows, counts = read_all(collection, watch=lambda _: None)
+    assert all(row.f1 is not None for row in rows)
+    facts = counts.overview().trees
+    assert facts is not None
+    assert (facts.of_kept_steps, facts.mean_f1) == (True, summary.mean_f1)
+    assert sum(sum(each.values()) for each in facts.ends_by_steps.values()) == len(ends)
+
+
+def test_outcomes_of_a_policy_that_a_critic_only_guides_are_its_own(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"recipe": "continuation", "critic_draws": 1, "critic_weight": 0.5}
+    summary = reasonrag.generate(run=tmp_path, **ASKED, critic_model=ScriptedModel(shortest), **flags)
+    roots = [tree.nodes[0] for tree in read_rollouts(tmp_path / "rollouts.jsonl")]
+    assert (summary.of_kept_steps, summary.continuations) == (False, sum(len(root.rollouts) for root in roots))
+
+
+def test_a_critic_is_served_only_where_a_question_is_owed(tmp_path: Path) -> None:
+    """The folder has no weights that could be served."""
+    folder = folder_of(tmp_path / "mine", FACTS, asked={})
+    named = ScriptedModel(shortest, name=find_critic(str(folder)).name)
+    done = reasonrag.generate(run=tmp_path / "run", **ASKED, critic_model=named)
+    again = reasonrag.generate(run=tmp_path / "run", **ASKED, critic=str(folder))
+    assert (again.done, again.mean_f1, again.critic) == (done.done, done.mean_f1, done.critic)
+    with pytest.raises(ReasonragError, match="mine"):
+        reasonrag.generate(run=tmp_path / "run", **(ASKED | {"limit": 4}), critic=str(folder))
 
 
 def test_the_help_names_the_recipes_that_a_critics_weight_guides() -> None:
