@@ -267,6 +267,7 @@ def _economy_row(tally: Tally, call: float) -> dict[str, str]:
         "ties": f"{tally.sum('ties') / max(1, tally.pairs):.2f}",
         "replies per right": f"{tally.replies_per_right:.1f} ({cheap:.1f}-{dear:.1f})",
         "requests per right": f"{tally.sum('requests') / max(1, tally.sum('right')):.1f}",
+        "scores per right": f"{tally.sum('scores') / max(1, tally.sum('right')):.1f}" if tally.sum("scores") else "-",
         "$ per right": f"{tally.dollars_per_right:.4f}",
         "calls per right": f"{tally.dollars_per_right / call:.1f}",
         "questions with a pair": f"{tally.share(lambda each: each.pairs > 0):.2f}",
@@ -306,6 +307,8 @@ class Exploration:
     def __init__(self, plan: Plan, question: LabQuestion, seed: str) -> None:
         self.plan, self.question, self._seed = plan, question, seed
         self.replies = self.requests = self.tokens_in = 0
+        self.opinions: dict[LabStep, float] = {}
+        """What the critic was asked about, and what it thinks: always the same of a step in its state."""
         self.search: Search[LabStep] = Search(plan.search, seed=question.number)
         while work := self.search.ask():
             for item in work:
@@ -314,12 +317,13 @@ class Exploration:
     def _carry_out(self, work: Work) -> Expanded[LabStep] | Continued[LabStep] | Scored | Ranked:
         dice, node = random.Random(f"{self._seed}/{work.id}"), self.search.tree[work.node_id]
         if isinstance(work, Expand):
-            drafts = self.plan.search.drafts if work.attempt == 0 else 1
-            drawn = self._draw(_after(node), work.count * drafts, dice)
-            thought = self._scores(drawn, dice)
-            plain = work.attempt == 0 and drafts == 1
-            kept = _chosen(drawn, thought, work.count) if drafts > 1 else drawn
-            steps = [self._as_step(each, plain=plain, prior=_between(thought.get(each))) for each in kept]
+            drawn = self._draw(_after(node), work.count * work.drafts, dice)
+            if work.drafts > 1 or self.plan.search.prior_weight:
+                self._score(drawn)
+            said = [each.payload for each in self.search.tree.children(node)]
+            kept = _chosen(drawn, said, self.opinions, work.count) if work.drafts > 1 else drawn
+            plain = work.attempt == 0 and work.drafts == 1
+            steps = [self._as_step(each, plain=plain, prior=_between(self.opinions.get(each))) for each in kept]
             return Expanded(steps, calls=len(drawn))
         if isinstance(work, Continue):
             greedy = self.plan.recipe.greedy_continuations
@@ -334,11 +338,11 @@ class Exploration:
         self._count(node.payload.state, 1, shown=False)
         return Scored(min(1.0, max(0.0, self._thought_of(node.payload, dice))), calls=1)
 
-    def _scores(self, steps: Sequence[LabStep], dice: random.Random) -> dict[LabStep, float]:
-        """What the critic thinks of each different step; empty without a critic."""
-        if self.plan.critic is None:
-            return {}
-        return {each: dice.gauss(self.question.expectation(each), self.plan.critic) for each in dict.fromkeys(steps)}
+    def _score(self, steps: Sequence[LabStep]) -> None:
+        """Ask the critic about the steps that it has not been asked about."""
+        for each in steps:
+            noise = random.Random(f"{self._seed}/critic/{each}").gauss(0, self.plan.critic or 0.0)
+            self.opinions.setdefault(each, self.question.expectation(each) + noise)
 
     def _judged(self, steps: Sequence[LabStep], dice: random.Random) -> list[float]:
         """What a judge thinks of siblings that it is shown together."""
@@ -457,9 +461,11 @@ class Exploration:
         return (chosen - rejected) / scale
 
 
-def _chosen(drafts: Sequence[LabStep], thought: Mapping[LabStep, float], count: int) -> list[LabStep]:
-    """Those that the critic likes best, different ones first."""
-    seen: Counter[LabStep] = Counter()
+def _chosen(
+    drafts: Sequence[LabStep], said: Sequence[LabStep], thought: Mapping[LabStep, float], count: int
+) -> list[LabStep]:
+    """Those that the critic likes best, different ones first, also from those that were said before."""
+    seen = Counter(said)
     ranked = []
     for place, each in enumerate(drafts):
         ranked.append((seen[each], -thought[each], place))
@@ -484,10 +490,12 @@ def _after(node: Node[LabStep]) -> State:
 
 @dataclass(frozen=True)
 class Explored:
-    """What one question gave. gained, lost: sums of true margins of right and wrong pairs."""
+    """What one question gave. scores: steps that a critic was asked about, at no price. gained, lost: sums of true
+    margins of right and wrong pairs."""
 
     replies: int
     requests: int
+    scores: int
     tokens_in: int
     right: int
     wrong: int
@@ -592,6 +600,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
     return Explored(
         replies=exploration.replies,
         requests=exploration.requests,
+        scores=len(exploration.opinions),
         tokens_in=exploration.tokens_in,
         right=verdicts.count(1),
         wrong=verdicts.count(-1),

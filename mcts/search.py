@@ -41,9 +41,9 @@ from mcts.tree import ROOT_ID, Node, Step, Tree
 P = TypeVar("P")
 
 STRIDE = 10_000
-"""Sample numbers: draws of an expansion count from 0, those of continuations that begin d steps below the root from
-(d + 1) * STRIDE; judgements are numbered through the tree. So no two draws in one state share a number, and the same
-draw has the same number in every search."""
+"""Sample numbers: draws of an expansion count from 0, drafts and all; those of continuations that begin d steps below
+the root from (d + 1) * STRIDE; judgements are numbered through the tree. So no two draws in one state share a number,
+and the same draw has the same number in every search."""
 
 
 class Configuration(BaseModel):
@@ -79,7 +79,8 @@ class SearchConfig(Configuration):
     siblings_at_once: int | None = Field(default=None, ge=1)
     """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
     drafts: int = Field(default=1, ge=1, lt=100)
-    """Steps drawn for each sibling that is kept; whoever does the work chooses. Kept steps are then not plain."""
+    """Steps drawn for each sibling that is kept; whoever does the work chooses. Kept steps are then not plain. Further
+    attempts (`resamples`) draw one each."""
     resamples: int = Field(default=0, ge=0)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
     share_estimates: bool = False
@@ -119,6 +120,12 @@ class SearchConfig(Configuration):
         return self
 
     @model_validator(mode="after")
+    def _draws_have_numbers(self) -> Self:
+        if self.drafts * max(self.siblings, self.root_siblings or 0) >= STRIDE:
+            raise ValueError(f"siblings times drafts must stay below {STRIDE}")
+        return self
+
+    @model_validator(mode="after")
     def _priors_guide_descents(self) -> Self:
         if self.prior_weight and (self.selection not in SCORES or self.valuation != "continuation"):
             raise ValueError("prior_weight goes with uct, puct or unit_puct, and with continuations")
@@ -136,7 +143,7 @@ class SearchConfig(Configuration):
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """Sample `count` further siblings in the state below `node_id`."""
+    """Sample `count` further siblings in the state below `node_id`, each the choice among `drafts` draws."""
 
     id: int
     node_id: int
@@ -145,6 +152,7 @@ class Expand:
     """Sample number of the first draw; the others follow. Unique within a state."""
     attempt: int = 0
     """0: plain samples. n > 0: all plain samples were equivalent, and this is the n-th attempt at different ones."""
+    drafts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +278,11 @@ class Search(Generic[P]):
                 self._apply(work, told[each_id])
 
     @property
+    def drafted(self) -> int:
+        """Steps drawn as siblings, also those that were not kept."""
+        return sum(count for (kind, _), count in self._drawn.items() if kind is Expand)
+
+    @property
     def done(self) -> bool:
         return not self.ask()
 
@@ -325,9 +338,9 @@ class Search(Generic[P]):
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
         """How many siblings to sample in a selected state: the missing ones, as far as valuing them is affordable
         too."""
-        missing, _ = self._wanted_draws(node)
+        missing, attempt = self._wanted_draws(node)
         left = self._calls_left(wave)
-        drafts = self.config.drafts
+        drafts = self._drafts(attempt)
         affordable = (
             (left - self.calls_per_value) / drafts if self._one_value else left / (drafts + self.calls_per_value)
         )
@@ -358,7 +371,12 @@ class Search(Generic[P]):
     def _expand(self, node: Node[P], count: int) -> Expand:
         _, attempt = self._wanted_draws(node)
         self._tries[node.id] = max(self._tries[node.id], attempt)
-        return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count), attempt)
+        drafts = self._drafts(attempt)
+        return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count * drafts), attempt, drafts)
+
+    def _drafts(self, attempt: int) -> int:
+        """Draws for each sibling of an expansion; other attempts are not chosen among."""
+        return 1 if attempt else self.config.drafts
 
     def _valuations(self) -> list[Work]:
         """Second wave: values for the children of the states selected last."""
@@ -424,7 +442,7 @@ class Search(Generic[P]):
             self._continuations += len(result.paths)
             self._continuation_calls += result.calls
             for path in result.paths:
-                self._follow(node, path, kept=self.config.keep_continuations)
+                self._follow(node, path, kept=self.config.keep_continuations, prior=_last_step(node).prior)
 
     def _go_on(self, state: Node[P], values: Sequence[float | None]) -> None:
         """Value the steps of the last state of the chain, each for itself, and take the best one, the first of equals,
@@ -436,9 +454,17 @@ class Search(Generic[P]):
         self._back_up(best, [], None)
         self._chain_end = best.id
 
-    def _follow(self, node: Node[P], path: Sequence[Step[P]], *, kept: bool = True, valued: bool = True) -> None:
-        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a
-        value."""
+    def _follow(
+        self,
+        node: Node[P],
+        path: Sequence[Step[P]],
+        *,
+        kept: bool = True,
+        valued: bool = True,
+        prior: float | None = None,
+    ) -> None:
+        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a value;
+        mixed with the prior of the step that was continued, if it was and has one."""
         before = len(self.tree)
         nodes = self.tree.follow(node, path) if kept else None
         if nodes is None:
@@ -447,12 +473,11 @@ class Search(Generic[P]):
             for new in self.tree.nodes[before:]:
                 new.same_as = self._equal_sibling(new)
         if valued and path[-1].terminal and self.config.valuation == "continuation":
-            reward = self._reward(self._with_prior(node, path[-1]), node.depth + len(path))
+            reward = self._reward(self._with_prior(path[-1], prior), node.depth + len(path))
             self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
 
-    def _with_prior(self, node: Node[P], last: Step[P]) -> Step[P]:
-        """The end of a continuation as it is backed up: mixed with the prior of the step that was continued."""
-        prior, weight = node.step.prior if node.step else None, self.config.prior_weight
+    def _with_prior(self, last: Step[P], prior: float | None) -> Step[P]:
+        weight = self.config.prior_weight
         if not weight or prior is None or last.outcome is None:
             return last
         return replace(last, outcome=weight * prior + (1 - weight) * last.outcome)
@@ -586,8 +611,8 @@ class Search(Generic[P]):
         if isinstance(work, Score | Rank):
             return 1
         if isinstance(work, Expand) and self._one_value:
-            return work.count * self.config.drafts + self.calls_per_value
-        return work.count * (self.calls_per_value + (self.config.drafts if isinstance(work, Expand) else 0))
+            return work.count * work.drafts + self.calls_per_value
+        return work.count * (self.calls_per_value + (work.drafts if isinstance(work, Expand) else 0))
 
     @property
     def _one_value(self) -> bool:

@@ -409,6 +409,7 @@ def estimate(
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     outcome: OutcomeName | OutcomeFunction | None = None,
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
@@ -490,6 +491,7 @@ def estimate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model.
+        critic_model: likewise for the critic.
         outcome: a name, or a function as for `generate`.
         retriever: bm25, dense, hybrid, or the address of a retrieval server (http://host:port; its token is read
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
@@ -561,10 +563,10 @@ def estimate(
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
         critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
-            --allow-critic
+            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
+            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -995,10 +997,10 @@ def generate(
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
         critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
-            --allow-critic
+            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
+            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -1772,10 +1774,10 @@ def tune(
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]
+            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
         critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, reasonrag and released, and changes no label. For critics of kind value; above .5 with
-            --allow-critic
+            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
+            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]

@@ -28,6 +28,7 @@ from reasonrag.exploration.from_settings import (
     function_or_name,
     lacks_teacher,
     resolve_recipe,
+    with_critic,
 )
 from reasonrag.exploration.generate import generate
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
@@ -36,6 +37,7 @@ from reasonrag.exploration.summary import StopReason
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.critic import critic_spec
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec
@@ -65,6 +67,8 @@ class CostEstimate(BaseModel):
     dollars: Range | None
     """Cost of all models; null if one has no price."""
     dollars_by_model: dict[str, Range | None]
+    scores: Range | None = None
+    """Of the critic, whose requests and tokens are in none of the ranges above, but whose cost is; null without one."""
     batch_discount: float
     """Share that a Batch API would save; reasonrag does not use one."""
     cached_price_in: float | None
@@ -110,6 +114,7 @@ def estimate(
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
+    critic_model: ChatModel | None = None,
     outcome: OutcomeName | OutcomeFunction | None = None,
     **flags: Any,
 ) -> CostEstimate:
@@ -130,6 +135,7 @@ def estimate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model.
+        critic_model: likewise for the critic.
         outcome: a name, or a function as for `generate`.
     """
     function, named = function_or_name(outcome)
@@ -140,17 +146,21 @@ def estimate(
         watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     teacher, student = find_models(settings, chat_model, value_chat_model)
+    settings, judge = with_critic(settings, critic_model)
+    critic = critic_spec(judge, teacher.limits, price_in=settings.critic_price_in) if judge else None
     source, corpus = find_data(settings, rule.check, say=watcher.say)
     if settings.run is None and not pilot:  # the pilot says it
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
     if pilot:
-        measured = _pilot(min(pilot, total), flags | {"outcome": outcome}, watcher, chat_model, value_chat_model)
+        models = {"chat_model": chat_model, "value_chat_model": value_chat_model, "critic_model": critic_model}
+        measured = _pilot(min(pilot, total), flags | models | {"outcome": outcome}, watcher)
     else:
         rehearsing = _rehearse(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
         measured = _Measured(run_to_end(rehearsing))
-    shares = measured.usage.shares(teacher, student, low=total, high=total)
-    whole = shares[0][1] if len(shares) == 1 else shares[0][1] + shares[1][1]
+    shares = measured.usage.shares(teacher, student, critic, low=total, high=total)
+    first, *others = (share for model, share in shares if model is not critic)
+    whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
     hours, limited_by = _hours(whole.requests, shares, measured.seconds_per_request)
     return CostEstimate(
@@ -160,8 +170,9 @@ def estimate(
         model=teacher.name,
         recipe=settings.recipe,
         **vars(whole),
-        dollars=sum_of_dollars(by_model.values()),
+        dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
         dollars_by_model=by_model,
+        scores=next((share.calls for model, share in shares if model is critic), None),
         batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
         cached_price_in=teacher.price.cached_in if teacher.price else None,
         prices_as_of=price_list() if settings.price_in is settings.price_out is None else "given by hand",
@@ -196,17 +207,9 @@ async def _rehearse(
     return usage
 
 
-def _pilot(
-    questions: int,
-    flags: dict[str, Any],
-    watcher: Watcher,
-    chat_model: ChatModel | None,
-    value_chat_model: ChatModel | None,
-) -> _Measured:
+def _pilot(questions: int, flags: dict[str, Any], watcher: Watcher) -> _Measured:
     """Explore the first questions of the run for real."""
-    summary = generate(
-        watcher=watcher, chat_model=chat_model, value_chat_model=value_chat_model, **(flags | {"limit": questions})
-    )
+    summary = generate(watcher=watcher, **(flags | {"limit": questions}))
     trees = [rollout for rollout in read_rollouts(Path(summary.run) / ROLLOUTS) if not rollout.error]
     if not trees:
         causes = [*summary.failures_by_cause, *([summary.stopped.message] if summary.stopped else [])]
@@ -220,6 +223,7 @@ def _pilot(
         UsagePerQuestion(
             ExpectedUsage.mean_of(own),
             ExpectedUsage.mean_of(values) if summary.value_model else None,
+            ExpectedUsage.mean_of([_tokens(tree.critic_usage or Usage()) for tree in trees]),
             len(trees),
         ),
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
@@ -244,7 +248,8 @@ def _hours(
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
-    shares: of the teacher, and of the value model if there is one; rate limits hold for each by itself. One path's
+    requests: without a critic's, which take no time beside them. shares: of the teacher, and of the value model and the
+    critic if there are any; rate limits hold for each by itself. One path's
     requests wait for each other, whichever model answers them, so a value model's are no second lane.
     """
 

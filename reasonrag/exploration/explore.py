@@ -106,7 +106,8 @@ async def explore(
                 )
             )
             value = (student, value_chat_model) if student else None
-            scoring = await critics.open(opened, replay=bool(replay), say=watcher.say)
+            done = all(run.is_done(each.id) for each in asked)
+            scoring = await critics.open(opened, idle=bool(replay) or done, say=watcher.say)
             models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             critic = Critic(billed[-1], critics.found.kind) if critics.found else None
@@ -116,18 +117,19 @@ async def explore(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic
             )
             questions = source.limited(settings.limit)
-            caps, free = caps_of(settings), bool(replay or shared_journal)
             session.begin(questions)
             if session.stopped is None and session.owes(questions):
                 await session.check()
-                if not free and needs_consent([each for each in (teacher, student) if each], caps, yes=settings.yes):
-                    await _agree(session, questions, teacher=teacher, student=student, begun=journal.questions)
+                if not (replay or shared_journal or settings.yes):
+                    await _agree(session, questions, (teacher, student, critics.spec), begun=journal.questions)
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
             if session.stopped is None or isinstance(session.stopped, DegenerateRun):
                 run.sort_by_question(question.id for question in questions)
-            summary = _summarise(run, session, total=len(questions))
+            summary = _summarise(
+                run, session, total=len(questions), critic=critics.found.name if critics.found else None
+            )
             run.write_summary(summary.model_dump())
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
@@ -173,12 +175,12 @@ class _Critics:
             check_critic(self.found, renderer=renderer, questions=texts, allowed=allowed, warn=warn)
 
     async def open(
-        self, opened: AsyncExitStack, *, replay: bool, say: Callable[[str], None]
+        self, opened: AsyncExitStack, *, idle: bool, say: Callable[[str], None]
     ) -> tuple[ModelSpec, ChatModel | None] | None:
-        """For the journal. replay: only the journal answers."""
+        """For the journal. idle: nothing that the journal lacks is asked. A server of a folder takes time to start."""
         if self.found is None or self.spec is None:
             return None
-        if replay:
+        if idle:
             return self.spec, None
         return self.spec, self.model or await open_critic(self.found, self.spec, opened, say=say)
 
@@ -186,12 +188,14 @@ class _Critics:
 async def _agree(
     session: ExplorationSession,
     questions: Questions,
+    models: tuple[ModelSpec, ModelSpec | None, ModelSpec | None],
     *,
-    teacher: ModelSpec,
-    student: ModelSpec | None,
     begun: Collection[str],
 ) -> None:
-    """Get consent to the cost of the owed questions. begun: those of which some answers are paid. Raises InputError."""
+    """Get consent to the cost of the owed questions, where it needs that. models: teacher, value model and critic.
+    begun: questions of which some answers are paid. Raises InputError."""
+    if not needs_consent([each for each in models if each], session.models.main.ledger.caps, yes=False):
+        return
     owed = fresh = 0
     for each in session.owed(questions):
         owed += 1
@@ -199,7 +203,7 @@ async def _agree(
     some = spread(session.owed(questions), owed)
     usage = await rehearse(some, session.identity.recipe, session.agent, session.value_agent, session.rule)
     work = questions_left(owed, len(questions), questions.source, limited=questions.limit is not None)
-    shares = usage.shares(teacher, student, low=fresh, high=owed) if usage else []
+    shares = usage.shares(*models, low=fresh, high=owed) if usage else []
     get_consent(work, shares, session.watcher, session.models)
 
 
@@ -214,7 +218,7 @@ def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
         )
 
 
-def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) -> RunSummary:
+def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:
     identity, models, tally = session.identity, session.models, session.session.tally
     return count_run(
         run.rollouts_path,
@@ -226,6 +230,7 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             reward=identity.recipe.reward_name,
             model=models.main.name,
             value_model=models.second.name if models.second else None,
+            critic=critic,
             dataset=identity.dataset,
             split=identity.split,
             seed=identity.seed,

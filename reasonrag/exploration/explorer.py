@@ -5,7 +5,6 @@ The only module that connects `mcts` and the agent. Knows neither files nor othe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -152,18 +151,19 @@ class Explorer:
     async def _expanded(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
         said = [child.payload for child in self.search.tree.children(node)]
         state = await self._state_after(node)
-        drafts = 1 if work.attempt or self.critic is None else self.recipe.search.drafts
-        samples = range(work.sample * drafts, (work.sample + work.count) * drafts)
+        samples = range(work.sample, work.sample + work.count * work.drafts)
         drawn = await self.agent.sample(state, samples, attempt=work.attempt, said=said)
-        kept = drawn if self.critic is None else await self._chosen(drawn, node, work)
+        judged = work.drafts > 1 or self.recipe.search.prior_weight
+        kept = await self._chosen(drawn, said, work) if judged else drawn
         steps = await self._valued(kept)
-        plain = self.value_agent is None and drafts == 1
+        plain = self.value_agent is None and work.drafts == 1
         return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
 
-    async def _chosen(self, drawn: Sequence[AgentStep], node: Node[AgentStep], work: Expand) -> list[AgentStep]:
-        """The drafts that the critic likes best, different ones first, those that take no step last; as many as the
-        work wants, with their scores."""
-        assert self.critic is not None  # noqa: S101 - it is asked only where there is one
+    async def _chosen(self, drawn: Sequence[AgentStep], said: Sequence[AgentStep], work: Expand) -> list[AgentStep]:
+        """The drafts that the critic likes best, those that say something new beside `said` first, those that take no
+        step last; as many as the work wants, with their scores."""
+        if self.critic is None:
+            raise ValueError(f"recipe {self.recipe.name} with drafts or a prior_weight needs a critic")
         parsed = [step for step in drawn if not step.parse_error]
         scores = await self.critic.scores(
             drawn[0].prompt,
@@ -172,21 +172,29 @@ class Explorer:
             priority=self.agent.priority,
         )
         told = dict(zip([step.response for step in parsed], scores, strict=True))
-        if len(drawn) == work.count:
-            return [replace(step, critic_score=told.get(step.response)) for step in drawn]
-        seen: Counter[str] = Counter()
-        ranked = []
-        for place, step in enumerate(drawn):
-            repeats, seen[step.response] = seen[step.response], seen[step.response] + 1
-            unparsed = step.parse_error is not None
-            ranked.append(((unparsed, repeats, -told.get(step.response, 0.0), place), step))
-        ranked.sort(key=lambda each: each[0])
-        chosen = [step for _, step in ranked]
-        self._pruned[work.id] = [
-            PrunedStep(node_id=node.id, response=step.response, score=told.get(step.response))
-            for step in chosen[work.count :]
+        scored = [replace(step, critic_score=None if step.parse_error else told[step.response]) for step in drawn]
+        if work.drafts == 1:
+            return scored
+        scored.sort(key=lambda step: -(step.critic_score or 0.0))
+        repeats = [
+            sum(equivalent_steps(step, other) for other in [*said, *scored[:place]])
+            for place, step in enumerate(scored)
         ]
-        return [replace(step, critic_score=told.get(step.response)) for step in chosen[: work.count]]
+        places = sorted(range(len(scored)), key=lambda place: (scored[place].parse_error is not None, repeats[place]))
+        self._pruned[work.id] = [
+            PrunedStep(node_id=work.node_id, response=scored[place].response, score=scored[place].critic_score)
+            for place in places[work.count :]
+        ]
+        return [scored[place] for place in places[: work.count]]
+
+    def _left_out(self) -> list[PrunedStep]:
+        """The drafts that are no steps of the tree, each once."""
+        found: dict[tuple[int, str], PrunedStep] = {}
+        for each in (pruned for work_id in sorted(self._pruned) for pruned in self._pruned[work_id]):
+            kept = self.search.tree.children(self.search.tree[each.node_id])
+            if all(each.response != child.payload.response for child in kept):
+                found.setdefault((each.node_id, each.response), each)
+        return list(found.values())
 
     async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
         """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
@@ -277,7 +285,7 @@ class Explorer:
         return self._record(
             run,
             nodes=nodes,
-            pruned=[each for work_id in sorted(self._pruned) for each in self._pruned[work_id]],
+            pruned=self._left_out(),
             failed_continuations=failed,
             unreadable_judgements=unreadable,
         )

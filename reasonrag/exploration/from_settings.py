@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mcts import RECIPES, Recipe, SearchConfig
 from mcts.recipes import ALIASES, JudgeKind
 from mcts.selection import SCORES
 from preference import OutcomeName
+from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import (
     check_names,
@@ -162,8 +165,11 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
-    search = recipe.search.model_copy(update=changed | _of_a_critic(recipe, settings))
-    return recipe.model_copy(update={"search": search})
+    search = recipe.search.model_dump() | changed | _of_a_critic(recipe, settings)
+    try:
+        return recipe.model_copy(update={"search": SearchConfig.model_validate(search)})
+    except ValidationError as error:
+        raise InputError(f"recipe {recipe.name}: {first_error(error)}") from error
 
 
 def _of_a_critic(recipe: Recipe, settings: GenerateSettings) -> dict[str, Any]:
@@ -180,12 +186,19 @@ def _of_a_critic(recipe: Recipe, settings: GenerateSettings) -> dict[str, Any]:
             f"--critic-weight: recipe {recipe.name} goes by the disagreement of answers, and backs up no value; leave "
             "it out, or take --recipe continuation"
         )
+    if settings.critic_weight and recipe.reward == "value":
+        raise InputError(
+            f"--critic-weight: labels of recipe {recipe.name} are the values it would change; leave it out, or add "
+            "--reward spre"
+        )
     if settings.critic_weight > MOST_CRITIC_WEIGHT and not settings.allow_critic:
         raise InputError(
             f"--critic-weight {settings.critic_weight:g} is above {MOST_CRITIC_WEIGHT}: the critic would weigh more "
             "than real continuations; --allow-critic allows it"
         )
     drafts = CRITIC_DRAWS if settings.critic_draws is None else settings.critic_draws
+    if drafts == 1 and not settings.critic_weight:
+        raise InputError("--critic-draws 1 lets the critic choose nothing: add --critic-weight, or leave out --critic")
     return {"drafts": drafts, "prior_weight": settings.critic_weight}
 
 
@@ -257,7 +270,7 @@ def call_budget(search: SearchConfig, *, path: float) -> float:
     siblings = search.siblings_at_once or search.siblings
     valued = 1 if search.value_one or search.valuation == "rank" else siblings
     value = path * search.continuations if search.valuation == "continuation" else 1
-    return search.simulations * (siblings + valued * value)
+    return search.simulations * (siblings * search.drafts + valued * value)
 
 
 def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:

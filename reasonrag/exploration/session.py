@@ -150,7 +150,8 @@ class ExplorationSession:
         tally = self.session.tally
         tally.questions += 1
         tally.failed_questions += rollout.error is not None
-        self._cost_of_finished += rollout.usage.cost_usd or 0.0
+        for usage in filter(None, (rollout.usage, rollout.critic_usage)):
+            self._cost_of_finished += usage.cost_usd or 0.0
         if self.models.cost is not None:
             tally.projected_cost = self._cost_of_finished / tally.questions * self._total
         self.session.advance()

@@ -88,14 +88,15 @@ class GenerateSettings(CriticSettings, AgentSettings):
     )
     critic_draws: int | None = setting(
         "With --critic: draw so many steps for each sibling, and continue only those that it scores highest; 1: all. "
-        "--siblings 2 --critic-draws 4 keeps 2 of 8 [default: 4]",
+        "--siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]",
         Panel.CRITIC,
         ge=1,
         le=64,
     )
     critic_weight: float = setting(
         "Share of the critic's value of a step in what its continuations back up; guides descents of continuation, "
-        "reasonrag and released, and changes no label. For critics of kind value; above .5 with --allow-critic",
+        "and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For critics of kind "
+        "value; above .5 with --allow-critic",
         Panel.CRITIC,
         default=0.0,
         ge=0,

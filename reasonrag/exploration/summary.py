@@ -50,6 +50,7 @@ class SessionNumbers(BaseModel):
     model: str
     value_model: str | None
     """The model that continued the teacher's proposals, if not the teacher."""
+    critic: str | None = None
     dataset: str
     split: str
     seed: int
@@ -87,6 +88,8 @@ class RunSummary(SessionNumbers):
     mean_f1: float | None
     mean_em: float | None
     """Means over the continuations of questions with gold answers; null without any."""
+    of_kept_steps: bool = False
+    """Whether continuations and means are those of steps that a critic chose among drafts: not the policy's own."""
     mean_outcome: float | None
     """Mean of the answer quality that search and labels use, over all questions."""
     questions_mixed: int
@@ -103,6 +106,9 @@ class RunSummary(SessionNumbers):
     completion_tokens: int
     reasoning_tokens: int = 0
     """Usage of the answers in rollouts.jsonl."""
+    critic_scores: int = 0
+    critic_cost_usd: float | None = None
+    """Of the critic in rollouts.jsonl; the cost is a part of `cost_usd`."""
     warnings: list[str]
     versions: dict[str, str]
 
@@ -122,12 +128,15 @@ def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
         mean_f1=mean(counts.f1, counts.with_gold),
         mean_em=mean(counts.em, counts.with_gold),
         mean_outcome=mean(counts.outcome, counts.continuations),
+        of_kept_steps=counts.of_kept_steps,
         questions_mixed=counts.mixed,
         diversity_by_layer=counts.diversity.by_layer(),
         degenerate=counts.signs.by_sign,
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
         repair_turns=counts.repair_turns,
         **{name: getattr(counts.usage, name) for name in USED},
+        critic_scores=counts.critic.calls,
+        critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
         warnings=too_little_room(counts.only_reasoning, max_tokens=numbers.max_reply_tokens)
         + counts.warnings(numbers.split),
         versions=versions(),
@@ -146,11 +155,13 @@ class RunCounts:
     outcome: float = 0.0
     f1: float = 0.0
     em: float = 0.0
+    of_kept_steps: bool = False
     mixed: int = 0
     signs: SignCounts = field(default_factory=SignCounts)
     repair_turns: int = 0
     usage: Usage = field(default_factory=Usage)
     """The usage of all records, those of failed questions included."""
+    critic: Usage = field(default_factory=lambda: Usage(cost_usd=0.0))
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
@@ -162,6 +173,7 @@ class RunCounts:
 
     def add(self, rollout: RolloutRecord) -> None:
         self.usage += rollout.usage
+        self.critic += rollout.critic_usage or Usage(cost_usd=0.0)
         self.outcome_errors.pop(rollout.question_id, None)
         if rollout.error:
             self.failed[rollout.question_id] = rollout.error.cause
@@ -171,7 +183,8 @@ class RunCounts:
         self.failed.pop(rollout.question_id, None)
         self.done += 1
         self.nodes += len(rollout.nodes)
-        finals = _finals(rollout)
+        finals = counted_ends(rollout)
+        self.of_kept_steps |= rollout.critic_usage is not None and finals != rollout.nodes[0].rollouts
         self.continuations += len(finals)
         self.with_gold += sum(each.f1 is not None for each in finals)
         self.outcome += sum(each.quality for each in finals)
@@ -213,9 +226,9 @@ def mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 
-def _finals(rollout: RolloutRecord) -> list[FinalScore]:
-    """The ends of the continuations, each once. A value model's continuation of a teacher's step counts up to that step
-    only."""
-    root, *steps = rollout.nodes
-    hidden = [] if rollout.value_usage is None else [step for step in steps if not step.plain_draws]
-    return [end for node in (root, *hidden) for end in node.rollouts]
+def counted_ends(rollout: RolloutRecord) -> list[FinalScore]:
+    """The ends of the continuations, each once: of those that count for the root, or of all where none can, as another
+    model took over from a step or a critic chose it."""
+    of_the_root = rollout.nodes[0].rollouts if rollout.nodes else []
+    chosen = rollout.value_usage is not None or rollout.critic_usage is not None
+    return rollout.ends if chosen and not of_the_root else of_the_root

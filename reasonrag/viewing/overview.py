@@ -21,7 +21,7 @@ from preference.filters import DROP_REASONS
 from preference.labelled_runs import without_cycle_collection
 from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
 from reasonrag.curation.audit.report import Histogram
-from reasonrag.exploration.summary import RunCounts, mean
+from reasonrag.exploration.summary import RunCounts, counted_ends, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
 from reasonrag.viewing.explanations import cautions
 from reasonrag.viewing.question_rows import QuestionRow, capped_row, question_row
@@ -47,6 +47,7 @@ class TreeFacts(BaseModel):
     repair_turns: int
     ends_by_steps: dict[str, dict[str, int]]
     """Continuations from the question on, by their steps and by their result."""
+    of_kept_steps: bool = False
 
 
 class Overview(BaseModel):
@@ -125,7 +126,7 @@ class OverviewCounts:
             self._add_question(question)
         for tree in explored.trees:
             self._run.add(tree.record)
-            for end in tree.record.nodes[0].rollouts if tree.record.nodes else ():
+            for end in counted_ends(tree.record):
                 self._ends_by_steps.setdefault(end.steps, Counter())[end.came_to] += 1
         self._add_steps(explored)
         self._candidates += len(explored.candidates)
@@ -217,6 +218,7 @@ class OverviewCounts:
             parse_failures_by_cause=dict(run.parse_failures.most_common()),
             repair_turns=run.repair_turns,
             ends_by_steps={str(steps): dict(counts) for steps, counts in sorted(self._ends_by_steps.items())},
+            of_kept_steps=run.of_kept_steps,
         )
 
     def _warnings(self) -> list[str]:

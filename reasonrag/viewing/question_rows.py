@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from preference import DropReason
 from preference.candidates import Ends
+from reasonrag.exploration.summary import counted_ends
 from reasonrag.viewing.collection import ExploredQuestion
 from reasonrag.viewing.explanations import cautions
 
@@ -36,7 +37,8 @@ class QuestionRow(BaseModel):
     cause: str | None
     """Why it failed."""
     f1: float | None
-    """Mean over the continuations from the question on; null if the trees are missing."""
+    """Mean over the continuations from the question on, of steps that a critic kept too; null if the trees are
+    missing."""
     steps: int | None
     unreadable: int | None
     """Replies in the tree that did not parse."""
@@ -54,7 +56,7 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
     failed = all(each.error for each in explored.questions)
     ends = {each.ends for each in explored.questions if not each.error}
     records = [tree.record for tree in explored.trees if not tree.record.error]
-    scores = [end.f1 for record in records for end in record.nodes[0].rollouts if end.f1 is not None]
+    scores = [end.f1 for record in records for end in counted_ends(record) if end.f1 is not None]
     usages = [each.usage for each in explored.questions if each.usage]
     costs = [each.cost_usd for each in usages if each.cost_usd is not None]
     return QuestionRow.model_construct(

@@ -68,7 +68,7 @@ class Environment:
         if isinstance(work, Expand):
             draws = draws_of(work)
             steps = [self._step(path, node.depth + 1, draw, attempt=work.attempt) for draw in draws]
-            return Expanded(steps, calls=sum(self._replies(path, draw) for draw in draws))
+            return Expanded(steps[: work.count], calls=sum(self._replies(path, draw) for draw in draws))
         if isinstance(work, Continue):
             paths = [list(self._continuation(path, node.depth, draw)) for draw in draws_of(work)]
             drawn_in = [(path, *(step.payload for step in each[:-1])) for each in paths]
@@ -119,8 +119,9 @@ class Environment:
 
 
 def draws_of(work: Work) -> range:
+    """The numbers of all draws of a piece of work, also of drafts that are not kept."""
     count = work.count if isinstance(work, Expand | Continue) else 1
-    return range(work.sample, work.sample + count)
+    return range(work.sample, work.sample + count * (work.drafts if isinstance(work, Expand) else 1))
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "root_siblings": st.none() | st.integers(1, 9),
     "resamples": st.integers(0, 2),
     "share_estimates": st.booleans(),
+    "drafts": st.integers(1, 3),
     "siblings_at_once": st.none() | st.integers(1, 3),
     "continuations": st.integers(1, 3),
     "alpha": st.sampled_from([0.5, 0.9, 1.0]),

@@ -16,6 +16,7 @@ from mcts import RECIPES
 from preference import read_rollouts
 from reasonrag.errors import ModelError
 from reasonrag.exploration.cost_estimate import CostEstimate, NothingMeasured, estimate
+from reasonrag.exploration.display import show_estimate
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.expected_usage import REHEARSED, VERBOSE_REPLY_TOKENS, Range
 from reasonrag.llm.offline import OfflineTeacher
@@ -59,6 +60,55 @@ def ranges(found: CostEstimate) -> Iterator[tuple[str, Range]]:
         each = getattr(found, name)
         if each is not None:
             yield name, each
+
+
+def scoring(_request: ChatRequest, _position: int) -> Completion:
+    return Completion(text="0.5", finish_reason="stop", prompt_tokens=400)
+
+
+WITH_CRITIC: dict[str, Any] = {"siblings": 2, "critic_draws": 4, "critic_price_in": 2.0}
+
+
+@pytest.mark.parametrize("recipe", ["economy", "continuation", "prorag"])
+def test_a_critic_s_scores_are_estimated_with_their_cost(recipe: str) -> None:
+    """What it really scores lies between the ends; it is not asked, and in none of the teacher's ranges."""
+    critic = ScriptedModel(scoring, name="critic")
+    flags = {"limit": 5, "recipe": recipe} | SMALL | WITH_CRITIC
+    found = estimate(model="gpt-4o", critic_model=critic, **flags)
+    assert (critic.requests, found.model) == ([], "gpt-4o")
+    summary = package.generate(critic_model=critic, yes=True, **flags)
+    trees = list(read_rollouts(Path(summary.run) / "rollouts.jsonl"))
+    assert found.scores is not None
+    assert found.scores.low <= summary.critic_scores <= found.scores.high
+    assert found.calls.low <= sum(tree.usage.calls for tree in trees) <= found.calls.high
+    teacher, scores = found.dollars_by_model["gpt-4o"], found.dollars_by_model["critic"]
+    assert None not in (found.dollars, teacher, scores)
+    assert found.dollars.high == pytest.approx(teacher.high + scores.high)
+    price = find_price("gpt-4o")
+    assert teacher.high == pytest.approx(price.cost(found.prompt_tokens.high, found.completion_tokens.high))
+    assert 0 < scores.low < scores.high
+
+
+def test_a_pilot_measures_what_a_critic_costs() -> None:
+    flags = {"limit": 6, "recipe": "continuation"} | SMALL | WITH_CRITIC
+    critic = ScriptedModel(scoring, name="critic")
+    found = estimate(pilot=2, chat_model=Teacher(), critic_model=critic, yes=True, **flags)
+    scores = found.dollars_by_model["critic"]
+    assert found.scores is not None
+    assert scores is not None
+    assert found.scores.low <= 3 * len(critic.requests) <= found.scores.high
+    assert scores.high == pytest.approx(found.scores.high * 400 * 2e-6)
+    assert estimate(model="gpt-4o", **SMALL).scores is None
+
+
+def test_an_estimate_shows_a_critic_s_scores_and_the_cost_of_each_model(capsys: pytest.CaptureFixture[str]) -> None:
+    critic = ScriptedModel(scoring, name="mine")
+    show_estimate(estimate(model="gpt-4o", critic_model=critic, limit=2, **SMALL, **WITH_CRITIC))
+    told = capsys.readouterr().out
+    for row in ("scores of the critic", "cost of gpt-4o", "cost of mine"):
+        assert row in told
+    show_estimate(estimate(model="gpt-4o", limit=2, **SMALL))
+    assert "critic" not in capsys.readouterr().out
 
 
 # -- without a pilot -----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from reasonrag.critics.evaluation.observations import Observations, add_tree, fr
 from reasonrag.critics.evaluation.report import CriticEvaluation
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.critic import find_critic
 from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.trees import answer, query, tree
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
@@ -344,3 +345,11 @@ def test_scores_are_kept_when_a_cap_stops_and_asked_once(run: Path, tmp_path: Pa
     again = evaluated(critic, run, model)
     assert (first.session_calls, again.session_calls) == (first.calls - 10, 0)
     assert len(model.requests) == first.calls
+
+
+def test_a_critic_whose_scores_are_all_there_is_not_served(run: Path, tmp_path: Path) -> None:
+    """The folder has no weights that could be."""
+    critic = critic_of(tmp_path)
+    first = evaluated(critic, run, ScriptedModel(by_length, name=find_critic(str(critic)).name))
+    again = reasonrag.evaluate_critic(critic, run, bootstrap=200)
+    assert (again.accuracy, again.session_calls) == (first.accuracy, 0)
