@@ -175,7 +175,8 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
         if given["args"].gradient_checkpointing:
             model.enable_input_require_grads()
         model = get_peft_model(model, lora)
-    pad = tokenizer.pad_token_id
+    pad, weights = tokenizer.pad_token_id, given["train_dataset"]["weights"]
+    usual_weight = sum(weights) / len(weights)
 
     class ValueTrainer(Trainer):  # type: ignore[misc, unused-ignore]
         def compute_loss(
@@ -185,13 +186,9 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
             return_outputs: bool = False,  # noqa: FBT001, FBT002 - transformers' signature
             **_: Any,
         ) -> Any:
-            """Cross-entropy with a soft target, weighted by how well the target is known."""
-            from torch.nn.functional import binary_cross_entropy_with_logits
-
             found = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            scores, weights = found.logits.squeeze(-1).float(), inputs["weights"]
-            each = binary_cross_entropy_with_logits(scores, inputs["values"], reduction="none")
-            loss = (weights * each).sum() / weights.sum()
+            scores = found.logits.squeeze(-1).float()
+            loss = value_loss(scores, inputs["values"], inputs["weights"] / usual_weight)
             return (loss, {"logits": scores}) if return_outputs else loss
 
     return ValueTrainer(
@@ -201,6 +198,14 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
         compute_metrics=_brier,
         **given,
     )
+
+
+def value_loss(scores: Any, values: Any, weights: Any) -> Any:
+    """Cross-entropy of scores with soft targets, weighted by how well each target is known, as a mean over rows: a row
+    counts by its weight alone, however small the batch is in which it is seen."""
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    return (weights * binary_cross_entropy_with_logits(scores, values, reduction="none")).mean()
 
 
 def _padded(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
