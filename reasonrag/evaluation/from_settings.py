@@ -127,7 +127,7 @@ def find_step_critic(
 ) -> StepCritic | None:
     """The critic that the settings name, or the caller's own, of which nothing is checked.
 
-    model: whose steps it scores; manually set rate limits apply to that one only. renderer, questions: of the prompts
+    model: whose steps it scores. renderer, questions: of the prompts
     that the critic would be shown. Raises InputError for one that may not be used.
     """
     if not (settings.critic or chat_model):
@@ -138,8 +138,7 @@ def find_step_critic(
     else:
         found, allowed = find_critic(settings.critic or ""), settings.allow_critic
         check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
-    limits = replace(model.limits, rpm=None, tpm=None)
-    return StepCritic(found, critic_spec(found, limits, price_in=settings.critic_price_in), tuple(warnings))
+    return StepCritic(found, critic_spec(found, model.limits, price_in=settings.critic_price_in), tuple(warnings))
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:

@@ -58,21 +58,13 @@ from reasonrag.errors import InputError, ModelError
 from reasonrag.files import FAILURES, JOURNAL, only_writer, rollouts_in
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import (
-    PROVENANCE,
-    Critic,
-    CriticVerdict,
-    FoundCritic,
-    chance,
-    critic_spec,
-    find_critic,
-    open_critic,
-)
+from reasonrag.llm.critic import Critic, CriticVerdict, FoundCritic, critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.models import Models
-from reasonrag.llm.servers.model_folder import read_json
+from reasonrag.llm.servers.model_folder import PROVENANCE, read_json
 from reasonrag.llm.session import Session
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
