@@ -76,7 +76,6 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.web.client import shown_url
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style")
 """Conditions that can be checked before an index is built."""
@@ -287,9 +286,7 @@ class _Setup:
         """Resolved settings; addresses without users, passwords and queries."""
         here = self.subject.served_here or self.spec.in_process
         addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
-        url = self.critic.found.url if self.critic else None
-        critic = {"critic": shown_url(url)} if url else {}
-        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)} | critic
+        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         settings, sampling = self.settings, self.spec.sampling

@@ -19,6 +19,7 @@ from preference.answer_scores import normalize_answer
 from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
+from reasonrag.agent.from_settings import shown_settings
 from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import (
     Estimate,
@@ -129,7 +130,7 @@ def evaluate_critic(
     with only_writer(out, flag="--out"):
         report = run_to_end(_evaluate(plan, watcher))
         report = report.model_copy(
-            update={"settings": settings.model_dump(mode="json"), "versions": versions(), "out": str(out)}
+            update={"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
         )
         write_json(out / REPORT, report.model_dump(mode="json"))
     if found.folder:
