@@ -12,14 +12,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.critics.chat_template import critic_tokenizer
+from reasonrag.critics.chat_template import critic_tokenizer, trial_score
 from reasonrag.llm.critic import CriticKind
-from reasonrag.llm.endpoint.score_endpoint import TRIAL
+from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.servers.chat_template import open_tokenizer
 from reasonrag.llm.servers.checkpoint import SMALL
 
@@ -57,7 +57,6 @@ class TrainingFacts(BaseModel):
     """Tokens, of those that were not left out."""
     end_token: str
     trial_score: float
-    device: Literal["cpu", "cuda"]
 
 
 def main(job_file: Path) -> None:
@@ -95,10 +94,6 @@ def main(job_file: Path) -> None:
     trained.eval()
     trained.save_pretrained(job.out)
     tokenizer.save_pretrained(job.out)
-    trial = [{"role": each.role, "content": each.content} for each in TRIAL]
-    ids = tokenizer.apply_chat_template(trial, tokenize=True, return_dict=False)
-    with torch.inference_mode():
-        score = trained(input_ids=torch.tensor([ids], device=trained.device)).logits.float().item()
     lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
     facts = TrainingFacts(
         rows=len(rows),
@@ -106,8 +101,7 @@ def main(job_file: Path) -> None:
         left_out=left_out + left_out_there,
         longest_row=max(lengths),
         end_token=tokenizer.eos_token,
-        trial_score=score,
-        device="cuda" if trained.device.type == "cuda" else "cpu",
+        trial_score=trial_score(trained, tokenizer),
     )
     (Path(job.out) / FACTS).write_bytes(orjson.dumps(facts.model_dump()))
 
@@ -224,7 +218,7 @@ def _padded(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
 def _brier(found: Any) -> dict[str, float]:
     import numpy as np
 
-    chances = 1 / (1 + np.exp(-np.asarray(found.predictions, dtype=np.float64)))
+    chances = np.array([chance(float(each)) for each in found.predictions])
     return {"brier": float(np.mean((chances - np.asarray(found.label_ids)) ** 2))}
 
 

@@ -64,7 +64,8 @@ class CriticFacts(BaseModel):
 
     kind: CriticKind
     labels: str
-    """The labels it was trained on: value, judge, imported; outcome for an outcome model, which others must beat."""
+    """The labels it was trained on: value, judge, imported, unknown; outcome for an outcome model, which others must
+    beat."""
     end_token: str
     """The last token of every text it reads, written by its chat template."""
     trial_score: float | None = None
