@@ -155,8 +155,8 @@ class EvaluationParts:
         self.judge = self.judge_chat_model or self.judge or spec.open(self.opened, say=say)
         return self.judge
 
-    async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None]) -> ChatModel:
-        return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say)
+    async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
+        return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
 
     @asynccontextmanager
     async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
@@ -385,7 +385,9 @@ class _Run:
         setup, say = self.setup, self.watcher.say
         model = await self.parts.open_model(setup.subject, setup.spec, say=say)
         judge = self.parts.open_judge(setup.judge, say=say) if setup.judge else None
-        return model, judge, await self.parts.open_critic(setup.critic, say=say) if setup.critic else None
+        if setup.critic is None:
+            return model, judge, None
+        return model, judge, await self.parts.open_critic(setup.critic, say=say, beside=setup.subject.served_here)
 
     def _behind(
         self,

@@ -33,7 +33,7 @@ from reasonrag.llm.endpoint.http_client import (
 )
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.prices import SELF_HOSTED, Price
-from reasonrag.llm.servers.local_server import served
+from reasonrag.llm.servers.local_server import VllmOptions, served
 from reasonrag.llm.servers.model_folder import PROVENANCE, fingerprint, open_model, read_json
 from reasonrag.redaction import excerpt, keep_secret
 from reasonrag.web.client import LOOPBACKS, shown_url
@@ -222,11 +222,12 @@ def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -
 
 
 async def open_critic(
-    found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None]
+    found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None], beside: bool = False
 ) -> ChatModel:
-    """The critic's endpoint; of a folder a server is started, which ends with `opened`. Raises InputError."""
+    """The critic's endpoint; of a folder a server is started, which ends with `opened`. beside: as for `VllmOptions`.
+    Raises InputError."""
     if found.url is None and found.folder is not None:
-        server = await opened.enter_async_context(served(found.folder, say=say))
+        server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
         spec = replace(spec, name=server.name, addresses=(server.base_url,))
     elif found.served_as is not None:
         spec = replace(spec, name=found.served_as)
