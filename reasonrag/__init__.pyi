@@ -96,7 +96,7 @@ def ask(
     data_dir: str | Path | None = None,
     questions: str | Path | None = None,
     corpus: str | Path | None = None,
-    model: str | None = None,
+    model: str | Path | None = None,
     base_url: str | Sequence[str] = [],
     prompts: str | Path | None = None,
     style: Literal["short", "long"] = "short",
@@ -116,12 +116,12 @@ def ask(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
-    critic: str | None = None,
+    critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     best_of: int | None = None,
     preset: Literal["reasonrag"] | None = None,
-    base_model: str | None = None,
+    base_model: str | Path | None = None,
     tensor_parallel: int | None = None,
     max_model_len: int | None = None,
     trained_on: str | Path | None = None,
@@ -377,7 +377,7 @@ def doctor(
     out: str | Path | None = None,
     index: str | Path | Sequence[str | Path] = [],
     prompts: str | Path | None = None,
-    model: str | None = None,
+    model: str | Path | None = None,
     set: str | Sequence[str] = [],
     gpus: int | None = None,
     gpu_memory: float | None = None,
@@ -448,7 +448,7 @@ def estimate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
-    critic: str | None = None,
+    critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     run: str | Path | None = None,
@@ -607,7 +607,7 @@ def evaluate(
     data_dir: str | Path | None = None,
     questions: str | Path | None = None,
     corpus: str | Path | None = None,
-    model: str | None = None,
+    model: str | Path | None = None,
     base_url: str | Sequence[str] = [],
     prompts: str | Path | None = None,
     style: Literal["short", "long"] = "short",
@@ -627,12 +627,12 @@ def evaluate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
-    critic: str | None = None,
+    critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     best_of: int | None = None,
     preset: Literal["reasonrag"] | None = None,
-    base_model: str | None = None,
+    base_model: str | Path | None = None,
     tensor_parallel: int | None = None,
     max_model_len: int | None = None,
     trained_on: str | Path | None = None,
@@ -765,7 +765,7 @@ def evaluate_critic(
     critic_model: ChatModel | None = None,
     outcome_model: ChatModel | None = None,
     watcher: Watcher | None = None,
-    against: str | None = None,
+    against: str | Path | None = None,
     out: str | Path | None = None,
     limit: int | None = None,
     min_observations: float = 4.0,
@@ -879,7 +879,7 @@ def generate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
-    critic: str | None = None,
+    critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     run: str | Path | None = None,
@@ -1273,7 +1273,7 @@ def pairs(
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
     consensus: bool = False,
-    critic: str | Sequence[str] = [],
+    critic: str | Path | Sequence[str | Path] = [],
     critic_threshold: float = 0.0,
     critic_price_in: float | None = None,
     allow_critic: bool = False,
@@ -1583,10 +1583,10 @@ def train_critic(
             --convert is given
         out: Folder of the critic [default: critics/<data>-<kind>]
         set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable
-        folds: Train so many critics, each without the questions of one fold, in fold-1, fold-2, .. of --out:
+        folds: Number of critics to train, each without the questions of one fold, in fold-1, fold-2, .. of --out:
             witnesses for pairs --consensus
         convert: Make a critic of this reward model of LLaMA-Factory (stage rm), an adapter or a whole model, into
-            --out; do not train
+            --out; do not train. The model is then in memory twice, in float32: 61 GB for a 7B
         prompts: Folder with the prompts of the data, if they are your own [default: those of imported data, else
             ours]
         allow: Train despite this objection, by its name; repeatable
@@ -1646,7 +1646,7 @@ def tune(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
-    critic: str | None = None,
+    critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     value_model: str | None = None,

@@ -109,6 +109,8 @@ def _kind(annotation: Any) -> Any:
     if origin in (Union, UnionType):
         [annotation] = (each for each in parts if each is not NoneType)
         return _kind(annotation)
+    if origin is Annotated:
+        return _kind(parts[0])
     if origin is list:
         return list[_kind(parts[0])]  # type: ignore[misc]
     return str if origin in (Literal, dict) else annotation

@@ -100,10 +100,16 @@ def list_of_places(value: object) -> object:
     return value.split(os.pathsep) if isinstance(value, str) else value
 
 
+def path_as_text(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
 def one_or_several(value: object) -> object:
     """Names or addresses, separated in the environment by white space; runs of older versions recorded none as null."""
     if value is None:
         return []
+    if isinstance(value, Path):
+        return [value]
     return value.split() if isinstance(value, str) else value
 
 
@@ -152,6 +158,10 @@ SEVERAL = BeforeValidator(one_or_several)
 EXTRA_BODY = '{"reasoning_effort": "low"}'
 """An example."""
 ExtraBody: TypeAlias = Annotated[dict[str, Any] | None, BeforeValidator(fields_of_a_body)]
+FROM_PATH = BeforeValidator(path_as_text)
+PlaceOrName: TypeAlias = Annotated[str, FROM_PATH]
+"""A folder here, or something that is none: a model's name, the URL of a server."""
+PlacesOrNames: TypeAlias = Annotated[list[PlaceOrName], SEVERAL]
 Words: TypeAlias = Annotated[list[str], SEVERAL]
 Places: TypeAlias = Annotated[list[Path], BeforeValidator(list_of_places)]
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
@@ -209,7 +219,7 @@ def resolve(
         if name not in fields:
             raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
-        if name.endswith(("base_url", "retriever", "critic")):
+        if name.endswith(("base_url", "retriever", "critic", "against")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
         elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):

@@ -29,7 +29,7 @@ from reasonrag.llm.prices import find_price
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.settings import Settings
-from reasonrag.web.client import shown_url
+from reasonrag.web.client import http_address, shown_url
 
 
 def shown_sampling(sampling: Sampling) -> dict[str, Any]:
@@ -200,8 +200,15 @@ def _world(settings: AgentSettings) -> Path:
 
 def shown_settings(settings: Settings) -> dict[str, Any]:
     """Settings as a file may hold them: addresses without users, passwords and queries."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shown(each) for each in value]
+        return shown_url(value) if isinstance(value, str) and http_address(value) else value
+
     names = [name for name in type(settings).model_fields if name.endswith("base_url")]
-    return settings.model_dump(mode="json") | {name: shown_urls(getattr(settings, name)) for name in names}
+    found = {name: shown(value) for name, value in settings.model_dump(mode="json").items()}
+    return found | {name: shown_urls(getattr(settings, name)) for name in names}
 
 
 def shown_urls(addresses: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from reasonrag.settings import (
     MaxCost,
     Opposite,
     Panel,
+    PlaceOrName,
     Price,
     PromptPrice,
     Seed,
@@ -62,7 +63,7 @@ ours: they search and read in one."""
 class CriticSettings(Settings):
     """The critic of a command that lets one choose among steps."""
 
-    critic: str | None = setting(
+    critic: PlaceOrName | None = setting(
         "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
         "URL of a server. Its scores count as calls towards the caps",
         Panel.CRITIC,

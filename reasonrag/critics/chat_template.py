@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from reasonrag.llm.endpoint.score_endpoint import TRIAL
+
 _BEFORE: Final = (
     "{% set step = messages[-1]['content'] %}{% set messages = messages[:-1] %}{% set add_generation_prompt = true %}"
 )
@@ -45,3 +47,13 @@ def critic_tokenizer(tokenizer: Any, *, behind: str = "") -> Any:
         tokenizer.pad_token = others[0]
     tokenizer.padding_side = "right"
     return tokenizer
+
+
+def trial_score(model: Any, tokenizer: Any) -> float:
+    """A critic's raw score of `TRIAL`, by which its servers are checked."""
+    import torch
+
+    trial = [{"role": each.role, "content": each.content} for each in TRIAL]
+    ids = tokenizer.apply_chat_template(trial, tokenize=True, return_dict=False)
+    with torch.inference_mode():
+        return float(model(input_ids=torch.tensor([ids], device=model.device)).logits.item())

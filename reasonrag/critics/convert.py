@@ -2,7 +2,8 @@
 
 Decides what is copied: the head's weight; its bias, a constant, changes no order and is left out with a word. The text
 ends as LLaMA-Factory ends it, with a line break behind the end token, where the head was trained. The
-adapter is merged into its base model. Needs torch, transformers and, for an adapter, peft.
+adapter is merged into its base model. The model is in memory twice, in float32. Needs torch, transformers and, for an
+adapter, peft.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from reasonrag.critics.chat_template import OF_LLAMAFACTORY, critic_tokenizer
+from reasonrag.critics.chat_template import OF_LLAMAFACTORY, critic_tokenizer, trial_score
+from reasonrag.curation.dataset_directory import read_summary
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
 from reasonrag.llm.critic import CriticFacts
-from reasonrag.llm.endpoint.score_endpoint import TRIAL
 from reasonrag.llm.servers.chat_template import open_tokenizer
 from reasonrag.llm.servers.model_folder import open_model
 from reasonrag.redaction import excerpt
+from reasonrag.training.output_directory import OutputDirectory
 from reasonrag.training.provenance import Provenance, read_provenance
 
 HEADS: Final = ("value_head.safetensors", "value_head.bin")
@@ -45,13 +47,25 @@ def convert_reward_model(folder: Path, out: Path, say: Callable[[str], None]) ->
         tokenizer.save_pretrained(out)
         facts = CriticFacts(
             kind="pairwise",
-            labels="value",
+            labels=_labels(folder),
             end_token=f"{tokenizer.eos_token}{OF_LLAMAFACTORY}",
-            trial_score=_trial_score(model, tokenizer),
+            trial_score=trial_score(model, tokenizer),
         )
         provenance = came_from.model_copy(update={"stage": "critic", "finetuning_type": "full", "critic": facts})
         provenance.write(out)
     return provenance
+
+
+def _labels(folder: Path) -> str:
+    """What the rows of its training were labelled by; unknown where its data set is gone or was made anew."""
+    record = OutputDirectory(folder).record()
+    try:
+        summary = read_summary(Path(record.data["directory"])) if record else None
+    except InputError:
+        summary = None
+    if summary is None or record is None or not record.data["sha256"].items() <= summary.sha256.items():
+        return "unknown"
+    return "+".join(summary.pairs_by_label)
 
 
 def _weights(head: Path) -> dict[str, Any]:
@@ -94,12 +108,3 @@ def _loaded(folder: Path, head: dict[str, Any], say: Callable[[str], None]) -> t
     if _BIAS in head and float(head[_BIAS].float().abs().max()) > 0:
         say(f"the bias of the value head, {float(head[_BIAS][0]):+.3f}, is left out: it changes no order of steps")
     return model.eval(), tokenizer
-
-
-def _trial_score(model: Any, tokenizer: Any) -> float:
-    import torch
-
-    trial = [{"role": each.role, "content": each.content} for each in TRIAL]
-    ids = tokenizer.apply_chat_template(trial, tokenize=True, return_dict=False)
-    with torch.inference_mode():
-        return float(model(input_ids=torch.tensor([ids])).logits.item())

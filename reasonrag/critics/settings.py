@@ -25,8 +25,8 @@ class TrainCriticSettings(Settings):
         common=True,
     )
     folds: int | None = setting(
-        "Train so many critics, each without the questions of one fold, in fold-1, fold-2, .. of --out: witnesses for "
-        "pairs --consensus",
+        "Number of critics to train, each without the questions of one fold, in fold-1, fold-2, .. of --out: "
+        "witnesses for pairs --consensus",
         Panel.TRAINING,
         ge=2,
         le=20,
@@ -34,7 +34,7 @@ class TrainCriticSettings(Settings):
     )
     convert: Path | None = setting(
         "Make a critic of this reward model of LLaMA-Factory (stage rm), an adapter or a whole model, into --out; do "
-        "not train",
+        "not train. The model is then in memory twice, in float32: 61 GB for a 7B",
         Panel.TRAINING,
         common=True,
     )

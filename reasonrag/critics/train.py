@@ -253,12 +253,19 @@ def _installed(name: str) -> bool:
 
 def check_packages() -> None:
     """Raises InputError where this environment cannot train a critic."""
+    if lacking := _lacking():
+        raise InputError(lacking)
+
+
+def _lacking() -> str | None:
+    """Why this environment cannot train a critic; None if it can."""
     missing = [name for name in _PACKAGES if not _installed(name)]
     if missing:
-        raise InputError(f"train-critic needs {', '.join(missing)}: pip install 'reasonrag[rl]'")
+        return f"train-critic needs {', '.join(missing)}: pip install 'reasonrag[rl]'"
     found = tuple(int(part) for part in version("trl").split(".")[:2])
     if found < _FEWEST_TRL:
-        raise InputError(f"train-critic needs trl 1.16 or newer, here is {version('trl')}: pip install 'reasonrag[rl]'")
+        return f"train-critic needs trl 1.16 or newer, here is {version('trl')}: pip install 'reasonrag[rl]'"
+    return None
 
 
 # -- the training ----------------------------------------------------------------------------------------------
@@ -434,7 +441,7 @@ def _result(
     plan = prepared.plan
     metrics = read_metrics(plan.out, STAGE) if record else None
     facts = TrainingFacts.model_validate(record.lengths) if record else None
-    notes = [*prepared.found.notes]
+    notes, lacking = [*prepared.found.notes], _lacking() if state == "dry run" else None
     if facts and facts.left_out:
         notes.append(f"{facts.left_out:,} rows were longer than max_length and left out")
     return CriticResult(
@@ -448,7 +455,10 @@ def _result(
         questions=len(prepared.rows.questions),
         notes=notes,
         set_aside=record.set_aside if record else [],
-        objections=[f"{each.what} ({each.flag} {each.name})" for each in prepared.found.objections]
+        objections=[
+            *(f"{each.what} ({each.flag} {each.name})" for each in prepared.found.objections),
+            *([lacking] if lacking else []),
+        ]
         if state == "dry run"
         else [],
         resumed_from=record.resumed_from[-1] if record and record.resumed_from else None,

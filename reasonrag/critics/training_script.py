@@ -12,14 +12,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.critics.chat_template import critic_tokenizer
+from reasonrag.critics.chat_template import critic_tokenizer, trial_score
 from reasonrag.llm.critic import CriticKind
-from reasonrag.llm.endpoint.score_endpoint import TRIAL
+from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.servers.chat_template import open_tokenizer
 from reasonrag.llm.servers.checkpoint import SMALL
 
@@ -57,7 +57,6 @@ class TrainingFacts(BaseModel):
     """Tokens, of those that were not left out."""
     end_token: str
     trial_score: float
-    device: Literal["cpu", "cuda"]
 
 
 def main(job_file: Path) -> None:
@@ -95,10 +94,6 @@ def main(job_file: Path) -> None:
     trained.eval()
     trained.save_pretrained(job.out)
     tokenizer.save_pretrained(job.out)
-    trial = [{"role": each.role, "content": each.content} for each in TRIAL]
-    ids = tokenizer.apply_chat_template(trial, tokenize=True, return_dict=False)
-    with torch.inference_mode():
-        score = trained(input_ids=torch.tensor([ids], device=trained.device)).logits.float().item()
     lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
     facts = TrainingFacts(
         rows=len(rows),
@@ -106,8 +101,7 @@ def main(job_file: Path) -> None:
         left_out=left_out + left_out_there,
         longest_row=max(lengths),
         end_token=tokenizer.eos_token,
-        trial_score=score,
-        device="cuda" if trained.device.type == "cuda" else "cpu",
+        trial_score=trial_score(trained, tokenizer),
     )
     (Path(job.out) / FACTS).write_bytes(orjson.dumps(facts.model_dump()))
 
@@ -175,7 +169,8 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
         if given["args"].gradient_checkpointing:
             model.enable_input_require_grads()
         model = get_peft_model(model, lora)
-    pad = tokenizer.pad_token_id
+    pad, weights = tokenizer.pad_token_id, given["train_dataset"]["weights"]
+    usual_weight = sum(weights) / len(weights)
 
     class ValueTrainer(Trainer):  # type: ignore[misc, unused-ignore]
         def compute_loss(
@@ -185,13 +180,9 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
             return_outputs: bool = False,  # noqa: FBT001, FBT002 - transformers' signature
             **_: Any,
         ) -> Any:
-            """Cross-entropy with a soft target, weighted by how well the target is known."""
-            from torch.nn.functional import binary_cross_entropy_with_logits
-
             found = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            scores, weights = found.logits.squeeze(-1).float(), inputs["weights"]
-            each = binary_cross_entropy_with_logits(scores, inputs["values"], reduction="none")
-            loss = (weights * each).sum() / weights.sum()
+            scores = found.logits.squeeze(-1).float()
+            loss = value_loss(scores, inputs["values"], inputs["weights"] / usual_weight)
             return (loss, {"logits": scores}) if return_outputs else loss
 
     return ValueTrainer(
@@ -201,6 +192,14 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
         compute_metrics=_brier,
         **given,
     )
+
+
+def value_loss(scores: Any, values: Any, weights: Any) -> Any:
+    """Cross-entropy of scores with soft targets, weighted by how well each target is known, as a mean over rows: a row
+    counts by its weight alone, however small the batch is in which it is seen."""
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    return (weights * binary_cross_entropy_with_logits(scores, values, reduction="none")).mean()
 
 
 def _padded(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
@@ -219,7 +218,7 @@ def _padded(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
 def _brier(found: Any) -> dict[str, float]:
     import numpy as np
 
-    chances = 1 / (1 + np.exp(-np.asarray(found.predictions, dtype=np.float64)))
+    chances = np.array([chance(float(each)) for each in found.predictions])
     return {"brier": float(np.mean((chances - np.asarray(found.label_ids)) ** 2))}
 
 

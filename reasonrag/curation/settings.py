@@ -28,6 +28,7 @@ from reasonrag.settings import (
     Opposite,
     Panel,
     Places,
+    PlacesOrNames,
     Price,
     PromptPrice,
     Seed,
@@ -229,7 +230,7 @@ class PairsSettings(PairingSettings):
         default=_RULES.consensus,
         common=True,
     )
-    critic: Words = setting(
+    critic: PlacesOrNames = setting(
         "Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose every step "
         "scores --critic-threshold. Repeatable: none judges a question that it was trained on (train-critic --folds)",
         Panel.CRITIC,

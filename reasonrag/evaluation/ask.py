@@ -200,7 +200,9 @@ async def _ask(
         model = _CappedModel(chat_model, ledger)
         critic = None
         if scorer:
-            critic_model = critic_model or await open_critic(scorer.found, scorer.spec, opened, say=watcher.say)
+            critic_model = critic_model or await open_critic(
+                scorer.found, scorer.spec, opened, say=watcher.say, beside=subject.served_here
+            )
             await critic_model.check()
             scores = _CappedModel(critic_model, ledger.beside(scorer.spec.price, Tokens()))
             critic = Critic(scores, scorer.found.kind)

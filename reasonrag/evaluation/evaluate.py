@@ -76,7 +76,6 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.web.client import shown_url
 
 BEFORE_SEARCHING = ("renderer", "top_k", "max_steps", "max_passage_chars", "passage_order", "style")
 """Conditions that can be checked before an index is built."""
@@ -156,8 +155,8 @@ class EvaluationParts:
         self.judge = self.judge_chat_model or self.judge or spec.open(self.opened, say=say)
         return self.judge
 
-    async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None]) -> ChatModel:
-        return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say)
+    async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
+        return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
 
     @asynccontextmanager
     async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
@@ -287,9 +286,7 @@ class _Setup:
         """Resolved settings; addresses without users, passwords and queries."""
         here = self.subject.served_here or self.spec.in_process
         addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
-        url = self.critic.found.url if self.critic else None
-        critic = {"critic": shown_url(url)} if url else {}
-        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)} | critic
+        return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
         settings, sampling = self.settings, self.spec.sampling
@@ -388,7 +385,9 @@ class _Run:
         setup, say = self.setup, self.watcher.say
         model = await self.parts.open_model(setup.subject, setup.spec, say=say)
         judge = self.parts.open_judge(setup.judge, say=say) if setup.judge else None
-        return model, judge, await self.parts.open_critic(setup.critic, say=say) if setup.critic else None
+        if setup.critic is None:
+            return model, judge, None
+        return model, judge, await self.parts.open_critic(setup.critic, say=say, beside=setup.subject.served_here)
 
     def _behind(
         self,

@@ -27,6 +27,7 @@ from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.llm.servers.local_server import VllmOptions
 from reasonrag.llm.servers.model_folder import fingerprint, open_model
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
+from reasonrag.web.client import http_address
 
 AnyModelSettings = TypeVar("AnyModelSettings", bound=ModelSettings)
 _CONDITIONS = ("top_k", "max_steps", *SHOWN_PLAINLY)
@@ -59,6 +60,7 @@ def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedMo
     if folder.exists():
         found = open_model(folder)
         base = settings.base_model or found.base_model
+        critic_here = settings.critic is not None and http_address(settings.critic) is None
         if found.is_adapter and base is None:
             raise InputError(f"{folder} is an adapter that does not name its base model; give --base-model")
         return EvaluatedModel(
@@ -66,7 +68,7 @@ def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedMo
             folder,
             served_here=True,
             base_model=settings.base_model,
-            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len),
+            vllm=VllmOptions(settings.tensor_parallel, settings.max_model_len, beside=critic_here),
         )
     if name.startswith((".", "~", os.sep)) or (os.sep in name and not os.environ.get("OPENAI_BASE_URL")):
         raise InputError(
@@ -127,7 +129,7 @@ def find_step_critic(
 ) -> StepCritic | None:
     """The critic that the settings name, or the caller's own, of which nothing is checked.
 
-    model: whose steps it scores; manually set rate limits apply to that one only. renderer, questions: of the prompts
+    model: whose steps it scores. renderer, questions: of the prompts
     that the critic would be shown. Raises InputError for one that may not be used.
     """
     if not (settings.critic or chat_model):
@@ -138,8 +140,7 @@ def find_step_critic(
     else:
         found, allowed = find_critic(settings.critic or ""), settings.allow_critic
         check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
-    limits = replace(model.limits, rpm=None, tpm=None)
-    return StepCritic(found, critic_spec(found, limits, price_in=settings.critic_price_in), tuple(warnings))
+    return StepCritic(found, critic_spec(found, model.limits, price_in=settings.critic_price_in), tuple(warnings))
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:

@@ -18,6 +18,7 @@ from reasonrag.settings import (
     MaxCalls,
     MaxCost,
     Panel,
+    PlaceOrName,
     Price,
     PromptPrice,
     Seed,
@@ -64,7 +65,7 @@ and the order of passages of its data generation; its inference shows the best f
 class ModelSettings(CriticSettings, AgentSettings):
     """An agent as it is used: its model may have been trained by `reasonrag train`."""
 
-    model: str | None = setting(
+    model: PlaceOrName | None = setting(
         "Model name at the endpoint, folder of a trained model (which is served while the command "
         "runs), or offline [default for atlas: offline; otherwise required]",
         Panel.MODEL,
@@ -85,7 +86,7 @@ class ModelSettings(CriticSettings, AgentSettings):
         "reasonrag-published unless the model folder has prompts. Flags take precedence",
         Panel.MODEL,
     )
-    base_model: str | None = setting(
+    base_model: PlaceOrName | None = setting(
         "Base model of an adapter: a folder or a name on the Hub [default: the one named in the adapter]", Panel.MODEL
     )
     tensor_parallel: int | None = setting(

@@ -52,7 +52,8 @@ from reasonrag.agent.step_judge import (
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import sample_seed
-from reasonrag.llm.critic import Critic, chance
+from reasonrag.llm.critic import Critic
+from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.prices import Price
 
 

@@ -7,49 +7,52 @@ Does not know how critics are trained, nor what their scores are used for.
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
-import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from preference import Message
 from preference.candidates import question_key
 from preference.records import first_error
-from reasonrag.concurrency import together
+from reasonrag.concurrency import run_to_end, together
 from reasonrag.errors import InputError, ModelError
 from reasonrag.files import FAILURES, JOURNAL
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling, estimate_tokens
 from reasonrag.llm.consent import ask_consent, needs_consent
-from reasonrag.llm.endpoint.endpoint import Limits, check_address
+from reasonrag.llm.endpoint.endpoint import Limits, check_address, key_in
+from reasonrag.llm.endpoint.http_client import (
+    MOST_SAID,
+    BadAnswerError,
+    Connection,
+    error_message,
+    is_account_refused,
+)
 from reasonrag.llm.expected_usage import FEWEST_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED, Price
-from reasonrag.llm.servers.local_server import served
-from reasonrag.llm.servers.model_folder import fingerprint, open_model, read_json
+from reasonrag.llm.servers.local_server import VllmOptions, served
+from reasonrag.llm.servers.model_folder import PROVENANCE, fingerprint, open_model, read_json
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
+from reasonrag.redaction import excerpt, keep_secret
 from reasonrag.rendering import counted
-from reasonrag.web.client import shown_url
+from reasonrag.web.client import LOOPBACKS, shown_url
 
-PROVENANCE: Final = "reasonrag.json"
 KEY_VARIABLE: Final = "REASONRAG_CRITIC_API_KEY"
 CriticKind = Literal["pairwise", "value"]
 """pairwise: trained on pairs of steps of a state; its scores rank the steps of one state, and mean nothing across
 states. value: trained on values; the sigmoid of a score is a step's chance of a right answer."""
 CHECK_S: Final = 10.0
 """For a server to say what it serves."""
-MOST_BYTES: Final = 1 << 20
-"""Of its list of models."""
 SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
 
 
@@ -70,7 +73,8 @@ class CriticFacts(BaseModel):
 
     kind: CriticKind
     labels: str
-    """The labels it was trained on: value, judge, imported; outcome for an outcome model, which others must beat."""
+    """The labels it was trained on: value, judge, imported, unknown; outcome for an outcome model, which others must
+    beat."""
     end_token: str
     """The last token of every text it reads, written by its chat template."""
     trial_score: float | None = None
@@ -83,7 +87,8 @@ class CriticFacts(BaseModel):
 class FoundCritic:
     """A critic as the user named it.
 
-    name: of its scores in a journal. folder: None for a server whose critic is in no folder here. facts: None if
+    name: of its scores in a journal. folder: None for a server whose critic is in no folder here. url: None for a
+        folder that is to be served. served_as: what the server at the URL calls it; None: by its name. facts: None if
         nothing is known of it; it is then taken for a pairwise one. renderer: of the prompts it was trained on.
         questions: keys of the questions it was trained on (`preference.candidates.question_key`).
     """
@@ -91,6 +96,7 @@ class FoundCritic:
     name: str
     folder: Path | None = None
     url: str | None = None
+    served_as: str | None = None
     facts: CriticFacts | None = None
     renderer: str | None = None
     questions: frozenset[str] = frozenset()
@@ -118,12 +124,17 @@ class FoundCritic:
 
 def find_critic(named: str) -> FoundCritic:
     """The critic of a folder, or at a URL. Raises InputError for a folder that is no critic's, and for a server that
-    does not answer."""
+    does not answer.
+
+    Of a server on this machine the folder that it names is read, whose trial score it then has to give; another
+    machine's paths say nothing of the folders here.
+    """
     if not named.startswith(("http://", "https://")):
         return _in_folder(Path(named).expanduser())
+    keep_secret(named)
     name, folder = _served_at(named)
-    if folder and (Path(folder) / PROVENANCE).is_file():
-        return replace(_in_folder(Path(folder)), name=name, url=named)
+    if folder and urlsplit(named).hostname in LOOPBACKS and (Path(folder) / PROVENANCE).is_file():
+        return replace(_in_folder(Path(folder)), url=named, served_as=name)
     return FoundCritic(name, url=named)
 
 
@@ -151,25 +162,33 @@ def _in_folder(folder: Path) -> FoundCritic:
 def _served_at(url: str) -> tuple[str, str]:
     """What the server at a URL calls its model, and the folder that it says the model is in, if it says one. Raises
     InputError."""
-    import httpx2
+    from openai import APIError
+
+    async def listed() -> dict[str, str]:
+        connection = Connection(url, key_in(KEY_VARIABLE) or "none", CHECK_S)
+        try:
+            return await connection.listed_models("/v1/models")
+        finally:
+            await connection.close()
 
     check_address(url, KEY_VARIABLE)
-    home, key = url.rstrip("/").removesuffix("/v1"), os.environ.get(KEY_VARIABLE)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    content = b""
     try:
-        with httpx2.stream("GET", f"{home}/v1/models", headers=headers, timeout=CHECK_S) as answer:
-            for part in answer.iter_bytes():
-                content += part
-                if len(content) > MOST_BYTES:
-                    break
-        [first, *_] = orjson.loads(content)["data"]
-        return str(first["id"]), str(first.get("root") or "")
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"--critic {shown_url(url)}: no critic is served there ({type(error).__name__}); vllm serve FOLDER "
-            "--runner pooling serves one, or give its folder"
-        ) from error
+        models = run_to_end(listed())
+    except (APIError, BadAnswerError) as error:
+        reason = excerpt(error_message(error), MOST_SAID)
+        if is_account_refused(error):
+            raise InputError(f"{shown_url(url)} refuses the API key ({reason}). Check {KEY_VARIABLE}") from error
+        raise InputError(_nothing_at(url, reason)) from error
+    if not models:
+        raise InputError(_nothing_at(url, "it lists no model"))
+    return next(iter(models.items()))
+
+
+def _nothing_at(url: str, reason: str) -> str:
+    return (
+        f"no critic is served at {shown_url(url)} ({reason}); vllm serve FOLDER --runner pooling serves one, or give "
+        "its folder"
+    )
 
 
 def check_critic(
@@ -183,7 +202,10 @@ def check_critic(
     """Refuse a critic that should not be used, or warn where that is allowed, and where nothing is known of it. Raises
     InputError."""
     if found.facts is None:
-        warn(f"nothing is known of the critic {found.name}: it is taken for a pairwise one, trained on other questions")
+        warn(
+            f"nothing is known of the critic {found.name}: assuming a pairwise critic that was not trained on these "
+            "questions"
+        )
     elif found.facts.verdict is None:
         warn(f"the critic {found.name} was never evaluated; reasonrag evaluate-critic says how well it judges")
     for each in found.objections(renderer=renderer, questions=questions):
@@ -193,15 +215,15 @@ def check_critic(
 
 
 def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -> ModelSpec:
-    """price_in: dollars per million tokens read; None: nothing, as for any server of one's own."""
+    """limits: of the model whose steps it scores; rates that the user set for that one are not the critic's. price_in:
+    dollars per million tokens read; None: nothing, as for any server of one's own."""
     return ModelSpec(
         name=found.name,
         sampling=SCORING,
-        limits=limits,
+        limits=replace(limits, rpm=None, tpm=None),
         price=SELF_HOSTED if price_in is None else Price(price_in, 0.0, cached_in=price_in),
         addresses=(found.url,) if found.url else (),
         key_variable=KEY_VARIABLE,
-        flags="--critic-",
         recorded_as=f"{found.name} (critic)",
         scores=True,
         trial_score=found.facts.trial_score if found.facts else None,
@@ -209,12 +231,15 @@ def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -
 
 
 async def open_critic(
-    found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None]
+    found: FoundCritic, spec: ModelSpec, opened: AsyncExitStack, *, say: Callable[[str], None], beside: bool = False
 ) -> ChatModel:
-    """The critic's endpoint; of a folder a server is started, which ends with `opened`. Raises InputError."""
+    """The critic's endpoint; of a folder a server is started, which ends with `opened`. beside: as for `VllmOptions`.
+    Raises InputError."""
     if found.url is None and found.folder is not None:
-        server = await opened.enter_async_context(served(found.folder, say=say))
+        server = await opened.enter_async_context(served(found.folder, say=say, vllm=VllmOptions(beside=beside)))
         spec = replace(spec, name=server.name, addresses=(server.base_url,))
+    elif found.served_as is not None:
+        spec = replace(spec, name=found.served_as)
     return spec.open(opened, say=say)
 
 
@@ -238,13 +263,6 @@ class Critic:
         known = {step: float(answer[0].text) for step, answer in zip(distinct, answers, strict=True)}
         return [known[step] for step in steps]
 
-    async def best(
-        self, state: Sequence[Message], steps: Sequence[str], *, question_id: str, keep: int = 1
-    ) -> list[int]:
-        """Positions of the `keep` best steps, best first; among equal scores the earlier one."""
-        scores = await self.scores(state, steps, question_id=question_id)
-        return sorted(range(len(steps)), key=lambda i: (-scores[i], i))[:keep]
-
 
 def score_request(state: Sequence[Message], step: str, *, question_id: str, priority: int = 0) -> ChatRequest:
     """Asks for the score of a step in a state."""
@@ -256,11 +274,6 @@ def score_request(state: Sequence[Message], step: str, *, question_id: str, prio
         priority=priority,
         question_id=question_id,
     )
-
-
-def chance(score: float) -> float:
-    """The sigmoid of a raw score: for a value critic, a step's chance of a right answer."""
-    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 
 # -- many steps --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
-from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, ModelFolder, open_model, read_json
+from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
 from reasonrag.publishing.hub import (
     PublicationResult,
     RepositoryKind,
@@ -38,7 +38,7 @@ from reasonrag.redaction import keys_in, secrets
 from reasonrag.rendering import code
 from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.model_card import CARD
-from reasonrag.training.provenance import PROVENANCE, Provenance, find_provenance, read_provenance
+from reasonrag.training.provenance import Provenance, find_provenance, read_provenance
 
 _WEIGHTS = re.compile(
     r"(?:model|adapter_model|value_head)(?:-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"

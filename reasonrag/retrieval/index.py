@@ -42,9 +42,7 @@ from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.web.client import LOOPBACK
-
-LOOPBACKS = (LOOPBACK, "::1", "localhost")
+from reasonrag.web.client import LOOPBACKS
 
 
 @public_call(IndexSettings)

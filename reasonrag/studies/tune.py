@@ -25,7 +25,7 @@ from mcts.recipes import JUDGED_OUTCOMES
 from mcts.selection import SCORES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_file, write_json
-from reasonrag.agent.from_settings import caps_of, find_data
+from reasonrag.agent.from_settings import caps_of, find_data, shown_settings
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
@@ -67,7 +67,6 @@ from reasonrag.studies.pareto import (
     suggest_trial,
 )
 from reasonrag.studies.settings import TuneSettings
-from reasonrag.web.client import shown_url
 
 BASE = "base"
 FIRST_WORDS = "# reasonrag tune suggests"
@@ -535,9 +534,8 @@ def _finite(value: float) -> float | None:
 def _config(trial: Trial) -> dict[str, Any]:
     """Given settings and the trial's change as a [generate] table, without secrets and without settings of one run."""
     settings = trial.settings
-    given = settings.model_dump(mode="json", include=settings.model_fields_set - _OF_ONE_RUN | {"recipe"})
-    if "base_url" in given:
-        given["base_url"] = [shown_url(each) for each in settings.base_url]
+    wanted = settings.model_fields_set - _OF_ONE_RUN | {"recipe"}
+    given = {name: value for name, value in shown_settings(settings).items() if name in wanted}
     if settings.extra_body:
         given["extra_body"] = orjson.dumps(settings.extra_body).decode()
     return {name: value for name, value in given.items() if value is not None}

@@ -91,8 +91,8 @@ class OutputDirectory:
 
     def _still_trains(self) -> None:
         raise InputError(
-            f"LLaMA-Factory, started by a reasonrag that was killed, still trains into {self.own}; wait for it or stop "
-            "it, then run this again"
+            f"the trainer of a reasonrag that was killed still writes to {self.own}; wait for it or stop it, then run "
+            "this again"
         )
 
     def record(self) -> TrainingRecord | None:
@@ -113,7 +113,7 @@ class OutputDirectory:
         if found is None:
             if self.folder.is_dir() and (taken := _occupied(self.folder)):
                 raise InputError(
-                    f"{self.folder} holds {taken}, which reasonrag train did not write; choose another --out"
+                    f"{self.folder} holds {taken}, which no training of reasonrag wrote; choose another --out"
                 )
             return None
         changed = changed_keys(comparable(found.decides), comparable(decides))

@@ -20,8 +20,8 @@ from preference.records import SparseRecord, first_error, shared_fields
 from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.files import read_small, reading
-from reasonrag.llm.critic import PROVENANCE as PROVENANCE  # noqa: PLC0414 - of every model
 from reasonrag.llm.critic import CriticFacts
+from reasonrag.llm.servers.model_folder import PROVENANCE
 
 SCHEMA: Final = "reasonrag.model/1"
 _CHECKPOINT = re.compile(r"checkpoint-\d+")

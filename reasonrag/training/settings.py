@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from reasonrag.settings import Panel, Places, Settings, Words, setting
+from reasonrag.settings import Panel, PlaceOrName, Places, Settings, Words, setting
 
 PORT: Final = 29500
 """torchrun's own default for the first machine."""
@@ -72,7 +72,7 @@ class DoctorSettings(Settings):
     out: Path | None = setting("Folder of the trained model, to check its disk space [default: the configuration's]")
     index: Places = setting("Index that the model will search, to check it; repeatable", default=[])
     prompts: Path | None = setting("Folder with your own prompts, if the model will use them")
-    model: str | None = setting(
+    model: PlaceOrName | None = setting(
         "Folder of the model, or a name of Qwen2.5 [default: the configuration's, else Qwen2.5-7B-Instruct]",
         Panel.HARDWARE,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 LOOPBACK = "127.0.0.1"
+LOOPBACKS = (LOOPBACK, "::1", "localhost")
 CONNECT_S = 15.0
 """Connection timeout; a host that is switched off never answers."""
 KEEP_ALIVE_S = 15.0

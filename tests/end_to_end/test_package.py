@@ -125,7 +125,7 @@ SHOWN_BY = {
     "preference/published/test_published": """
         preference/published/repairs preference/published/rows preference/published/trees
         """,
-    "reasonrag/critics/test_train": "reasonrag/critics/commands reasonrag/critics/training_script",
+    "reasonrag/critics/test_train": "reasonrag/critics/commands",
     "reasonrag/critics/evaluation/test_evaluate": """
         reasonrag/critics/evaluation/display reasonrag/critics/evaluation/observations
         reasonrag/critics/evaluation/report

@@ -9,6 +9,7 @@ import pytest
 
 from preference import ExportOptions, PairingRules
 from reasonrag.agent.settings import AGENT_DEFAULTS
+from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.settings import EvaluateSettings
@@ -193,6 +194,17 @@ def test_data_sets_are_a_list_a_name_or_none() -> None:
     assert GenerateSettings.model_validate({"dataset": None}).dataset == []
     with pytest.raises(InputError, match=r"^--dataset: this command takes one data set"):
         resolve(EvaluateSettings, "evaluate", {"dataset": ["a", "b"], "run": "e"}, environment={})
+
+
+def test_a_folder_may_be_given_as_a_path_where_a_name_or_an_address_may_stand_too() -> None:
+    place = Path("saves") / "h"
+    asked = resolve(EvaluateSettings, "evaluate", {"run": "evals/a", "model": place, "critic": place}, environment={})
+    assert (asked.model, asked.critic) == ("saves/h", "saves/h")
+    judged = resolve(EvaluateCriticSettings, "evaluate-critic", {"against": place}, environment={})
+    assert judged.against == "saves/h"
+    for given in (place, [place], "saves/h"):
+        found = resolve(PairsSettings, "pairs", {"critic": given}, environment={})
+        assert found.critic == ["saves/h"]
 
 
 def test_a_settings_file_that_is_no_text_is_refused() -> None:

@@ -18,6 +18,7 @@ from preference.answer_scores import normalize_answer
 from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
+from reasonrag.agent.from_settings import shown_settings
 from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import (
     Estimate,
@@ -65,13 +66,13 @@ from reasonrag.llm.critic import (
     FoundCritic,
     StepText,
     StepToScore,
-    chance,
     critic_spec,
     find_critic,
     score_steps,
     text_of,
 )
 from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.run_config import versions
@@ -141,7 +142,7 @@ def evaluate_critic(
     with only_writer(out, flag="--out"):
         report = run_to_end(_evaluate(plan, watcher))
         report = report.model_copy(
-            update={"settings": settings.model_dump(mode="json"), "versions": versions(), "out": str(out)}
+            update={"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
         )
         write_json(out / REPORT, report.model_dump(mode="json"))
     if found.folder and provenance and provenance.critic and report.verdict != "undecided":

@@ -7,7 +7,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from reasonrag.settings import Concurrency, MaxCalls, MaxCost, Panel, Price, Seed, Settings, Yes, setting
+from reasonrag.settings import (
+    Concurrency,
+    MaxCalls,
+    MaxCost,
+    Panel,
+    PlaceOrName,
+    Price,
+    Seed,
+    Settings,
+    Yes,
+    setting,
+)
 
 RESAMPLES = 2000
 
@@ -15,7 +26,7 @@ RESAMPLES = 2000
 class EvaluateCriticSettings(Settings):
     """Settings of `evaluate-critic`."""
 
-    against: str | None = setting(
+    against: PlaceOrName | None = setting(
         "Outcome model of the same size, which the critic has to beat to pass: a critic of data labelled by --label "
         "outcome",
         Panel.CRITIC,

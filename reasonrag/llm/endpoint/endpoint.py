@@ -207,7 +207,9 @@ class EndpointModel:
     ) -> None:
         self.name = model
         self._flags, self._key_variable = flags, key_variable
-        addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], _key(key_variable)
+        self._address = f"{flags}base-url"
+        """What the user checks where there is no endpoint."""
+        addresses, key = list(base_urls) or [os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL], key_in(key_variable)
         for base_url in addresses:
             check_address(base_url, key_variable)
             if not key and base_url == OPENAI_BASE_URL:
@@ -240,6 +242,8 @@ class EndpointModel:
 
     trial_messages: tuple[Message, ...] = (Message(role="user", content="Say yes."),)
     """Of the request that the check sends."""
+    _wrong = "does not speak OpenAI's API"
+    """Of a server that answers otherwise."""
 
     async def send(
         self,
@@ -288,8 +292,9 @@ class EndpointModel:
                 f"together: {more_room(self._flags)}"
             )
 
-    async def _check(self, endpoint: OneAddress) -> None:
-        """Raises InputError for what only the user can fix. Waits for a busy server, not for an absent one."""
+    async def _check(self, endpoint: OneAddress) -> Completion | None:
+        """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix.
+        Waits for a busy server, not for an absent one."""
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
@@ -317,17 +322,17 @@ class EndpointModel:
             )(attempt)
         except APIConnectionError as error:
             raise _UnreachableError(
-                f"cannot reach {shown}: {_clean(error_message(error))}. "
-                f"Check {self._flags}base-url and that the server runs"
+                f"cannot reach {shown}: {_clean(error_message(error))}. Check {self._address} and that the server runs"
             ) from error
         except BadAnswerError as error:
             raise _UnreachableError(
-                f"{shown} does not speak OpenAI's API: {_clean(error_message(error))}. Check {self._flags}base-url"
+                f"{shown} {self._wrong}: {_clean(error_message(error))}. Check {self._address}"
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
         if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
+        return replies[0] if replies else None
 
     def _trial(self) -> ChatRequest:
         """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
@@ -653,7 +658,7 @@ def _wait(state: RetryCallState) -> float:
     return wait_exponential_jitter(initial=1, max=MAX_WAIT_S, jitter=1)(state)
 
 
-def _key(variable: str) -> str:
+def key_in(variable: str) -> str:
     """The API key from the environment; empty if there is none."""
     key = (os.environ.get(variable) or "").strip()
     if not (key.isascii() and key.isprintable()):

@@ -106,14 +106,21 @@ class Connection(HttpClient):
         """Names of the models that the address lists; empty if it lists none."""
         from openai import APIError
 
-        url = self._url("models")
         try:
-            with _as_openai_errors(url):
-                async with self._session.get(url, allow_redirects=False) as response:
-                    listed = await read_body(response, MOST_ENVELOPE_BYTES)
-                    return sorted(_model_ids(_decoded(listed, ())))
+            return sorted(await self.listed_models())
         except (APIError, BadAnswerError):
             return []
+
+    async def listed_models(self, path: str = "models") -> dict[str, str]:
+        """The models that the address lists, in its order, each with the place that it says the model is at: the `root`
+        of vLLM, empty if it says none. path: as for `post`. Raises openai's APIError, and BadAnswerError."""
+        url = self._url(path)
+        with _as_openai_errors(url):
+            async with self._session.get(url, allow_redirects=False) as response:
+                listed = await read_body(response, MOST_ENVELOPE_BYTES)
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _refusal(response, listed[:MOST_ERROR_BYTES])
+        return _models_in(_decoded(listed, ()))
 
     def _url(self, path: str) -> str:
         address = urlsplit(self.base_url)
@@ -320,12 +327,13 @@ def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
     return _count(told.get(name)) if isinstance(told, dict) else 0
 
 
-def _model_ids(served: object) -> set[str]:
-    """Ids in a /models answer; empty if it is malformed."""
+def _models_in(served: object) -> dict[str, str]:
+    """The `root` of each id in a /models answer; empty if it is malformed."""
     models = served.get("data") if isinstance(served, dict) else None
     if not isinstance(models, list):
-        return set()
-    return {each["id"] for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)}
+        return {}
+    named = [each for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)]
+    return {each["id"]: each["root"] if isinstance(each.get("root"), str) else "" for each in named}
 
 
 # -- what an error means -----------------------------------------------------------------------------------------

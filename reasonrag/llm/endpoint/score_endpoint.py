@@ -27,9 +27,14 @@ TRIAL: Final = (
 )
 """The conversation whose score a critic's folder holds."""
 TOLERANCE: Final = 0.25
-"""Largest difference of that score: bfloat16 moves scores of a 7B by about a tenth."""
+"""Largest difference of that score: room for bfloat16, an estimate."""
 _NOISE: Final = 0.05
 """The same after a sigmoid."""
+
+
+def chance(score: float) -> float:
+    """The sigmoid of a raw score: for a value critic, a step's chance of a right answer."""
+    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 
 class ScoreEndpoint(EndpointModel):
@@ -37,9 +42,11 @@ class ScoreEndpoint(EndpointModel):
 
     trial_messages = TRIAL
     trial_score: float | None = None
+    _wrong = "serves no critic"
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._address = "the critic's address"
         self._path = _PATHS[0]
 
     async def send(self, connection: Connection, body: Mapping[str, Any], request: ChatRequest) -> HttpAnswer:
@@ -64,16 +71,12 @@ class ScoreEndpoint(EndpointModel):
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         return [score_of(answer.content, self._secrets, prompt_size=request.size)]
 
-    async def _check(self, endpoint: OneAddress) -> None:
+    async def _check(self, endpoint: OneAddress) -> Completion | None:
         """Raises InputError also for a server whose score of `TRIAL` is another than the training's."""
-        await super()._check(endpoint)
-        if self.trial_score is None:
-            return
-        answer = await self._post(endpoint, self._trial())
-        score, expected = float(answer.completions[0].text), self.trial_score
-        if abs(score - expected) <= TOLERANCE:
-            return
-        squashed = abs(score - 1 / (1 + math.exp(-expected))) < _NOISE
+        reply, expected = await super()._check(endpoint), self.trial_score
+        if reply is None or expected is None or abs((score := float(reply.text)) - expected) <= TOLERANCE:
+            return reply
+        squashed = abs(score - chance(expected)) < _NOISE
         raise InputError(
             f"{self.name} at {shown_url(endpoint.connection.base_url)} scores the trial step {score:.3f}, and did so "
             f"by {expected:.3f} when it was trained: "

@@ -8,7 +8,6 @@ completions. Does not know what scores mean.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from preference import Message
 from preference.records import Items, first_error
 from reasonrag.errors import InputError
+from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.servers.chat_template import ChatTemplate, open_tokenizer
 from reasonrag.llm.servers.checkpoint import dtype_for, place_of, prepare_for
 from reasonrag.llm.servers.model_folder import ModelFolder
@@ -241,12 +241,8 @@ async def _scored(request: web.Request, shown: Any) -> web.Response:
     except Exception as error:  # noqa: BLE001 - any exception of torch is reported to the client
         message = f"the model failed: {type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}"
         return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, message, "model_failed")
-    told = scores if asked.use_activation is False else list(map(_sigmoid, scores))
+    told = scores if asked.use_activation is False else list(map(chance, scores))
     listed: list[Mapping[str, Any]] = [{"index": i, **shown(score)} for i, score in enumerate(told)]
     read = sum(map(len, texts))
     usage = {"prompt_tokens": read, "completion_tokens": 0, "total_tokens": read}
     return as_json({"object": "list", "model": service.loaded.name, "data": listed, "usage": usage})
-
-
-def _sigmoid(score: float) -> float:
-    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))

@@ -33,6 +33,8 @@ from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
 
 _VLLM = "vllm"
+SHARE_BESIDE = 0.45
+"""Of a GPU's memory for each of two servers; vLLM takes .9 by default, and the second would not start."""
 START_S = 1800.0
 """For a model to be loaded: a 7B from a slow network disk takes minutes, and vLLM compiles after that."""
 REPORT_S = 20.0
@@ -56,10 +58,12 @@ class VllmOptions:
     tensor_parallel: GPUs among which the weights are divided; None: one, as others may use the rest. max_model_len:
     tokens of prompt and reply; None: the model's own. vLLM takes the same share of a GPU's memory either way, and with
     fewer it refuses longer prompts; but it does not start where its cache cannot hold one sequence of that length.
+    beside: whether another server of ours has the same GPU, so that each takes SHARE_BESIDE of its memory.
     """
 
     tensor_parallel: int | None = None
     max_model_len: int | None = None
+    beside: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -171,7 +175,8 @@ def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOpti
 def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
     port = _free_port()
     runner = ["--runner", "pooling"] if model.is_classifier else []
-    listening = ["--host", LOOPBACK, "--port", str(port), *options.words, *runner]
+    share = ["--gpu-memory-utilization", str(SHARE_BESIDE)] if options.beside else []
+    listening = ["--host", LOOPBACK, "--port", str(port), *options.words, *share, *runner]
     if not model.is_adapter:
         command = [vllm, "serve", str(model.path.absolute()), "--served-model-name", model.name, *listening]
         return _ServerCommand(command, f"http://{LOOPBACK}:{port}", _VLLM)

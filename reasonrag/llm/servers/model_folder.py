@@ -17,6 +17,8 @@ from reasonrag.errors import InputError
 from reasonrag.files import read_small
 
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
+PROVENANCE = "reasonrag.json"
+"""What reasonrag says of a model that it trained, `training.provenance`."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model")
 """One of them is enough here; a tokenizer that needs more reports it when loaded."""
 _SMALL = (

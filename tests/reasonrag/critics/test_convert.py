@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
+from reasonrag.critics.convert import convert_reward_model
 from reasonrag.llm.critic import find_critic
 from tests.helpers.critic_world import make_critic_world
 from tests.helpers.shared import Shared, held
 from tests.helpers.training_world import environment, make_world
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]  # transformers', of peft's calls
 STATE = [{"role": "system", "content": "Take a step."}, {"role": "user", "content": "Question: who?"}]
 STEPS = ["So the answer is <answer>Ada</answer>", "So the next query is <query>Ada</query>", "no"]
 SCORES = """
@@ -52,6 +55,7 @@ def test_the_value_head_of_a_trained_reward_model_becomes_the_head_of_a_classifi
         again = world.run("train-critic", "--convert", "saves/to-convert", "--out", "critics/reward")
     assert (done.status, again.status) == (0, 2), done.err
     assert "is not empty" in again.err
+    _says_what_the_data_were_labelled_by(world.place)
     found = find_critic(str(world.place / "critics" / "reward"))
     assert found.facts is not None
     assert (found.kind, found.facts.end_token) == ("pairwise", "<|im_end|>\n")
@@ -66,3 +70,36 @@ def test_the_value_head_of_a_trained_reward_model_becomes_the_head_of_a_classifi
     )
     for before, after in json.loads(scored.stdout):
         assert after == pytest.approx(before, abs=1e-5)
+
+
+def _says_what_the_data_were_labelled_by(place: Path) -> None:
+    """place: with saves/to-convert and the critic made of it."""
+    folder = place / "saves" / "relabelled"
+    shutil.copytree(place / "saves" / "to-convert", folder, dirs_exist_ok=True)
+    record = json.loads((folder / "training.json").read_text())
+    data = Path(record["data"]["directory"])
+    summary = json.loads((data / "summary.json").read_text())
+    assert labels_of(place / "critics" / "reward") == "+".join(summary["pairs_by_label"])
+    other = place / "data" / "relabelled"
+    record["data"]["directory"] = str(other)
+    (folder / "training.json").write_text(json.dumps(record))
+    for changes, says in (
+        ({"pairs_by_label": {"outcome": 5}}, "outcome"),
+        ({"sha256": {}}, "unknown"),  # made anew, of other rows
+        (None, "unknown"),
+    ):
+        shutil.rmtree(other, ignore_errors=True)
+        if changes is not None:
+            other.mkdir(parents=True)
+            (other / "summary.json").write_text(json.dumps(summary | changes))
+        critic = place / "critics" / "relabelled"
+        shutil.rmtree(critic, ignore_errors=True)
+        with chdir(place):
+            convert_reward_model(folder, critic, print)
+        assert labels_of(critic) == says
+
+
+def labels_of(critic: Path) -> str:
+    facts = find_critic(str(critic)).facts
+    assert facts is not None
+    return facts.labels

@@ -6,11 +6,14 @@ trained once for all tests.
 
 from __future__ import annotations
 
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import orjson
 import pytest
 
+import reasonrag
 from preference.candidates import QuestionRecord, question_key, read_lines
 from reasonrag.critics.rows import Fold, read_rows
 from reasonrag.llm.critic import find_critic
@@ -91,6 +94,20 @@ def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(world:
     assert done.status == 1
     assert "unexpected keyword argument 'learning_rat'" in done.err
     assert not (world.critic("misspelt") / "training.json").exists()
+
+
+def test_a_dry_run_says_which_packages_a_training_would_lack(
+    world: CriticWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name == "trl":
+            raise PackageNotFoundError
+        return metadata.version(name)
+
+    monkeypatch.setattr("reasonrag.critics.train.version", version)
+    monkeypatch.chdir(world.place)
+    found = reasonrag.train_critic("smoke-cpu", data="data/a", out="critics/never", dry_run=True)
+    assert found.objections == ["train-critic needs trl: pip install 'reasonrag[rl]'"]
 
 
 REFUSALS = {

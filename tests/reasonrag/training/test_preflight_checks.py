@@ -210,7 +210,7 @@ DATA: dict[Callable[[Path], None], str] = {
     _base_of_other_prompts: "was trained (sft) on prompts of renderer 0123456789abcdef",
     _damaged_base: "reasonrag.json is damaged",
     _adapter: "is an adapter, not a whole model",
-    _occupied: "holds model.safetensors, which reasonrag train did not write",
+    _occupied: "holds model.safetensors, which no training of reasonrag wrote",
 }
 
 

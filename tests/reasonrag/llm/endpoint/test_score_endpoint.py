@@ -13,8 +13,8 @@ from aiohttp import web
 
 from preference import Message
 from reasonrag.errors import InputError
-from reasonrag.llm.critic import SCORING, Critic, find_critic
-from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.critic import SCORING, Critic
+from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
 from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.web.server import listening
@@ -50,7 +50,7 @@ async def serving(
 
 
 def endpoint(base_url: str) -> ScoreEndpoint:
-    return ScoreEndpoint("critic", Limits(4, 20.0), sampling=SCORING, base_urls=[base_url], flags="--critic-")
+    return ScoreEndpoint("critic", Limits(4, 20.0), sampling=SCORING, base_urls=[base_url])
 
 
 async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
@@ -106,6 +106,39 @@ async def test_a_server_that_scores_the_trial_step_otherwise_than_the_training_i
         await model.close()
 
 
+async def test_one_trial_is_sent_and_any_score_of_the_training_is_compared_with_its_answer() -> None:
+    async with serving(score=lambda _: -800.0) as (base_url, asked):
+        model = endpoint(base_url)
+        model.trial_score = -800.0
+        await model.check()
+        model = endpoint(base_url)
+        model.trial_score = -900.0
+        with pytest.raises(InputError, match="its own chat template"):
+            await model.check()
+        await model.close()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("score", [[0.2, 0.8], None])
+async def test_a_server_without_a_score_is_refused_by_what_the_user_gave(
+    score: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EndpointModel, "_pause", _at_once)
+    async with serving(score=lambda _: score) as (base_url, _):
+        model = endpoint(base_url)
+        with pytest.raises(InputError, match=r"serves no critic: .*Check the critic's address$"):
+            await model.check()
+        await model.close()
+    gone = endpoint("http://127.0.0.1:9/v1")
+    with pytest.raises(InputError, match="Check the critic's address and that the server runs"):
+        await gone.check()
+    await gone.close()
+
+
+async def _at_once(*_: object) -> None:
+    """Instead of waiting between attempts."""
+
+
 BODIES = {
     "no JSON": b"<html>",
     "a chat completion": b'{"choices": [{"message": {"content": "4"}}]}',
@@ -128,8 +161,3 @@ def test_a_server_that_counts_no_tokens_is_charged_by_bytes_and_a_score_has_no_t
     assert (told.text, told.prompt_tokens, told.completion_tokens, told.tokens_bounded) == ("-1.5", 100, 0, True)
     counted = score_of(b'{"data": [{"data": [-1.5]}], "usage": {"prompt_tokens": 30}}', (), prompt_size=100)
     assert (counted.prompt_tokens, counted.completion_tokens, counted.tokens_bounded) == (30, 0, False)
-
-
-def test_a_url_at_which_nothing_is_served_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InputError, match=r"no critic is served there .*--runner pooling"):
-        find_critic("http://127.0.0.1:9/v1")

@@ -6,12 +6,16 @@ vLLM itself has never run here. The other server, and how either is ended: test_
 from __future__ import annotations
 
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from reasonrag.errors import InputError
+from reasonrag.llm.critic import critic_spec, find_critic, open_critic
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.servers.local_server import VllmOptions, served
+from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
 VLLM = f"""#!{sys.executable}
 import http.server, pathlib, sys
@@ -55,6 +59,7 @@ def folder(place: Path, *names: str, config: str = "{}") -> Path:
         (VllmOptions(tensor_parallel=2), "--tensor-parallel-size 2"),
         (VllmOptions(max_model_len=8192), "--max-model-len 8192"),
         (VllmOptions(2, 8192), "--tensor-parallel-size 2 --max-model-len 8192"),
+        (VllmOptions(beside=True), "--gpu-memory-utilization 0.45"),
     ],
 )
 async def test_vllm_serves_a_folder_as_it_is_told(options: VllmOptions, told: str, machine: Path) -> None:
@@ -104,3 +109,12 @@ async def test_vllm_serves_the_scores_of_a_classifier(machine: Path) -> None:
     async with served(model, say=lambda _: None):
         pass
     assert (machine / "told").read_text().split()[-2:] == ["--runner", "pooling"]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_a_critic_beside_a_model_of_ours_leaves_it_half_of_the_gpu(beside: bool, machine: Path) -> None:
+    found = find_critic(str(folder_of(machine / "critic", FACTS)))
+    spec = critic_spec(found, Limits(4, 10.0), price_in=None)
+    async with AsyncExitStack() as opened:
+        await open_critic(found, spec, opened, say=print, beside=beside)
+    assert ("--gpu-memory-utilization" in (machine / "told").read_text()) is beside
