@@ -31,6 +31,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,16 @@ class Plan:
     )
     skill: Skill = SKILL
     other_skill: Skill = OTHER_SKILL
-    judged: int = 200
-    """Held-out questions whose steps are judged; all are answered."""
+    judged: int = 120
+    """Held-out questions whose steps are judged."""
+    answered: int = 300
+    """Held-out questions that are answered."""
+    searched: int = 100
+    """Questions of `dev` that are searched with critics; best paths are taken of all."""
+    witnessed: int = 200
+    """Questions of `explore` whose pairs cross-fitted critics confirm."""
+    most_steps: int = 600
+    """Of the trainings on all values, and on all pairs by outcome."""
     other_world: int = 100
     max_steps: int = 12
     """Four searches, each with its reading, an answer, and room for one error."""
@@ -101,6 +110,10 @@ class Plan:
             size=Size(towns=30, people=60, works=80, organisations=20),
             questions={"warmup": 60, "explore": 40, "dev": 12, "heldout": 20},
             judged=12,
+            answered=20,
+            searched=8,
+            witnessed=20,
+            most_steps=20,
             other_world=12,
             calls=64,
             warmup_epochs=2.0,
@@ -308,7 +321,8 @@ class Experiment:
 
     def train_all(self, workers: ThreadPoolExecutor) -> None:
         done = [workers.submit(self.train, "folds", MAIN, "--folds", "2")]
-        data = {"value": ("labelled", "--set", "kind=value"), "outcome-all": ("outcomes",)}
+        few = ("--set", f"max_steps={self.plan.most_steps}")
+        data = {"value": ("labelled", "--set", "kind=value", *few), "outcome-all": ("outcomes", *few)}
         done += [workers.submit(self.train, name, *data.get(name, (name,))) for name in ARMS]
         for each in done:
             each.result()
@@ -325,7 +339,8 @@ class Experiment:
 
     def _judge(self, name: str, out: str = "evaluation", run: str = "heldout oracle") -> None:
         against = None if name.startswith("outcome") else str(self.critic("outcome"))
-        judged = partial(reasonrag.evaluate_critic, self.critic(name), self.run(run), out=self.critic(name) / out)
+        runs = self.critic(name), self.run(run)
+        judged = partial(reasonrag.evaluate_critic, *runs, out=self.critic(name) / out, limit=self.plan.judged)
         self.phases.once(f"critic {name} {out}", lambda: judged(**{"against": against} if against else {}))
 
     def _revalue(self) -> None:
@@ -359,7 +374,8 @@ class Experiment:
             flags = {**flags, "critic": str(folder), "allow_critic": True}
         if critic == "oracle":
             flags = {**flags, "critic_model": Oracle({each.question.question: each for each in known.values()})}
-        settings = self.asked("heldout") | {"split": "heldout", "run": self.evaluation(name)}
+        settings = self.asked("heldout") | {"split": "heldout", "limit": self.plan.answered}
+        settings["run"] = self.evaluation(name)
         reasonrag.evaluate(chat_model=GoldTeacher(known.values()), **settings, **flags)
 
     def evaluation(self, name: str) -> Path:
@@ -382,23 +398,32 @@ class Experiment:
     def search(self) -> None:
         """`generate` with critics that choose what is continued, and without."""
         for name, critic, flags in SEARCHES:
-            self.explore(f"search {name}", "dev", critic=critic, **flags)
+            self.explore(f"search {name}", "dev", critic=critic, limit=self.plan.searched, **flags)
 
     def witness(self) -> None:
         """`pairs --consensus --critic`, and `--format sft --critic`."""
+        self.phases.once("part", self._write_part)
         for least in WITNESSED:
-            self.phases.once(f"alone {least}", partial(self.pairs, "explore", f"alone-{least}", min_confidence=least))
+            self.phases.once(f"alone {least}", partial(self.pairs, "part", f"alone-{least}", min_confidence=least))
             folds = [str(self.critic("folds") / f"fold-{number}") for number in (1, 2)]
             agreed = {"consensus": True, "critic": folds, "allow_critic": True}
             self.phases.once(
-                f"agreed {least}", partial(self.pairs, "explore", f"agreed-{least}", min_confidence=least, **agreed)
+                f"agreed {least}", partial(self.pairs, "part", f"agreed-{least}", min_confidence=least, **agreed)
             )
         for name in REFINING:
             flags = {"format": ["sft"], "critic": [str(self.critic(name))], "allow_critic": True}
             self.phases.once(f"refined {name}", partial(self.pairs, "dev", f"refined-{name}", **flags))
 
+    def _write_part(self) -> None:
+        """The first questions of `explore`, as a run."""
+        run, part = self.run("explore"), self.run("part")
+        part.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run / CONFIG, part / CONFIG)
+        with (run / ROLLOUTS).open("rb") as whole, atomic_replacement(part / ROLLOUTS) as file:
+            file.writelines(islice(whole, self.plan.witnessed))
 
-FLIPS = (10, 20, 30, 50)
+
+FLIPS = (10, 30, 50)
 """Percent of the labels that are exchanged."""
 MAIN = "consensus"
 """The critic that is used; chosen before anything was measured."""
@@ -414,7 +439,7 @@ ARMS = (
     *(f"flip-{share}" for share in FLIPS),
 )
 REFINING = (MAIN, "values", "value", "outcome")
-WITNESSED = (0.0, 0.5, 0.7, 0.9)
+WITNESSED = (0.5, 0.8)
 """Least confidences of pairs that a second witness is asked about."""
 SEARCHES: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("economy", None, {}),

@@ -264,7 +264,7 @@ def _best_of(critics: Mapping[str, Any], field: str, names: Sequence[str]) -> di
 def _answers(found: Mapping[str, Any]) -> Iterator[str]:
     answers, compared = found["answers"], found["compared"]
     yield from table(
-        f"The policy at temperature 1 on {found['plan']['questions']['heldout']} held-out questions (`evaluate`)",
+        f"The policy at temperature 1 on {found['plan']['answered']} held-out questions (`evaluate`)",
         {
             "way": list(answers),
             **_columns(
