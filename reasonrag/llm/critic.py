@@ -70,6 +70,8 @@ class CriticFacts(BaseModel):
     """The last token of every text it reads, written by its chat template."""
     trial_score: float | None = None
     """Its score of `score_endpoint.TRIAL` after training, by which a server is checked."""
+    trial_tokens: int | None = None
+    """The tokens that it read for that score, likewise."""
     verdict: CriticVerdict | None = None
     """None until it was evaluated."""
 
@@ -218,6 +220,7 @@ def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -
         recorded_as=f"{found.name} (critic)",
         scores=True,
         trial_score=found.facts.trial_score if found.facts else None,
+        trial_tokens=found.facts.trial_tokens if found.facts else None,
     )
 
 

@@ -106,16 +106,31 @@ async def test_a_server_that_scores_the_trial_step_otherwise_than_the_training_i
         await model.close()
 
 
-async def test_one_trial_is_sent_and_any_score_of_the_training_is_compared_with_its_answer() -> None:
-    async with serving(score=lambda _: -800.0) as (base_url, asked):
+@pytest.mark.parametrize(("tokens", "refused"), [(12, False), (11, True), (None, False)])
+async def test_a_server_that_reads_the_trial_step_in_another_length_is_refused_whatever_its_score(
+    tokens: int | None, refused: bool
+) -> None:
+    """As it has another template or end token; near 0 the scores of both may be alike."""
+    async with serving(score=lambda _: 0.01) as (base_url, _):
         model = endpoint(base_url)
-        model.trial_score = -800.0
-        await model.check()
-        model = endpoint(base_url)
-        model.trial_score = -900.0
-        with pytest.raises(InputError, match="its own chat template"):
+        model.trial_score, model.trial_tokens = 0.0, tokens
+        if refused:
+            with pytest.raises(InputError, match="reads the trial step as 12 tokens, the training as 11"):
+                await model.check()
+        else:
             await model.check()
         await model.close()
+
+
+async def test_one_trial_is_sent_and_any_score_of_the_training_is_compared_with_its_answer() -> None:
+    async with serving(score=lambda _: -800.0) as (base_url, asked):
+        right, wrong = endpoint(base_url), endpoint(base_url)
+        right.trial_score, wrong.trial_score = -800.0, -900.0
+        await right.check()
+        with pytest.raises(InputError, match="its own chat template"):
+            await wrong.check()
+        await right.close()
+        await wrong.close()
     assert len(asked) == 2
 
 
