@@ -67,7 +67,7 @@ async def rehearse(
             question,
             recipe,
             value_agent=value_agent and replace(value_agent, model=OfflineTeacher(name=STUDENT), spending=Spending()),
-            critic=Critic(ScriptedModel(lambda *_: "0"), "value") if recipe.search.drafts > 1 else None,
+            critic=Critic(ScriptedModel(lambda *_: "0")) if recipe.search.drafts > 1 else None,
             valuer=rule.valuer(question, gold=recipe.judge_sees_gold),
         )
         try:

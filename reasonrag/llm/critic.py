@@ -242,7 +242,6 @@ class Critic:
     """Scores steps. model: behind a journal. spent: what its scores have cost; `replace` it to count anew."""
 
     model: ChatModel
-    kind: CriticKind
     spent: Tokens = field(default_factory=Tokens)
 
     async def scores(

@@ -17,8 +17,8 @@ from tests.helpers import stub
 
 CALLS = [name for name in reasonrag.__all__ if name != "__version__"]
 ROOT = Path(__file__).parents[2]
-OF_TRAINING = ("doctor", "train")
-"""Their examples need LLaMA-Factory's environment."""
+OF_TRAINING = ("doctor", "evaluate_critic", "train", "train_critic")
+"""Their examples need LLaMA-Factory's environment, or TRL and a critic."""
 IN_ORDER = (
     *("estimate", "generate", "load_rollouts", "pairs", "load_pairs", "audit", "show", "stats", "view"),
     *("review_report", "calibrate", "tune", "ask", "evaluate", "compare", "sweep", "corpus_build"),

@@ -261,7 +261,7 @@ async def _score(
     *,
     at_once: int,
 ) -> None:
-    critic = Critic(models.main, asked.found.kind)
+    critic = Critic(models.main)
     session = Session(
         models, watcher, failures.attempt, how_far=lambda: f"{len(asked.scores):,} of {len(texts):,} steps scored"
     )

@@ -199,7 +199,7 @@ class _Scoring:
 
     def __init__(self, models: Models, witness: Witness, known: dict[_Key, _Scored], failures: FailureLog) -> None:
         self._models, self._known, self._failures = models, known, failures
-        self._critic = Critic(models.main, witness.found.kind)
+        self._critic = Critic(models.main)
         self._at_once = witness.spec.limits.concurrency
         self._asked: set[_Key] = set()
         self._states = 0

@@ -55,7 +55,7 @@ def endpoint(base_url: str) -> ScoreEndpoint:
 
 async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
     async with serving() as (base_url, asked):
-        critic = Critic(model := endpoint(base_url), "pairwise")
+        critic = Critic(model := endpoint(base_url))
         found = await critic.scores(STATE, ["four", "seven", "four"], question_id="q1")
         await model.close()
     assert found == [4.0, 5.0, 4.0]
@@ -76,7 +76,7 @@ async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_an
 
 async def test_a_server_that_has_only_classify_is_asked_there_from_the_second_request_on() -> None:
     async with serving(paths=("/classify",)) as (base_url, asked):
-        critic = Critic(model := endpoint(base_url), "value")
+        critic = Critic(model := endpoint(base_url))
         assert await critic.scores(STATE, ["four"], question_id="q1") == [4.0]
         assert await critic.scores(STATE, ["seven"], question_id="q1") == [5.0]
         await model.close()
