@@ -2,7 +2,7 @@
 
 Decides how a score is asked for: at vLLM's `/pooling`, or `/classify` where a server has no other, as a conversation
 that the critic's own chat template renders, and without the activation that vLLM applies by default. Checks on a fixed
-conversation that the server computes what the training did. Does not know what scores mean.
+conversation that the server computes what the training did. Does not know what scores are used for.
 """
 
 from __future__ import annotations
