@@ -49,11 +49,11 @@ def critic_tokenizer(tokenizer: Any, *, behind: str = "") -> Any:
     return tokenizer
 
 
-def trial_score(model: Any, tokenizer: Any) -> float:
-    """A critic's raw score of `TRIAL`, by which its servers are checked."""
+def on_trial(model: Any, tokenizer: Any) -> tuple[float, int]:
+    """A critic's raw score of `TRIAL`, and the tokens that it reads for it, by which its servers are checked."""
     import torch
 
     trial = [{"role": each.role, "content": each.content} for each in TRIAL]
     ids = tokenizer.apply_chat_template(trial, tokenize=True, return_dict=False)
     with torch.inference_mode():
-        return float(model(input_ids=torch.tensor([ids], device=model.device)).logits.item())
+        return float(model(input_ids=torch.tensor([ids], device=model.device)).logits.item()), len(ids)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from reasonrag.critics.chat_template import OF_LLAMAFACTORY, critic_tokenizer, trial_score
+from reasonrag.critics.chat_template import OF_LLAMAFACTORY, critic_tokenizer, on_trial
 from reasonrag.curation.dataset_directory import read_summary
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
@@ -45,11 +45,13 @@ def convert_reward_model(folder: Path, out: Path, say: Callable[[str], None]) ->
     with only_writer(out, flag="--out"):
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
+        score, tokens = on_trial(model, tokenizer)
         facts = CriticFacts(
             kind="pairwise",
             labels=_labels(folder),
             end_token=f"{tokenizer.eos_token}{OF_LLAMAFACTORY}",
-            trial_score=trial_score(model, tokenizer),
+            trial_score=score,
+            trial_tokens=tokens,
         )
         provenance = came_from.model_copy(update={"stage": "critic", "finetuning_type": "full", "critic": facts})
         provenance.write(out)

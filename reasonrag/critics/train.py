@@ -416,7 +416,11 @@ def _sum_up(prepared: _Prepared, record: TrainingRecord, output: OutputDirectory
     metrics = read_metrics(folder, STAGE)
     write_metrics(metrics, folder)
     critic = CriticFacts(
-        kind=prepared.plan.kind, labels=prepared.labels, end_token=facts.end_token, trial_score=facts.trial_score
+        kind=prepared.plan.kind,
+        labels=prepared.labels,
+        end_token=facts.end_token,
+        trial_score=facts.trial_score,
+        trial_tokens=facts.trial_tokens,
     )
     provenance = prepared.provenance.model_copy(update={"critic": critic})
     provenance.write(folder)

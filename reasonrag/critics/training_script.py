@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.critics.chat_template import critic_tokenizer, trial_score
+from reasonrag.critics.chat_template import critic_tokenizer, on_trial
 from reasonrag.llm.critic import CriticKind
 from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.servers.chat_template import open_tokenizer
@@ -57,6 +57,7 @@ class TrainingFacts(BaseModel):
     """Tokens, of those that were not left out."""
     end_token: str
     trial_score: float
+    trial_tokens: int
 
 
 def main(job_file: Path) -> None:
@@ -95,13 +96,15 @@ def main(job_file: Path) -> None:
     trained.save_pretrained(job.out)
     tokenizer.save_pretrained(job.out)
     lengths = [len(each[name]) for each in (*rows, *held_out) for name in each if name.endswith("ids")]
+    score, tokens = on_trial(trained, tokenizer)
     facts = TrainingFacts(
         rows=len(rows),
         held_out_rows=len(held_out),
         left_out=left_out + left_out_there,
         longest_row=max(lengths),
         end_token=tokenizer.eos_token,
-        trial_score=trial_score(trained, tokenizer),
+        trial_score=score,
+        trial_tokens=tokens,
     )
     (Path(job.out) / FACTS).write_bytes(orjson.dumps(facts.model_dump()))
 

@@ -205,7 +205,7 @@ async def _ask(
             )
             await critic_model.check()
             scores = _CappedModel(critic_model, ledger.beside(scorer.spec.price, Tokens()))
-            critic = Critic(scores, scorer.found.kind)
+            critic = Critic(scores)
         agent = Agent(
             model,
             retriever,

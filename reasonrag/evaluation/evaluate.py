@@ -301,7 +301,7 @@ class _Setup:
             passage_order=settings.order,
             repair=settings.repair,
         )
-        return method_for(settings, agent, Critic(critic, self.critic.found.kind) if critic and self.critic else None)
+        return method_for(settings, agent, Critic(critic) if critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:

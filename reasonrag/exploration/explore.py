@@ -110,7 +110,7 @@ async def explore(
             scoring = await critics.open(opened, idle=bool(replay) or done, say=watcher.say)
             models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
-            critic = Critic(billed[-1], critics.found.kind) if critics.found else None
+            critic = Critic(billed[-1]) if critics.found else None
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(

@@ -66,7 +66,7 @@ async def rehearse(
             question,
             recipe,
             value_agent=value_agent and replace(value_agent, model=OfflineTeacher(name=STUDENT), spending=Spending()),
-            critic=Critic(ScriptedModel(lambda request, _: as_completions(request, ["0"])[0]), "value"),
+            critic=Critic(ScriptedModel(lambda request, _: as_completions(request, ["0"])[0])),
             valuer=rule.valuer(question, gold=recipe.judge_sees_gold),
         )
         try:

@@ -79,6 +79,8 @@ class CriticFacts(BaseModel):
     """The last token of every text it reads, written by its chat template."""
     trial_score: float | None = None
     """Its score of `score_endpoint.TRIAL` after training, by which a server is checked."""
+    trial_tokens: int | None = None
+    """The tokens that it read for that score, likewise."""
     verdict: CriticVerdict | None = None
     """None until it was evaluated."""
 
@@ -227,6 +229,7 @@ def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -
         recorded_as=f"{found.name} (critic)",
         scores=True,
         trial_score=found.facts.trial_score if found.facts else None,
+        trial_tokens=found.facts.trial_tokens if found.facts else None,
     )
 
 
@@ -248,7 +251,6 @@ class Critic:
     """Scores steps. model: behind a journal. spent: what its scores have cost; `replace` it to count anew."""
 
     model: ChatModel
-    kind: CriticKind
     spent: Tokens = field(default_factory=Tokens)
 
     async def scores(
@@ -390,7 +392,7 @@ async def _scores_of(
     critic: AskedCritic, steps: dict[StepText, StepToScore], models: Models, failures: FailureLog, watcher: Watcher
 ) -> dict[StepText, float]:
     found: dict[StepText, float] = {}
-    asked = Critic(models.main, critic.found.kind)
+    asked = Critic(models.main)
     session = Session(
         models, watcher, failures.attempt, how_far=lambda: f"{len(found):,} of {counted(len(steps), 'step')} scored"
     )

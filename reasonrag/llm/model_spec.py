@@ -24,7 +24,8 @@ class ModelSpec:
     name: recorded with its answers. price: None if unknown. addresses: base URLs; none: OPENAI_BASE_URL, else OpenAI's.
         key_variable: the environment variable with its key. flags: prefix of its flags in messages. recorded_as: its
         name in a journal; None if the journal is its own, or it is the run's teacher. in_process: the offline teacher,
-        which needs no address. scores: whether it is a critic, which gives numbers. trial_score: see `ScoreEndpoint`.
+        which needs no address. scores: whether it is a critic, which gives numbers. trial_score, trial_tokens: see
+        `ScoreEndpoint`.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ModelSpec:
     in_process: bool = False
     scores: bool = False
     trial_score: float | None = None
+    trial_tokens: int | None = None
 
     def at_addresses(self, addresses: Sequence[str], *, key_variable: str) -> ModelSpec:
         """The same model at these addresses, if any. The key and manually set rate limits apply to the original
@@ -65,7 +67,7 @@ class ModelSpec:
         )
         model.say = say
         if isinstance(model, ScoreEndpoint):
-            model.trial_score = self.trial_score
+            model.trial_score, model.trial_tokens = self.trial_score, self.trial_tokens
         return model
 
 

@@ -2,7 +2,7 @@
 
 Decides how a score is asked for: at vLLM's `/pooling`, or `/classify` where a server has no other, as a conversation
 that the critic's own chat template renders, and without the activation that vLLM applies by default. Checks on a fixed
-conversation that the server computes what the training did. Does not know what scores mean.
+conversation that the server computes what the training did. Does not know what scores are used for.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def chance(score: float) -> float:
 
 
 class ScoreEndpoint(EndpointModel):
-    """Raw scores over HTTP. trial_score: what the critic gave for `TRIAL` when it was trained; None: not known."""
+    """Raw scores over HTTP. trial_score, trial_tokens: what the critic gave for `TRIAL` when it was trained, and the
+    length in which it read it; None: not known."""
 
     trial_messages = TRIAL
     trial_score: float | None = None
+    trial_tokens: int | None = None
     _wrong = "serves no critic"
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -72,17 +74,20 @@ class ScoreEndpoint(EndpointModel):
         return [score_of(answer.content, self._secrets, prompt_size=request.size)]
 
     async def _check(self, endpoint: OneAddress) -> Completion | None:
-        """Raises InputError also for a server whose score of `TRIAL` is another than the training's."""
-        reply, expected = await super()._check(endpoint), self.trial_score
-        if reply is None or expected is None or abs((score := float(reply.text)) - expected) <= TOLERANCE:
-            return reply
-        squashed = abs(score - chance(expected)) < _NOISE
-        raise InputError(
-            f"{self.name} at {shown_url(endpoint.connection.base_url)} scores the trial step {score:.3f}, and did so "
-            f"by {expected:.3f} when it was trained: "
-            + (
-                "the server applies a sigmoid in spite of use_activation: false; take a newer vLLM"
-                if squashed
-                else "is it the same critic, with its own chat template and end token?"
-            )
-        )
+        """Raises InputError also for a server that reads or scores `TRIAL` otherwise than the training did."""
+        reply = await super()._check(endpoint)
+        if reply and (difference := self._difference(reply)):
+            raise InputError(f"{self.name} at {shown_url(endpoint.connection.base_url)} {difference}")
+        return reply
+
+    def _difference(self, reply: Completion) -> str | None:
+        """From what the training found, as far as that is known."""
+        score, expected = float(reply.text), self.trial_score
+        asks = "is it the same critic, with its own chat template and end token?"
+        if self.trial_tokens not in (None, reply.prompt_tokens) and not reply.tokens_bounded:
+            return f"reads the trial step as {reply.prompt_tokens} tokens, the training as {self.trial_tokens}: {asks}"
+        if expected is None or abs(score - expected) <= TOLERANCE:
+            return None
+        if abs(score - chance(expected)) < _NOISE:
+            asks = "the server applies a sigmoid in spite of use_activation: false; take a newer vLLM"
+        return f"scores the trial step {score:.3f}, and did so by {expected:.3f} when it was trained: {asks}"

@@ -191,7 +191,7 @@ async def test_scores_are_journaled_priced_and_capped_like_any_answer(tmp_path: 
         async with open_journal(tmp_path / "journal.jsonl") as journal:
             models = Models.journaled(journal, Caps(calls=3), (teacher, None), critic=(spec, scripted))
             assert models.critic is not None
-            critic = Critic(models.critic, "value")
+            critic = Critic(models.critic)
             assert await critic.scores(STATE, ["four", "seven", "four"], question_id="q1") == [4.0, 5.0, 4.0]
             assert len(scripted.requests) - asked == expected
     assert critic.spent.calls == 2
@@ -199,7 +199,7 @@ async def test_scores_are_journaled_priced_and_capped_like_any_answer(tmp_path: 
         models = Models.journaled(journal, Caps(calls=3), (teacher, None), critic=(spec, scripted))
         assert models.critic is not None
         with pytest.raises(CapReached):
-            await Critic(models.critic, "value").scores(STATE, ["a", "bb"], question_id="q1")
+            await Critic(models.critic).scores(STATE, ["a", "bb"], question_id="q1")
 
 
 @given(st.floats(-1000, 1000))

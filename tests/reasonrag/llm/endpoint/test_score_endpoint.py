@@ -55,7 +55,7 @@ def endpoint(base_url: str) -> ScoreEndpoint:
 
 async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
     async with serving() as (base_url, asked):
-        critic = Critic(model := endpoint(base_url), "pairwise")
+        critic = Critic(model := endpoint(base_url))
         found = await critic.scores(STATE, ["four", "seven", "four"], question_id="q1")
         await model.close()
     assert found == [4.0, 5.0, 4.0]
@@ -76,7 +76,7 @@ async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_an
 
 async def test_a_server_that_has_only_classify_is_asked_there_from_the_second_request_on() -> None:
     async with serving(paths=("/classify",)) as (base_url, asked):
-        critic = Critic(model := endpoint(base_url), "value")
+        critic = Critic(model := endpoint(base_url))
         assert await critic.scores(STATE, ["four"], question_id="q1") == [4.0]
         assert await critic.scores(STATE, ["seven"], question_id="q1") == [5.0]
         await model.close()
@@ -106,16 +106,31 @@ async def test_a_server_that_scores_the_trial_step_otherwise_than_the_training_i
         await model.close()
 
 
-async def test_one_trial_is_sent_and_any_score_of_the_training_is_compared_with_its_answer() -> None:
-    async with serving(score=lambda _: -800.0) as (base_url, asked):
+@pytest.mark.parametrize(("tokens", "refused"), [(12, False), (11, True), (None, False)])
+async def test_a_server_that_reads_the_trial_step_in_another_length_is_refused_whatever_its_score(
+    tokens: int | None, refused: bool
+) -> None:
+    """As it has another template or end token; near 0 the scores of both may be alike."""
+    async with serving(score=lambda _: 0.01) as (base_url, _):
         model = endpoint(base_url)
-        model.trial_score = -800.0
-        await model.check()
-        model = endpoint(base_url)
-        model.trial_score = -900.0
-        with pytest.raises(InputError, match="its own chat template"):
+        model.trial_score, model.trial_tokens = 0.0, tokens
+        if refused:
+            with pytest.raises(InputError, match="reads the trial step as 12 tokens, the training as 11"):
+                await model.check()
+        else:
             await model.check()
         await model.close()
+
+
+async def test_one_trial_is_sent_and_any_score_of_the_training_is_compared_with_its_answer() -> None:
+    async with serving(score=lambda _: -800.0) as (base_url, asked):
+        right, wrong = endpoint(base_url), endpoint(base_url)
+        right.trial_score, wrong.trial_score = -800.0, -900.0
+        await right.check()
+        with pytest.raises(InputError, match="its own chat template"):
+            await wrong.check()
+        await right.close()
+        await wrong.close()
     assert len(asked) == 2
 
 

@@ -61,7 +61,7 @@ async def test_scores_of_steps_that_wait_together_are_those_that_transformers_co
     async with AsyncExitStack() as opened:
         model = await open_critic(found, critic_spec(found, Limits(8, 60.0), price_in=None), opened, say=lambda _: None)
         await model.check()
-        critic = Critic(model, found.kind)
+        critic = Critic(model)
         together = await critic.scores(STATE, STEPS, question_id="q1")
         alone = [(await critic.scores(STATE, [step], question_id="q1"))[0] for step in STEPS]
         home = model._endpoints[0].connection.base_url.removesuffix("/v1")  # type: ignore[attr-defined]
