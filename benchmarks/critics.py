@@ -93,7 +93,7 @@ class Plan:
     """Questions of `dev` that are searched with critics; best paths are taken of all."""
     witnessed: int = 200
     """Questions of `explore` whose pairs cross-fitted critics confirm."""
-    most_steps: int = 600
+    most_steps: int = 400
     """Of the trainings on all values, and on all pairs by outcome."""
     other_world: int = 100
     max_steps: int = 12
