@@ -143,13 +143,18 @@ VARIATIONS = (
     _variant("economy, 48 replies", max_calls=48),
     _variant("economy, 96 replies", max_calls=96),
     _variant("economy, 192 replies", max_calls=192),
+)
+WITH_CRITICS = (
+    Plan("economy", RECIPES["economy"]),
     _variant("economy, 2 siblings", siblings=2, root_siblings=4),
+    Plan("continuation", RECIPES["continuation"]),
     *(
         replace(plan, name=f"{plan.name}, critic's noise {noise:g}")
         for noise in CRITIC_NOISES
         for plan in _with_critic(noise)
     ),
 )
+"""Searches with a critic, and what they are held against."""
 _FEWEST = 2
 """Steps that a judge can pick a pair of."""
 NO_BRANCH = ("same_content", "duplicate", "unvalued")
@@ -165,17 +170,19 @@ THRESHOLDS: dict[str, Sequence[PairingRules]] = {
 def main(
     questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
     variations: Annotated[bool, typer.Option(help="Also measure variations of economy")] = True,  # noqa: FBT002 - typer's
+    critics: Annotated[bool, typer.Option("--critics", help="Measure searches with a critic instead")] = False,  # noqa: FBT002 - typer's
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
     plot: Annotated[Optional[Path], typer.Option(help="Draw accuracy against cost into this file (SVG)")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
-    wanted = list(product([*PLANS, *(VARIATIONS if variations else ())], SETTINGS, [questions]))
+    plans = WITH_CRITICS if critics else [*PLANS, *(VARIATIONS if variations else ())]
+    wanted = list(product(plans, (*MEASURED, GUESSING) if critics else SETTINGS, [questions]))
     with ProcessPoolExecutor() as pool:
         measured = list(pool.map(measure, *zip(*wanted, strict=True)))
     tallies: dict[str, list[dict[PairingRules, Tally]]] = {}
     for (plan, _, _), found in zip(wanted, measured, strict=True):
         tallies.setdefault(plan.name, []).append(found)
-    publish(_report(tallies, questions), append)
+    publish(_report_of_critics(tallies, questions) if critics else _report(tallies, questions), append)
     if plot is not None:
         from economy_plot import draw  # noqa: PLC0415 - matplotlib is needed for this only
 
@@ -218,6 +225,21 @@ def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int)
             _by_setting(swept, lambda each: f"{each.accuracy:.2f} at {each.dollars_per_right:.4f}"),
         )
     yield from table("What confidence said, and what was right (all settings, recipe economy)", _reliability(tallies))
+
+
+def _report_of_critics(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int) -> Iterator[str]:
+    for at, setting in enumerate((*MEASURED, GUESSING)):
+        yield from table(
+            f"Searches with a critic: {questions} questions of the setting `{setting.name}` (dollars without those of "
+            f"the critic; in brackets: {CONFIDENCE:.0%} of the bootstrap over questions)",
+            _columns({name: row[at][PairingRules()] for name, row in tallies.items()}, _critic_row),
+        )
+
+
+def _critic_row(tally: Tally) -> dict[str, str]:
+    shown = ("replies", "pairs", "right", "replies per right", "scores per right", "$ per right", "with a right one")
+    found = _economy_row(tally, 1.0)
+    return {name: found[name] for name in shown}
 
 
 def _by_setting(tallies: dict[str, list[Tally]], figure: Callable[[Tally], str]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from decision_process import LabQuestion, Setting, State
-from search_economy import GUESSING, PLANS, VARIATIONS, Exploration, Plan, measure
+from search_economy import GUESSING, PLANS, WITH_CRITICS, Exploration, Plan, measure
 
 from mcts import RECIPES
 
@@ -64,7 +64,7 @@ def test_every_recipe_is_explored_and_labelled_by_its_own_rules(plan: Plan) -> N
     assert measure(plan, GUESSING, 10)[plan.rules].questions == tally.questions
 
 
-CRITICS = [plan for plan in VARIATIONS if plan.critic == 0.4]
+CRITICS = [plan for plan in WITH_CRITICS if plan.critic == 0.4]
 
 
 @pytest.mark.parametrize("plan", CRITICS, ids=lambda each: each.name)
