@@ -1,24 +1,26 @@
 """What critics are good for, where every value is known: in the world with lucky answers.
 
     python benchmarks/critics.py --append benchmarks/RESULTS.md     all of it; a phase that is done is not repeated
-    python benchmarks/critics.py --quick --work runs/critics-quick  a few questions: that the path holds, no figures
+    python benchmarks/critics.py --quick        a few questions: that the path holds, no figures
 
 The policy is `gold_teacher`, which guesses early and errs, and whose steps have exactly known values (the oracle). A
 Qwen2 of some 0.6 million parameters is warmed up by SFT on right paths, and becomes a critic in several ways, from the
 same weights and the same trees:
 
-- values, judge, consensus: pairs labelled by the values of the search (confidence .8 or more), by a judge that sees no
-  gold answers, or by both (the judge's, where the values prefer the same step).
-- outcome: as many pairs labelled by the outcome of one trajectory: the outcome model; `outcome, all` has all of them.
+- values, judge, consensus: pairs labelled by the values of the search (confidence .8 or more), by a judge that knows
+  the expected outcome of a step up to an error of .15 and sees no gold answers, or by both (the judge's, where the
+  values prefer the same step).
+- outcome: as many pairs labelled by the outcome of one trajectory: the outcome model; `outcome-all` draws on all.
 - value: not pairs but values of steps, of kind value.
-- half, eighth: those of `consensus` of a half and an eighth of the questions. flip 10 to 50: so many percent of its
+- half, eighth: those of `consensus` of a half and an eighth of the questions. flip-10 to 50: so many percent of its
   labels exchanged.
+- folds: two of `values`, each without half of the questions.
 
 Measured on held-out questions: how they rank steps (`evaluate-critic`, with the oracle's values as the truth), what
 the policy answers with their help (`evaluate --best-of`), what a right pair costs when they choose what is continued
 (`generate --critic`), which right answers they keep to fine-tune on (`pairs --format sft --critic`), and whether they
-are second witnesses of labels (`pairs --consensus --critic`). Decides the experiment; `critics_report` decides what its
-tables say.
+confirm labels (`pairs --consensus --critic`). Rewards are not discounted (alpha 1), as the oracle's values are not.
+Decides the experiment; `critics_report` decides what its tables say.
 """
 
 from __future__ import annotations
@@ -93,8 +95,6 @@ class Plan:
     """Questions of `dev` that are searched with critics; best paths are taken of all."""
     witnessed: int = 200
     """Questions of `explore` whose pairs cross-fitted critics confirm."""
-    most_steps: int = 400
-    """Of the trainings on all values, and on all pairs by outcome."""
     other_world: int = 100
     max_steps: int = 12
     """Four searches, each with its reading, an answer, and room for one error."""
@@ -113,7 +113,6 @@ class Plan:
             answered=20,
             searched=8,
             witnessed=20,
-            most_steps=20,
             other_world=12,
             calls=64,
             warmup_epochs=2.0,
@@ -197,7 +196,7 @@ class Experiment:
         other = {"heldout": plan.other_world}
         self.phases.once("other world", lambda: write_world(self.world(1), plan.size, other, seed=1))
         perfect = Skill("perfect", good=1.0, right=1.0)
-        self.explore("warmup", "warmup", skill=perfect, max_calls_per_question=24)
+        self.explore("warmup", "warmup", skill=perfect, max_calls_per_question=24, alpha=0.9)  # for short paths
         self.phases.once("warmup pairs", partial(self.pairs, "warmup", "warmup", format=["sft"]))
         self.phases.once("words", self.write_words)
         self.explore("explore", "explore")
@@ -241,7 +240,11 @@ class Experiment:
     ) -> None:
         """`generate`. critic: whose score decides what is continued."""
         known = self.known(split, skill or self.plan.skill, seed)
-        settings = self.asked(split, seed) | {"outcome": "f1", "max_calls_per_question": self.plan.calls}
+        settings = self.asked(split, seed) | {
+            "outcome": "f1",
+            "alpha": 1.0,
+            "max_calls_per_question": self.plan.calls,
+        }
         if critic:
             settings |= {"critic": str(self.critic(critic)), "allow_critic": True}
         run = partial(
@@ -320,9 +323,10 @@ class Experiment:
         )
 
     def train_all(self, workers: ThreadPoolExecutor) -> None:
-        done = [workers.submit(self.train, "folds", MAIN, "--folds", "2")]
-        few = ("--set", f"max_steps={self.plan.most_steps}")
-        data = {"value": ("labelled", "--set", "kind=value", *few), "outcome-all": ("outcomes", *few)}
+        done = [workers.submit(self.train, "folds", "values", "--folds", "2")]
+        # a row of values is one text, a pair is two
+        value = ("labelled", "--set", "kind=value", "--set", "per_device_train_batch_size=32")
+        data = {"value": value, "outcome-all": ("outcomes",)}
         done += [workers.submit(self.train, name, *data.get(name, (name,))) for name in ARMS]
         for each in done:
             each.result()
@@ -426,7 +430,7 @@ class Experiment:
 FLIPS = (10, 30, 50)
 """Percent of the labels that are exchanged."""
 MAIN = "consensus"
-"""The critic that is used; chosen before anything was measured."""
+"""The critic that is used; chosen before any critic was measured."""
 ARMS = (
     "values",
     "judge",
@@ -443,7 +447,7 @@ WITNESSED = (0.5, 0.8)
 """Least confidences of pairs that a second witness is asked about."""
 SEARCHES: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("economy", None, {}),
-    ("economy, 2 siblings", None, {"siblings": 2}),
+    ("economy, --siblings 2", None, {"siblings": 2}),
     ("economy, critic keeps 2 of 8", MAIN, {"siblings": 2, "critic_draws": 4}),
     ("economy, critic keeps 4 of 8", MAIN, {"siblings": 4, "critic_draws": 2}),
     ("economy, useless critic keeps 2 of 8", "flip-50", {"siblings": 2, "critic_draws": 4}),
@@ -492,9 +496,11 @@ def results(experiment: Experiment) -> dict[str, Any]:
         "main": MAIN,
         "labels": {name: label_figures(data / name, explored) for name in ("values", "judge", MAIN, "outcome")},
         "transfer": {
-            "the same, by fresh continuations": critic_figures(main_critic, "fresh"),
+            "the same, pairs of `calibrate --revalue`, where lucky answers count as right": critic_figures(
+                main_critic, "fresh"
+            ),
             f"the policy `{plan.other_skill.name}`": critic_figures(main_critic, "transfer-other-policy"),
-            "another world": critic_figures(main_critic, "transfer-other-world"),
+            "another world, most of whose names are new": critic_figures(main_critic, "transfer-other-world"),
         },
         "answers": {name: answer_figures(experiment.evaluation(name)) for name in experiment.ways},
         "compared": {
@@ -508,6 +514,12 @@ def results(experiment: Experiment) -> dict[str, Any]:
             f"{kind}, {least:g}": label_figures(data / f"{kind}-{least}", explored)
             for least in WITNESSED
             for kind in ("alone", "agreed")
+        }
+        | {
+            f"alone, the surest as many as agreed, {least:g}": label_figures(
+                data / f"alone-{least}", explored, surest=len(rows_of(data / f"agreed-{least}" / PAIRS_FILE))
+            )
+            for least in WITNESSED
         },
         "refined": {name: refined_figures(data / f"refined-{name}", dev) for name in REFINING},
         "seconds": experiment.phases.took,
@@ -516,14 +528,19 @@ def results(experiment: Experiment) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--work", type=Path, default=ROOT / "runs" / "critics", help="where everything goes [%(default)s]"
-    )
+    parser.add_argument("--work", type=Path, help="where everything goes [runs/critics; with --quick critics-quick]")
     parser.add_argument("--quick", action="store_true", help="a few questions: that the path holds")
     parser.add_argument("--workers", type=int, default=2, help="trainings at a time, a core each [%(default)s]")
     parser.add_argument("--append", type=Path, help="add the report to this file")
     asked = parser.parse_args()
-    experiment = Experiment(Plan().quick() if asked.quick else Plan(), asked.work.resolve())
+    plan = Plan().quick() if asked.quick else Plan()
+    work = (asked.work or ROOT / "runs" / ("critics-quick" if asked.quick else "critics")).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    told = json.dumps(asdict(plan), indent=1)
+    if (work / "plan.json").exists() and (work / "plan.json").read_text("utf-8") != told:
+        raise SystemExit(f"{work} holds an experiment with other numbers; give another --work")
+    (work / "plan.json").write_text(told, "utf-8")
+    experiment = Experiment(plan, work)
     experiment.prepare()
     experiment.write_arms()
     with ThreadPoolExecutor(asked.workers) as workers:
@@ -533,7 +550,7 @@ def main() -> None:
     experiment.search()
     experiment.witness()
     found = results(experiment)
-    (asked.work / "critics.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    (work / "critics.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     publish(report(found), asked.append)
 
 

@@ -42,16 +42,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def critic_figures(folder: Path, place: str = "evaluation") -> dict[str, Any]:
-    """What `evaluate-critic` wrote, and the number of rows that the critic was trained on."""
-    return {"rows": read_json(folder / "training.json")["data"]["rows"], **read_json(folder / place / REPORT)}
+    """What `evaluate-critic` wrote, and how many rows the critic has read, some of them more than once."""
+    training = read_json(folder / "training.json")
+    read = training["resolved"]["max_steps"] * training["resolved"]["per_device_train_batch_size"]
+    return {"rows": min(training["data"]["rows"], read), **read_json(folder / place / REPORT)}
 
 
-def label_figures(data: Path, known: Known) -> dict[str, Any]:
-    """How many of a data set's pairs the oracle calls right, ties apart."""
+def label_figures(data: Path, known: Known, *, surest: int | None = None) -> dict[str, Any]:
+    """How many of a data set's pairs the oracle calls right, ties apart. surest: only so many, those of the highest
+    confidence."""
     types = {told: kind for kind, told in ACTION_TYPE_NAMES.items()}
     verdicts: dict[str, list[int]] = {}
     margins = []
-    for row in rows_of(data / PAIRS_FILE):
+    for row in sorted(rows_of(data / PAIRS_FILE), key=lambda row: -(row["confidence"] or 0))[:surest]:
         prompt = [Message(role="system", content=row["instruction"]), Message(role="user", content=row["input"])]
         chosen, rejected = (
             known[row["question_id"]].worth(
@@ -96,7 +99,7 @@ def answer_figures(folder: Path) -> dict[str, Any]:
 
 
 def search_figures(run: Path, known: Known) -> dict[str, Any]:
-    """Pairs by the default rules, which of them are right, and what they cost, as `search_economy_real` counts them."""
+    """Pairs by the default rules, which of them the oracle calls right, and what they cost."""
     found = [judge(tree, known[tree.question_id], PairingRules()) for tree in read_rollouts(run / ROLLOUTS)]
 
     def ratio(above: str, *below: str) -> dict[str, float]:
@@ -110,7 +113,9 @@ def search_figures(run: Path, known: Known) -> dict[str, Any]:
     def mean(name: str) -> float:
         return float(sum(getattr(each, name) for each in found) / len(found))
 
+    scores = read_json(run / SUMMARY)["critic_scores"]
     return {
+        "scores_per_right": scores / max(1, sum(each.right for each in found)),
         "replies": mean("replies"),
         "pairs": mean("pairs"),
         "with_right": sum(each.right > 0 for each in found) / len(found),
@@ -155,13 +160,13 @@ def _part_figures(part: Sequence[tuple[bool, list[bool]]]) -> dict[str, Any]:
 def report(found: Mapping[str, Any]) -> Iterator[str]:
     """Markdown of everything that a reader needs."""
     plan, critics, main = found["plan"], found["critics"], found["critics"][found["main"]]
-    skill, asked = plan["skill"], plan["questions"]
+    policy, asked = plan["skill"], plan["questions"]
     yield "\n**Critics, where every value is known** (benchmarks/critics.py)"
     yield (
-        f"\nWorld with lucky answers; policy `gold_teacher`: good {skill['good']:g}, right {skill['right']:g}, early "
-        f"{skill['early']:g}, luck by the options of a question; it answers {found['value']:.1%} of the held-out "
+        f"\nWorld with lucky answers; policy `gold_teacher`: good {policy['good']:g}, right {policy['right']:g}, early "
+        f"{policy['early']:g}, luck by the options of a question; it answers {found['value']:.1%} of the held-out "
         f"questions, by the oracle. Critics begin with one student, warmed up on {asked['warmup']:,} questions, and "
-        f"learn from trees of {asked['explore']:,} (`economy`, outcome F1, {plan['calls']} replies each at most). "
+        f"learn from trees of {asked['explore']:,} (`economy`, outcome F1, alpha 1, at most {plan['calls']} replies). "
         f"Intervals: {percent(COMPARISON_LEVEL)}, over questions. One world, one training each: they say nothing "
         "of other seeds."
     )
@@ -187,8 +192,8 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         f"`{found['main']}` by type of the better step and by depth",
         {
             "pairs": ["type", "depth"],
-            "ranked right": [
-                ", ".join(f"{name} {_plain(each)}" for name, each in main[field].items())
+            "ranked right (pairs)": [
+                ", ".join(f"{name} {_plain(each)} ({each['n']:,})" for name, each in main[field].items())
                 for field in ("by_action_type", "by_layer")
             ],
         },
@@ -211,10 +216,11 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         _best_of(critics, "best_of_trajectories", ("value",)),
     )
     known = critics["value"]["calibration"]
+    auc, skill = ("-" if each is None else f"{each:.3f}" for each in (known["auc"], known["skill"]))
     reliability = ", ".join(f"{told:.2f}: {true:.2f} ({n:,})" for told, true, n in known["reliability"])
     yield (
-        f"\nThe critic of kind value: AUC {known['auc']:.3f}, Brier score {known['brier']:.3f}, {known['skill']:.0%} "
-        f"below that of always saying the mean. Reliability, mean chance: mean true value (steps): {reliability}."
+        f"\nThe critic of kind value: AUC {auc}, Brier score {known['brier']:.3f}, 1 - Brier score / variance of "
+        f"the values {skill}. Reliability, mean chance: mean true value (steps): {reliability}."
     )
     yield from _answers(found)
     yield from _search(found["search"])
@@ -231,7 +237,7 @@ def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
         "all": _share(each["accuracy"]),
         "gap above .3": _clear(each),
         "over the outcome model": _signed(advantage) if advantage else "-",
-        "own state over another": _plain(each["true_state"]),
+        "right step over another question's": _plain(each["own_step"]),
         "without the state": _plain(each["step_only"]),
         "by length": _plain(each["shorter"]),
         "earliest error, F1": f"{error['f1']:.2f}" if error and error["f1"] is not None else "-",
@@ -297,6 +303,7 @@ def _search(search: Mapping[str, Any]) -> Iterator[str]:
                     "questions with a right one": f"{each['with_right']:.0%}",
                     "right": _share(each["right"]),
                     "replies per right": _decimal(each["replies_per_right"], ".1f"),
+                    "scores per right": f"{each['scores_per_right']:.1f}",
                     "$ per right": _decimal(each["dollars_per_right"], ".4f"),
                 },
             ),

@@ -87,8 +87,13 @@ def _pair(row: dict[str, Any]) -> dict[str, Any]:
         "state": state,
         "chosen": row["chosen"],
         "rejected": row["rejected"],
-        "margin": max(0.0, float(row["margin"] or 0.0)),  # a judge may disagree with the values, and an import has none
+        "margin": max(0.0, _margin(row)),  # a judge may disagree with the values, and an import has none
     }
+
+
+def _margin(row: dict[str, Any]) -> float:
+    """As labelled: of a pair whose sides `pairs --flip` exchanged, that of the exchanged sides."""
+    return float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)
 
 
 def _value(row: dict[str, Any]) -> dict[str, Any]:

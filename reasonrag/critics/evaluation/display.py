@@ -44,7 +44,7 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
         yield "advantage over it", _share(found.advantage, sign="+")
     yield "baseline: shorter step", _share(found.shorter)
     yield "baseline: step without its state", _share(found.step_only)
-    yield "true state over another", _share(found.true_state)
+    yield "right step over another question's", _share(found.own_step)
     if found.calibration:
         skill = "-" if found.calibration.skill is None else f"{found.calibration.skill:.0%}"
         auc = "-" if found.calibration.auc is None else f"{found.calibration.auc:.2f}"

@@ -82,7 +82,7 @@ from reasonrag.training.provenance import read_provenance
 
 TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
-"""Right steps that are shown in another state, and pairs that are shown without one: enough for two digits."""
+"""Steps of other questions that are shown, and pairs that are shown without their state: enough for two digits."""
 
 
 @public_call(EvaluateCriticSettings)
@@ -256,23 +256,23 @@ def _scored_steps(found: Observations) -> Iterable[JudgedStep]:
 
 @dataclass(frozen=True)
 class _Controls:
-    """What a critic should not like, or should not need: right steps in a state of another question, and pairs without
-    the state's user turn."""
+    """What a critic should not like, and what it should need: right steps, each with one of its type from another
+    question, shown in the same state; and pairs without the state's user turn."""
 
-    misplaced: Sequence[tuple[JudgedStep, tuple[Message, ...]]]
+    foreign: Sequence[tuple[JudgedStep, JudgedStep]]
     stateless: Sequence[tuple[JudgedPair, tuple[Message, ...]]]
 
     @classmethod
     def of(cls, plan: _Plan) -> _Controls:
         dice = random.Random(f"controls {plan.seed}")
         right = [step for trees in plan.trees for step in trees.found.steps if (step.value or 0.0) >= WON]
-        steps = right if plan.asked[0].across_states else []
-        elsewhere = grouped(steps, lambda step: str(step.action_type))
-        misplaced = []
-        for step in dice.sample(steps, min(MOST_CONTROLS, len(steps))):
-            others = [each for each in elsewhere[str(step.action_type)] if each.question != step.question]
-            if others:
-                misplaced.append((step, dice.choice(others).prompt))
+        by_type = grouped(right, lambda step: str(step.action_type))
+        foreign = []
+        for step in dice.sample(right, min(MOST_CONTROLS, len(right))):
+            others = [each for each in by_type[str(step.action_type)] if each.question != step.question]
+            other = dice.choice(others) if others else step
+            if other.response != step.response:
+                foreign.append((step, other))
         pairs = [pair for trees in plan.trees for pair in trees.found.pairs]
         stateless = [
             (
@@ -283,11 +283,11 @@ class _Controls:
             )
             for pair in dice.sample(pairs, min(MOST_CONTROLS, len(pairs)))
         ]
-        return cls(misplaced, stateless)
+        return cls(foreign, stateless)
 
     @property
     def steps(self) -> list[StepToScore]:
-        asked = [*self.misplaced]
+        asked = [(other, step.prompt) for step, other in self.foreign]
         asked += [(side, prompt) for pair, prompt in self.stateless for side in (pair.better, pair.worse)]
         return [_to_score(step, prompt) for step, prompt in asked]
 
@@ -320,7 +320,7 @@ def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
             plan, comparable, critic, against if against and against.across_states else None
         ),
         earliest_error=_earliest_error(plan, comparable, critic),
-        true_state=_true_state(plan, controls, critic),
+        own_step=_own_step(plan, controls, critic),
         step_only=_step_only(plan, controls, critic),
         shorter=plan.mean(
             [ranked_right(-len(pair.better.response), -len(pair.worse.response)) for pair in pairs],
@@ -503,12 +503,12 @@ def _earliest_error(plan: _Plan, trajectories: Sequence[Trajectory], critic: _As
     return {**earliest_error_f1(halves[True], halves[False]), "gradual": gradual}
 
 
-def _true_state(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
+def _own_step(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
     values, questions = [], []
-    for step, prompt in controls.misplaced:
-        here, there = critic.score(step), critic.scores.get(text_of(prompt, step.response))
-        if here is not None and there is not None:
-            values.append(ranked_right(here, there))
+    for step, other in controls.foreign:
+        own, foreign = critic.score(step), critic.scores.get(text_of(step.prompt, other.response))
+        if own is not None and foreign is not None:
+            values.append(ranked_right(own, foreign))
             questions.append(step.question)
     return plan.mean(values, questions)
 

@@ -96,8 +96,9 @@ class CriticEvaluation(BaseModel):
     """By the score of the last step, of critic and outcome model alike. This and whatever else compares scores of
     different states is empty for a pairwise critic."""
     earliest_error: dict[str, Any] = Field(default_factory=dict)
-    true_state: Estimate = Estimate()
-    """Share of right steps that score higher in their own state than in one of another question."""
+    own_step: Estimate = Estimate()
+    """Share of right steps that score higher than a right step of the same type from another question, both shown in
+    the first one's state."""
     step_only: Estimate = Estimate()
     """Accuracy without the state's user turn."""
     shorter: Estimate = Estimate()

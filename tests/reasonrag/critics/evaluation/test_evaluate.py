@@ -165,7 +165,7 @@ def test_no_verdict_rests_on_what_is_left_of_many_failed_scores(
 def test_a_critic_that_looks_at_the_length_is_told_so_and_needs_no_state(run: Path, tmp_path: Path) -> None:
     found = evaluated(critic_of(tmp_path), run, ScriptedModel(by_length))
     assert found.accuracy.value == found.shorter.value
-    assert found.true_state.value == 0.5, "the same step scores the same in every state"
+    assert 0.2 < found.own_step.value < 0.8, "it cannot tell a step from one of another question"
     assert any("length of a step alone" in each for each in found.remarks)
 
 
@@ -241,18 +241,10 @@ def test_questions_that_the_critic_was_trained_on_are_left_out(run: Path, tmp_pa
 def test_scores_of_a_pairwise_critic_are_compared_within_a_state_alone(run: Path, tmp_path: Path) -> None:
     model = ScriptedModel(by_length)
     found = evaluated(critic_of(tmp_path, kind="pairwise"), run, model)
-    assert (found.calibration, found.runs[0].auc, found.true_state.n) == (None, None, 0)
+    assert (found.calibration, found.runs[0].auc) == (None, None)
     assert (found.best_of_trajectories, found.earliest_error, found.spread_at_equal_outcomes) == ([], {}, None)
     assert found.best_of_steps
     assert found.step_only.n > 0
-    seen = {
-        (node.prompt[1].content, node.response)
-        for rollout in read_rollouts(run / "rollouts.jsonl")
-        for node in rollout.nodes[1:]
-        if node.prompt
-    }
-    shown = {(request.messages[1].content, request.messages[2].content) for request in model.requests}
-    assert all(step in seen for step in shown if step[0]), "no step is shown in a state of another question"
 
 
 def test_a_trajectory_that_loses_little_by_little_is_neither_correct_nor_has_it_an_error(tmp_path: Path) -> None:
