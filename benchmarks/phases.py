@@ -1,6 +1,6 @@
 """A long experiment in phases: each is done once; a start after a stop begins with the first that is not done.
 
-Knows no experiment; `loop.py` and `real_model.py` are written with it.
+Knows no experiment; `loop.py`, `real_model.py` and `critics.py` are written with it.
 """
 
 from __future__ import annotations

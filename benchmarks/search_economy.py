@@ -134,6 +134,7 @@ PLANS = (
     Plan("continuation", RECIPES["continuation"]),
     Plan("economy", RECIPES["economy"]),
 )
+FEWER_SIBLINGS = _variant("economy, 2 siblings", siblings=2, root_siblings=4)
 VARIATIONS = (
     _variant("economy, guesses count", outcome="f1"),
     _variant("economy, pooled means", reward="spre"),
@@ -143,10 +144,11 @@ VARIATIONS = (
     _variant("economy, 48 replies", max_calls=48),
     _variant("economy, 96 replies", max_calls=96),
     _variant("economy, 192 replies", max_calls=192),
+    FEWER_SIBLINGS,
 )
 WITH_CRITICS = (
     Plan("economy", RECIPES["economy"]),
-    _variant("economy, 2 siblings", siblings=2, root_siblings=4),
+    FEWER_SIBLINGS,
     Plan("continuation", RECIPES["continuation"]),
     *(
         replace(plan, name=f"{plan.name}, critic's noise {noise:g}")
@@ -175,6 +177,8 @@ def main(
     plot: Annotated[Optional[Path], typer.Option(help="Draw accuracy against cost into this file (SVG)")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
+    if critics and plot:
+        raise typer.BadParameter("--plot draws the recipes, not the searches with a critic")
     plans = WITH_CRITICS if critics else [*PLANS, *(VARIATIONS if variations else ())]
     wanted = list(product(plans, (*MEASURED, GUESSING) if critics else SETTINGS, [questions]))
     with ProcessPoolExecutor() as pool:

@@ -199,7 +199,7 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
 
 def value_loss(scores: Any, values: Any, weights: Any) -> Any:
     """Cross-entropy of scores with soft targets, weighted by how well each target is known, as a mean over rows: a row
-    counts by its weight alone, however small the batch is in which it is seen."""
+    counts by its weight at any batch size, but for a last, smaller batch."""
     from torch.nn.functional import binary_cross_entropy_with_logits
 
     return (weights * binary_cross_entropy_with_logits(scores, values, reduction="none")).mean()

@@ -129,8 +129,8 @@ def find_step_critic(
 ) -> StepCritic | None:
     """The critic that the settings name, or the caller's own, of which nothing is checked.
 
-    model: whose steps it scores. renderer, questions: of the prompts
-    that the critic would be shown. Raises InputError for one that may not be used.
+    model: whose steps it scores. renderer, questions: of what the critic will be shown. Raises InputError for one that
+    may not be used.
     """
     if not (settings.critic or chat_model):
         return None

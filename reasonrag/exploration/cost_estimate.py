@@ -248,9 +248,9 @@ def _hours(
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
-    requests: without a critic's, which take no time beside them. shares: of the teacher, and of the value model and the
-    critic if there are any; rate limits hold for each by itself. One path's
-    requests wait for each other, whichever model answers them, so a value model's are no second lane.
+    requests: without a critic's, which are not the bottleneck. shares: of the teacher, and of the value model and the
+    critic if there are any; rate limits hold for each by itself. One path's requests wait for each other, whichever
+    model answers them, so a value model's are no second lane.
     """
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:

@@ -122,7 +122,6 @@ def evaluate_critic(
     if settings.out is None and found.folder is None:
         raise InputError("--out: give a folder for the evaluation, as the critic at that URL is in no folder here")
     out = settings.out or Path(found.folder or "") / "evaluation"
-    provenance = read_provenance(found.folder) if found.folder else None
     limits = Limits(settings.concurrency, TIMEOUT_S)
     asked = [
         _Asked(AskedCritic(each, critic_spec(each, limits, price_in=settings.critic_price_in), model))
@@ -145,7 +144,8 @@ def evaluate_critic(
             update={"settings": shown_settings(settings), "versions": versions(), "out": str(out)}
         )
         write_json(out / REPORT, report.model_dump(mode="json"))
-    if found.folder and provenance and provenance.critic and report.verdict != "undecided":
+    provenance = read_provenance(found.folder) if found.folder and report.verdict != "undecided" else None
+    if found.folder and provenance and provenance.critic:
         verdict = CriticVerdict(failures=tuple(report.failures), evaluation=str(out))
         facts = provenance.critic.model_copy(update={"verdict": verdict})
         provenance.model_copy(update={"critic": facts}).write(found.folder)

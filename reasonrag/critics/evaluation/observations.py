@@ -23,7 +23,7 @@ from reasonrag.studies.revaluation import PLACE, REPORT
 WON = 0.5
 """Outcome from which on a trajectory has won, and true value from which on a step is right."""
 DROP = 0.5
-"""Fall of the true value by which a step is an error ; our choice."""
+"""Fall of the true value by which a step is an error; our choice."""
 
 
 @dataclass(frozen=True, slots=True)

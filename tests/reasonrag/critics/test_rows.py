@@ -51,6 +51,14 @@ def test_a_margin_is_the_difference_of_the_values_and_never_below_zero(data: Pat
     ]
 
 
+def test_exchanged_sides_keep_the_margin_that_they_had(data: Path) -> None:
+    """So that a critic of `pairs --flip .5` can learn no order."""
+    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
+    rows[0] |= {"margin": -0.5, "flipped": True}
+    (data / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows))
+    assert read_rows(data, "pairwise", "train", None).rows[0]["margin"] == 0.5
+
+
 def test_a_critic_of_a_fold_sees_no_question_of_it_and_all_others(data: Path) -> None:
     parts = [read_rows(data, "pairwise", "train", Fold(number, 3)).questions for number in (1, 2, 3)]
     whole = read_rows(data, "pairwise", "train", None).questions
