@@ -136,10 +136,10 @@ def test_a_key_in_the_address_of_a_critic_is_sent_and_is_in_no_file_of_any_comma
         found = left_behind("generate", *asked, "--siblings", 2, "--run", "runs/a", status=0)
         found += left_behind("evaluate", *asked, "--split", "dev", "--best-of", 2, "--run", "evals/a", status=0)
         found += left_behind("pairs", "runs/a", "--format", "sft", "--critic", place, "--out", "data/a", status=0)
-        found += left_behind("evaluate-critic", place, "runs/a", "--against", place, status=1)
+        found += left_behind("evaluate-critic", place, "runs/a", "--out", "critics/a", status=0)
+        found += left_behind("evaluate-critic", place, "runs/a", "--out", "critics/b", "--against", place, status=2)
     assert paths == {f"/v1/models?key={KEY}", f"/pooling?key={KEY}"}
     assert f'"critic":"{address}/v1"' in found.replace(" ", "")
-    assert f'"against":"{address}/v1"' in found.replace(" ", "")
     assert parts_of(KEY, found) == []
     assert parts_of(quote(KEY, safe=""), found, length=12) == []
 

@@ -97,7 +97,7 @@ async def explored(
     critic = ScriptedModel(lambda request, _: str(SCORES[request.messages[2].content]))
     sampling = Sampling(temperature=1, top_p=1, max_tokens=64)
     agent = Agent(ScriptedModel(said), retriever, load_prompts(), sampling, top_k=2, max_steps=7, seed=0)
-    explorer = Explorer(agent, QUESTION, recipe, critic=Critic(critic, "value"))
+    explorer = Explorer(agent, QUESTION, recipe, critic=Critic(critic))
     await explorer.run()
     return explorer.record(RunIdentity("own", "dev", "c0", 0, recipe)), critic
 
