@@ -12,8 +12,7 @@ same weights and the same trees:
   values prefer the same step).
 - outcome: as many pairs labelled by the outcome of one trajectory: the outcome model; `outcome-all` draws on all.
 - value: not pairs but values of steps, of kind value.
-- half, eighth: those of `consensus` of a half and an eighth of the questions. flip-10 to 50: so many percent of its
-  labels exchanged.
+- quarter: those of `consensus` of a quarter of the questions. flip-30, flip-50: so many percent of its labels exchanged.
 - folds: two of `values`, each without half of the questions.
 
 Measured on held-out questions: how they rank steps (`evaluate-critic`, with the oracle's values as the truth), what
@@ -299,11 +298,9 @@ class Experiment:
         chosen = {name: drawn((row["pair_id"] for row in found), count, seed=0) for name, found in rows.items()}
         for name, ids in chosen.items():
             self._write_arm(data / sources[name], ids, name)
-        order = sorted({row["question_id"] for row in rows[MAIN]})
-        for name, part in (("half", 2), ("eighth", 8)):
-            few = set(order[::part])
-            kept = {row["pair_id"] for row in rows[MAIN] if row["question_id"] in few} & chosen[MAIN]
-            self._write_arm(data / sources[MAIN], kept, name)
+        few = set(sorted({row["question_id"] for row in rows[MAIN]})[::4])
+        kept = {row["pair_id"] for row in rows[MAIN] if row["question_id"] in few} & chosen[MAIN]
+        self._write_arm(data / sources[MAIN], kept, "quarter")
         for share in FLIPS:
             self._unfiltered(f"{MAIN}-chosen", f"flip-{share}", flip=share / 100)
 
@@ -428,7 +425,7 @@ class Experiment:
             file.writelines(islice(whole, self.plan.witnessed))
 
 
-FLIPS = (10, 30, 50)
+FLIPS = (30, 50)
 """Percent of the labels that are exchanged."""
 MAIN = "consensus"
 """The critic that is used; chosen before any critic was measured."""
@@ -439,8 +436,7 @@ ARMS = (
     "value",
     "outcome",
     "outcome-all",
-    "half",
-    "eighth",
+    "quarter",
     *(f"flip-{share}" for share in FLIPS),
 )
 REFINING = (MAIN, "values", "value", "outcome")
