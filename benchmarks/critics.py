@@ -12,7 +12,8 @@ same weights and the same trees:
   values prefer the same step).
 - outcome: as many pairs labelled by the outcome of one trajectory: the outcome model; `outcome-all` draws on all.
 - value: not pairs but values of steps, of kind value.
-- quarter: those of `consensus` of a quarter of the questions. flip-30, flip-50: so many percent of its labels exchanged.
+- quarter: those of `consensus` of a quarter of the questions. flip-30, flip-50: its pairs with so many percent of the
+  labels exchanged.
 - folds: two of `values`, each without half of the questions.
 
 Measured on held-out questions: how they rank steps (`evaluate-critic`, with the oracle's values as the truth), what
