@@ -87,8 +87,10 @@ class Plan:
     )
     skill: Skill = SKILL
     other_skill: Skill = OTHER_SKILL
-    judged: int = 120
-    """Held-out questions whose steps are judged."""
+    explored: int = 120
+    """Held-out questions that are explored, and of which pairs are valued by fresh continuations."""
+    scored: int = 60
+    """Of them, those whose steps critics score."""
     answered: int = 200
     """Held-out questions that are answered."""
     searched: int = 60
@@ -109,7 +111,8 @@ class Plan:
             self,
             size=Size(towns=30, people=60, works=80, organisations=20),
             questions={"warmup": 60, "explore": 40, "dev": 12, "heldout": 20},
-            judged=12,
+            explored=12,
+            scored=12,
             answered=20,
             searched=8,
             witnessed=20,
@@ -201,8 +204,8 @@ class Experiment:
         self.phases.once("words", self.write_words)
         self.explore("explore", "explore")
         self.explore("dev", "dev")
-        self.explore("heldout", "heldout", limit=plan.judged)
-        self.explore("other policy", "heldout", skill=plan.other_skill, limit=plan.judged)
+        self.explore("heldout", "heldout", limit=plan.explored)
+        self.explore("other policy", "heldout", skill=plan.other_skill, limit=plan.explored)
         self.explore("other world", "heldout", seed=1)
         for name, skill, seed in (
             ("heldout", plan.skill, 0),
@@ -343,12 +346,12 @@ class Experiment:
         compared = name in ("values", "judge", MAIN, "value")
         against = str(self.critic("outcome")) if compared else None
         runs = self.critic(name), self.run(run)
-        judged = partial(reasonrag.evaluate_critic, *runs, out=self.critic(name) / out, limit=self.plan.judged)
+        judged = partial(reasonrag.evaluate_critic, *runs, out=self.critic(name) / out, limit=self.plan.scored)
         self.phases.once(f"critic {name} {out}", lambda: judged(**{"against": against} if against else {}))
 
     def _revalue(self) -> None:
         known = self.known("heldout", self.plan.skill)
-        count = 4 * self.plan.judged
+        count = 4 * self.plan.explored
         reasonrag.calibrate(
             self.run("heldout"), chat_model=GoldTeacher(known.values()), revalue=count, min_confidence=0.0, yes=True
         )

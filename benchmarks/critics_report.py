@@ -185,7 +185,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         },
     )
     yield from table(
-        f"Sibling pairs of {plan['judged']} held-out questions ranked as the oracle does",
+        f"Sibling pairs of {plan['scored']} held-out questions ranked as the oracle does",
         {"critic": list(critics), **_columns(critics.values(), _accuracy_cells)},
     )
     yield from table(
