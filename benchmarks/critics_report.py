@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -126,16 +127,22 @@ def search_figures(run: Path, known: Known) -> dict[str, Any]:
 
 
 def refined_figures(data: Path, known: Known) -> dict[str, Any]:
-    """Best paths, all to right answers, and how right they are: those that a critic keeps, and those that it leaves."""
+    """Best paths, all to right answers, and how right they are: those that a critic keeps, those that it leaves out,
+    and the third whose lowest step scores highest, as the level of a pairwise critic's scores means nothing."""
     threshold = read_json(data / SUMMARY)["refinement"]["threshold"]
-    parts: dict[str, list[tuple[bool, list[bool]]]] = {"kept": [], "left out": []}
+    paths: list[tuple[float, tuple[bool, list[bool]]]] = []
     for record in read_lines(data / QUESTIONS, QuestionRecord):
         if record.path:
             question = known[record.question_id]
-            kept = all(each.critic_score is not None and each.critic_score >= threshold for each in record.path)
+            lowest = min(-inf if each.critic_score is None else each.critic_score for each in record.path)
             right = [step_is_right(question, each) for each in record.path]
-            parts["kept" if kept else "left out"].append((question.rests_on_facts(record.path[-1]), right))
-    return {name: _part_figures(part) for name, part in parts.items()}
+            paths.append((lowest, (question.rests_on_facts(record.path[-1]), right)))
+    paths.sort(key=lambda each: -each[0])
+    return {
+        "kept": _part_figures([path for lowest, path in paths if lowest >= threshold]),
+        "left out": _part_figures([path for lowest, path in paths if lowest < threshold]),
+        "highest third": _part_figures([path for _, path in paths[: len(paths) // 3]]),
+    }
 
 
 def step_is_right(question: GoldQuestion, step: PathStep) -> bool:

@@ -166,7 +166,7 @@ def remarks_of(found: CriticEvaluation) -> list[str]:
     """What a reader of the figures should know."""
     told = []
     if any(each.truth == "values of the tree" for each in found.runs):
-        told.append("the truth are values of the tree itself; reasonrag calibrate RUN --revalue gives fresh ones")
+        told.append("ground truth is values of the tree itself; reasonrag calibrate RUN --revalue gives fresh ones")
     elif estimated := sum(each.estimated for each in found.runs):
         told.append(
             f"only pairs are judged by fresh continuations alone; of the other figures, {estimated:,} steps have the "
@@ -176,4 +176,9 @@ def remarks_of(found: CriticEvaluation) -> list[str]:
         best = max(found.shorter.value, 1 - found.shorter.value)
         if best >= found.accuracy.value:
             told.append(f"the length of a step alone is as good: {best:.0%}")
+        if found.step_only.high is not None and found.step_only.high >= found.accuracy.value:
+            told.append(
+                f"it ranks {found.step_only.value:.0%} of the pairs right without their state: it may judge by what a "
+                "step looks like, not by whether it fits"
+            )
     return told

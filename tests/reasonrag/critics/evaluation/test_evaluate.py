@@ -167,6 +167,7 @@ def test_a_critic_that_looks_at_the_length_is_told_so_and_needs_no_state(run: Pa
     assert found.accuracy.value == found.shorter.value
     assert 0.2 < found.own_step.value < 0.8, "it cannot tell a step from one of another question"
     assert any("length of a step alone" in each for each in found.remarks)
+    assert any("right without their state" in each for each in found.remarks)
 
 
 def test_a_critic_that_is_no_better_than_an_outcome_model_is_not_offered(
