@@ -501,7 +501,7 @@ def results(experiment: Experiment) -> dict[str, Any]:
             f"the policy `{plan.other_skill.name}`": critic_figures(main_critic, "transfer-other-policy"),
             "another world, most of whose names are new": critic_figures(main_critic, "transfer-other-world"),
         },
-        "answers": {name: answer_figures(experiment.evaluation(name)) for name in experiment.ways},
+        "answers": {name: answer_figures(experiment.evaluation(name), heldout) for name in experiment.ways},
         "compared": {
             f"{reference} -> {other}": read_json(experiment.comparison(reference, other) / "compare.json")["pairs"][0][
                 "metrics"

@@ -24,6 +24,7 @@ from preference.labelling import TOLERANCE
 from preference.records import read_rollouts
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.critics.evaluation.report import REPORT
+from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.rendering import percent
@@ -88,11 +89,19 @@ def _right_share(verdicts: Sequence[Sequence[int]]) -> float:
     return found.count(1) / max(1, found.count(1) + found.count(-1))
 
 
-def answer_figures(folder: Path) -> dict[str, Any]:
-    """EM of an evaluation, and what a question cost."""
-    found = read_json(folder / "report.json")
+def answer_figures(folder: Path, known: Known) -> dict[str, Any]:
+    """EM of an evaluation, what a question cost, how often all facts were read, and how often the answer then was
+    right."""
+    found, read = read_json(folder / "report.json"), []
+    for each in read_predictions(folder):
+        question = known[each.question_id]
+        said = [step.content or "" for step in each.steps if step.action == "read"]
+        if len(frozenset[int]().union(*map(question.stated, said))) == len(question.facts):
+            read.append(each.em == 1)
     usage, questions = found["usage"], found["questions"]
     return {
+        "read": len(read) / questions,
+        "right_of_read": sum(read) / max(1, len(read)),
         "em": found["metrics"]["em"],
         "calls": usage["calls"] / questions,
         "scores": usage.get("critic_calls", 0) / questions,
@@ -284,6 +293,8 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
                 answers.values(),
                 lambda each: {
                     "EM": _share(each["em"]),
+                    "all facts read": f"{each['read']:.1%}",
+                    "of those right": f"{each['right_of_read']:.1%}",
                     "completions": f"{each['calls']:.1f}",
                     "scores": f"{each['scores']:.1f}",
                 },

@@ -175,7 +175,7 @@ class GoldQuestion:
 
     def state_of(self, prompt: ParsedPrompt) -> State:
         """The state that a prompt shows; a judge's: that of the turn after the reasoning."""
-        found = frozenset(fact for evidence in prompt.evidence for fact in self._stated(evidence))
+        found = frozenset(fact for evidence in prompt.evidence for fact in self.stated(evidence))
         layer = len(prompt.said("query")) + len(prompt.said("evidence"))
         turn: AgentAction = "read" if prompt.turn == "read" else "conclude" if prompt.turn == "conclude" else "think"
         return State(turn, layer, found, prompt.passages)
@@ -183,7 +183,7 @@ class GoldQuestion:
     def after(self, state: State, action_type: ActionType, content: str) -> State:
         """Where a query or an evidence leads: what the agent's `next_state` does, seen by the teacher."""
         layer = state.layer + 1
-        found = state.found | self._stated(content) if action_type == "evidence" else state.found
+        found = state.found | self.stated(content) if action_type == "evidence" else state.found
         if layer == self.max_steps - 1:
             return State("conclude", layer, found)
         if action_type == "query":
@@ -197,7 +197,7 @@ class GoldQuestion:
         """Whether all facts are stated."""
         return len(state.found) == len(self.facts)
 
-    def _stated(self, evidence: str) -> frozenset[int]:
+    def stated(self, evidence: str) -> frozenset[int]:
         said = _one_line(evidence)
         return frozenset(number for number, fact in enumerate(self.facts) if fact.sentence in said)
 
@@ -256,7 +256,7 @@ class GoldQuestion:
         shown = [fact for fact in missing if fact.passage in state.passages]
         facts = [each for fact in shown for each in (fact.sentence, f"{fact.passage[0]}: {fact.sentence}")]
         openings = [_one_line(sentences(text)[0]) for _, text in state.passages if text]
-        strays = [each for each in dict.fromkeys(openings) if each and self._stated(each) <= state.found] or ["None"]
+        strays = [each for each in dict.fromkeys(openings) if each and self.stated(each) <= state.found] or ["None"]
         none, stray = ((1 - good) / 2, (1 - good) / 2) if facts else (good, 1 - good)
         return [
             *(("evidence", each, good / len(facts)) for each in facts),
