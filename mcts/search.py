@@ -79,7 +79,7 @@ class SearchConfig(Configuration):
     siblings_at_once: int | None = Field(default=None, ge=1)
     """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
     drafts: int = Field(default=1, ge=1, lt=100)
-    """Steps drawn for each sibling that is kept; whoever does the work chooses. Kept steps are then not plain. Further
+    """Steps drawn for each sibling that is kept; the choice is not made here. Kept steps are then not plain. Further
     attempts (`resamples`) draw one each."""
     resamples: int = Field(default=0, ge=0)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""

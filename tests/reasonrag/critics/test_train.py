@@ -6,8 +6,6 @@ trained once for all tests.
 
 from __future__ import annotations
 
-from importlib import metadata
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import orjson
@@ -97,17 +95,17 @@ def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(world:
 
 
 def test_a_dry_run_says_which_packages_a_training_would_lack(
-    world: CriticWorld, monkeypatch: pytest.MonkeyPatch
+    world: CriticWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def version(name: str) -> str:
-        if name == "trl":
-            raise PackageNotFoundError
-        return metadata.version(name)
-
-    monkeypatch.setattr("reasonrag.critics.train.version", version)
+    """Here an older TRL, which is found before the installed one."""
+    (tmp_path / "trl-0.24.0.dist-info").mkdir()
+    (tmp_path / "trl-0.24.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 0.24.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(world.place)
     found = reasonrag.train_critic("smoke-cpu", data="data/a", out="critics/never", dry_run=True)
-    assert found.objections == ["train-critic needs trl: pip install 'reasonrag[rl]'"]
+    assert found.objections == [
+        "train-critic needs trl 1.16 or newer, here is 0.24.0: pip install 'reasonrag[rl]'",
+    ]
 
 
 REFUSALS = {
