@@ -432,7 +432,7 @@ class Experiment:
 FLIPS = (30, 50)
 """Percent of the labels that are exchanged."""
 MAIN = "consensus"
-"""The critic that is used; chosen before any critic was measured."""
+"""The critic that is used; chosen before any critic of the full plan was measured."""
 ARMS = (
     "values",
     "judge",
