@@ -61,7 +61,7 @@ _CALLS = {
     "evaluate": "evaluation.evaluate",
     "evaluate_critic": "critics.evaluation.evaluate",
     "from_dataset": "data.from_dataset",
-    "generate": "exploration.generate",
+    "generate": "scale.generate",
     "import_published": "curation.import_published",
     "index_build": "retrieval.index",
     "index_check": "retrieval.index",

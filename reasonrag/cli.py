@@ -21,13 +21,14 @@ from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate, sweep
-from reasonrag.exploration.commands import generate, init
+from reasonrag.exploration.commands import init
 from reasonrag.llm.commands import simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
+from reasonrag.scale.commands import generate
 from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown

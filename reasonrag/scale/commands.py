@@ -1,0 +1,86 @@
+"""The commands of runs on one machine or many: `reasonrag generate`, with its estimate by `--dry-run`, and `merge`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from reasonrag.errors import InputError
+from reasonrag.exploration.commands import leave
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.options import Json, interrupts, options, print_result
+from reasonrag.redaction import redact
+from reasonrag.settings import COMMON, Panel
+from reasonrag.terminal import print_shown
+
+
+@options(GenerateSettings, example="reasonrag generate --dataset hotpotqa --limit 500 --model gpt-4o --max-cost 20")
+def generate(
+    *,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Send no request; take every completion from the run's journal",
+            rich_help_panel=Panel.EXECUTION,
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
+        COMMON,
+    ] = False,
+    pilot: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="With --dry-run: explore N questions first, and estimate from what they cost. They are paid for and "
+            "kept in the run directory",
+            rich_help_panel=Panel.BUDGET,
+            show_default=False,
+        ),
+    ] = 0,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Explore questions with a teacher: a search tree of sampled steps and their rewards per question.
+
+    The same command continues a run that was stopped; no completion is paid for twice. Exit
+    status 0: every question has a tree; 1: some question failed; 3: stopped by a cap.
+    """
+    if pilot and not dry_run:
+        raise InputError("--pilot goes with --dry-run")
+    if replay and dry_run:
+        raise InputError("--replay sends no request, so there is nothing to estimate; leave out --dry-run")
+    if dry_run:
+        _estimate(flags, pilot=pilot, as_json=as_json)
+        return
+    from reasonrag.exploration.display import show_run
+    from reasonrag.scale.generate import generate as generate_run
+    from reasonrag.terminal import TerminalWatcher
+
+    watcher = TerminalWatcher()
+    with interrupts():
+        summary = generate_run(watcher=watcher, replay=replay, **flags)
+    print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
+    leave(summary.stopped, failed=summary.failed)
+
+
+def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
+    from reasonrag.exploration.cost_estimate import NothingMeasured, estimate
+    from reasonrag.exploration.display import show_estimate
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        try:
+            found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+        except NothingMeasured as nothing:
+            print_shown(f"stopped: {redact(str(nothing))}", file=sys.stderr)
+            leave(nothing.stopped, failed=pilot)
+            return
+    print_result(found, show_estimate, as_json=as_json)
+    leave(found.stopped, failed=found.failed)
