@@ -27,6 +27,7 @@ from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.manifest import IndexManifest
 from reasonrag.retrieval.index import IndexCheck
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.scale.merge import Merged
 from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.tune import Tuning
 from reasonrag.training.doctor.doctor import Diagnosis
@@ -60,6 +61,7 @@ __all__ = [
     "index_serve",
     "load_pairs",
     "load_rollouts",
+    "merge",
     "pairs",
     "publish",
     "review_report",
@@ -1258,6 +1260,26 @@ def load_rollouts(run: str | Path) -> Rollouts:
 
     Args:
         run: a run directory, or a rollouts file.
+    """
+
+def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = None) -> Merged:
+    """Join the ranks of a run: of `generate` into the files that one process would have written, in question order.
+
+    Of an evaluation, a calibration or judge labels it joins the journals; the same command without `shard` then takes
+    every answer from there. May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
+    incomplete or of different configurations, and NotReproduced.
+
+    Example:
+        >>> for rank in ("0/2", "1/2"):
+        ...     part = reasonrag.generate(dataset="atlas", limit=10, run="runs/two", shard=rank)
+        >>> reasonrag.merge("runs/two", verify=True).verified
+        True
+
+    Args:
+        run: the folder that was given to the ranks.
+        verify: also explore the run anew in one process, from the joined journal alone, and compare the bytes of
+            rollouts.jsonl.
+        watcher: is told what happens while it goes on; none: silent.
     """
 
 def pairs(

@@ -63,6 +63,12 @@ class Shard:
         return whole / RANKS / rank_name(self.rank)
 
 
+def whole_of(folder: Path) -> Path | None:
+    """The folder of the whole that this folder is a rank's of; None if it is none."""
+    whole = folder.parent.parent
+    return whole if folder.parent.name == RANKS and (whole / MANIFEST).exists() else None
+
+
 def rank_of(question_id: str, ranks: int) -> int:
     return int(hashlib.sha256(question_id.encode("utf-8", "surrogatepass")).hexdigest()[:16], 16) % ranks
 

@@ -10,6 +10,7 @@ from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
 from reasonrag.llm.expected_usage import Range
+from reasonrag.ranks import whole_of
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
@@ -60,6 +61,8 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
     if summary.stopped:
         print_prose(f"stopped: {summary.stopped.message}")
+    elif whole := whole_of(run):
+        print_next("merge", whole)
     elif summary.done:
         print_next("pairs", run, "--out", f"data/{run.name}")
 

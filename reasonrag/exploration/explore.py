@@ -277,12 +277,13 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, cr
             session_failed_calls=tally.failed_calls,
             session_cached_calls=models.cached_calls,
             session_seconds_per_request=models.seconds_per_request,
-            stopped=_stop_reason(session.stopped),
+            stopped=stop_reason(session.stopped),
         ),
     )
 
 
-def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
+def stop_reason(stopped: RunStopped | None) -> StopReason | None:
+    """Of a summary."""
     if stopped is None:
         return None
     raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}

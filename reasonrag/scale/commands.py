@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from reasonrag.errors import InputError
 from reasonrag.exploration.commands import leave
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.options import Json, interrupts, options, print_result
+from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.redaction import redact
 from reasonrag.settings import COMMON, Panel
 from reasonrag.terminal import print_shown
@@ -84,3 +85,30 @@ def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
             return
     print_result(found, show_estimate, as_json=as_json)
     leave(found.stopped, failed=found.failed)
+
+
+@options(example="reasonrag merge runs/hotpotqa-train-economy --verify")
+def merge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that was the --run of ranks (--shard i/n)")],
+    *,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Also explore the run in one process from the joined journal, and compare the bytes"
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Join the ranks of a run, once all are complete, into what one process would have made.
+
+    Exit status 1: some question has no tree, or --verify found other trees; 2: ranks are missing or incomplete.
+    """
+    from reasonrag.scale.display import show_merged
+    from reasonrag.scale.merge import merge as merge_ranks
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        merged = merge_ranks(run, verify=verify, watcher=TerminalWatcher())
+    print_result(merged, show_merged, as_json=as_json)
+    if merged.summary and (merged.summary.stopped or merged.summary.failed):
+        raise typer.Exit(FAILED)
