@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
@@ -255,7 +256,7 @@ def _check_place(settings: GenerateSettings, *, shared: bool, replay: bool | str
 def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:
     identity, models, tally = session.identity, session.models, session.session.tally
     return count_run(
-        run.rollouts_path,
+        read_rollouts(run.rollouts_path),
         SessionNumbers(
             run=str(run.path),
             config_hash=identity.config_hash,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from reasonrag.exploration.commands import leave
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.redaction import redact
-from reasonrag.settings import COMMON, Panel
+from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import print_shown
 
 
@@ -60,6 +61,9 @@ def generate(
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return
+    if (settings := resolve(GenerateSettings, "generate", flags)).slurm:
+        _write_slurm_script(settings.slurm, settings, flags)
+        return
     from reasonrag.exploration.display import show_run
     from reasonrag.scale.generate import generate as generate_run
     from reasonrag.terminal import TerminalWatcher
@@ -69,6 +73,19 @@ def generate(
         summary = generate_run(watcher=watcher, replay=replay, **flags)
     print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
+
+
+def _write_slurm_script(path: Path, settings: GenerateSettings, flags: dict[str, Any]) -> None:
+    from reasonrag.exploration.from_settings import find_models, find_rule
+    from reasonrag.scale.slurm import write_slurm_script
+
+    find_rule(settings)
+    find_models(settings)
+    if settings.on != "here" or settings.workers is None:
+        raise InputError("--slurm goes with --workers N, the number of ranks, and without --on")
+    write_slurm_script(path, flags, ranks=settings.workers, run=settings.whole_run)
+    print_shown(f"wrote {path}: {settings.workers:,} ranks and their merge")
+    print_shown(f"next: read it, fill in time and partition, then: bash {shlex.quote(str(path))}")
 
 
 def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:

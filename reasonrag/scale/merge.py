@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -141,7 +141,8 @@ def _merge_trees(run: Path, manifest: Manifest, folders: Sequence[Path]) -> tupl
         if each.operational and each.operational.refused_parameters:
             config = config.with_refusals(each.operational.refused_parameters)
     write_file(run / CONFIG, config.to_bytes())
-    summary = _summary(run, config, manifest, folders, stopped)
+    every = len(manifest.question_ids)
+    summary = summary_of_ranks(run, folders, questions=every, rollouts=[run / ROLLOUTS], stopped=stopped)
     write_json(run / SUMMARY, summary.model_dump())
     return summary, GenerateSettings.model_validate(own["settings"])
 
@@ -222,23 +223,30 @@ def _join(target: Path, parts: Sequence[Path]) -> None:
                 shutil.copyfileobj(part, file)
 
 
-def _summary(
-    run: Path, config: RunConfig, manifest: Manifest, folders: Sequence[Path], stopped: StopReason | None
+def summary_of_ranks(
+    run: Path, folders: Sequence[Path], *, questions: int, rollouts: Sequence[Path], stopped: StopReason | None
 ) -> RunSummary:
-    """Counts of the joined trees, with the numbers of the ranks' last sessions added up."""
-    try:
-        parts = [RunSummary.model_validate_json(read_small(each / SUMMARY)) for each in folders]
-    except (OSError, ValidationError) as error:
-        raise InputError(f"a rank of {run} has no summary that can be read ({error}); run it again") from error
+    """Counts of these rollouts, with the numbers of the ranks' last sessions added up; ranks that were killed before
+    they wrote any are left out. Raises InputError where none is left."""
+    parts = list[RunSummary]()
+    for folder in folders:
+        with suppress(FileNotFoundError), reading(folder / SUMMARY):
+            parts.append(RunSummary.model_validate_json(read_small(folder / SUMMARY)))
+    if not parts:
+        raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
     costs = [each.cost_usd for each in parts]
+    refused: dict[str, set[str]] = {}
+    for each in parts:
+        for name, parameters in each.refused_parameters.items():
+            refused.setdefault(name, set()).update(parameters)
     return count_run(
-        run / ROLLOUTS,
+        chain.from_iterable(map(read_rollouts, rollouts)),
         SessionNumbers(
             **parts[0].model_dump(include=set(SessionNumbers.model_fields) - _ADDED_UP),
             run=str(run),
-            questions=len(manifest.question_ids),
+            questions=questions,
             cost_usd=None if None in costs else sum(each for each in costs if each is not None),
-            refused_parameters=config.operational.refused_parameters if config.operational else {},
+            refused_parameters={name: sorted(refused[name]) for name in sorted(refused)},
             session_questions=sum(each.session_questions for each in parts),
             session_seconds=max(each.session_seconds for each in parts),
             session_failed_calls=sum(each.session_failed_calls for each in parts),
