@@ -134,8 +134,9 @@ async def _open_remote(
 
 def refuse_local_flags(settings: SearchSettings, instead: str) -> None:
     """Raises InputError for a flag of an index on this machine, which `instead` is not."""
-    for name in ("index", "corpus", "encoder", "index_type", "reranker", "gpu", "shard"):
-        if getattr(settings, name, None):
+    of_a_server = ("shard", "corpus") if isinstance(settings, ServeSettings) else ()
+    for name in ("index", "encoder", "index_type", "reranker", "gpu", *of_a_server):
+        if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 
 
