@@ -53,7 +53,7 @@ from reasonrag.curation.existing_data_set import (
 )
 from reasonrag.curation.from_settings import critic_witnesses, state_judge
 from reasonrag.curation.labels.critic_scores import score_by_critics
-from reasonrag.curation.labels.judge_labels import Judging, label_by_judge
+from reasonrag.curation.labels.judge_labels import JUDGING, Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
@@ -62,6 +62,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.ranks import check_merged
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -123,6 +124,10 @@ def make_data_set(
         if settings.as_published:
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
         judge = state_judge(settings, chat_model) if by_judge else None
+        if settings.rank:
+            return _judge_for_rank(sources, out, judge, chat_model, watcher, export.tokens, processes=processes)
+        if judge:
+            check_merged(out / JUDGING)
         witnesses = critic_witnesses(settings, critic_model, judged=by_judge)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
@@ -154,6 +159,26 @@ def make_data_set(
             for removed in pages.values():
                 watcher.say(removed)
     return summary
+
+
+def _judge_for_rank(
+    sources: Sequence[Path],
+    out: Path,
+    judge: StateJudge | None,
+    chat_model: ChatModel | None,
+    watcher: Watcher,
+    tokens: TokenCounter,
+    *,
+    processes: int,
+) -> PairSummary:
+    """Have the states of the judge's rank judged, and write no data set: other ranks may be at work for the same one."""
+    if judge is None or judge.rank is None:
+        raise InputError("--shard is for the judge of --label judge: no other label asks anything that ranks could share")
+    with tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
+        gather(sources, Path(scratch), tokens, out=out, processes=processes)
+        judging = run_to_end(label_by_judge(Path(scratch) / CANDIDATES, out, judge, chat_model, watcher))
+    place = judge.rank.folder(out / JUDGING)
+    return PairSummary(out=str(place), sources=[str(each) for each in sources], judging=judging.model_dump())
 
 
 class DataSetExport:

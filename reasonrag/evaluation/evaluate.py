@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -70,10 +70,19 @@ from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.ranks import Shard, check_merged, complete_part, join_to_ask
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
+from reasonrag.run_config import (
+    RunConfig,
+    config_hash,
+    config_restored,
+    has_answers,
+    keep_config,
+    note_refusals,
+    versions,
+)
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -158,24 +167,19 @@ class EvaluationParts:
     async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
         return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
 
-    @asynccontextmanager
-    async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
-        async with open_journal((self.home or run) / JOURNAL, say=say) as journal:
-            if self.known:
-                async with open_journal(self.known, writable=False) as earlier:
-                    journal.answers = earlier.answers | journal.answers
-                    journal.questions |= earlier.questions
-            yield journal
-
-
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
+    whole, rank = settings.run, settings.rank
+    if rank:
+        settings = settings.model_copy(update={"run": rank.folder(whole)})
+    else:
+        check_merged(whole)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
-    questions = list(source.limited(settings.limit))
+    every = list(source.limited(settings.limit))
     subject = find_evaluated_model(settings, parts.chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), settings.allow)
@@ -186,10 +190,10 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
-    if (settings.run / ROLLOUTS).exists():
-        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
+    if (settings.run / ROLLOUTS).exists() or (whole / ROLLOUTS).exists():
+        raise InputError(f"{whole} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"
-    checks = [lineage.seen(questions, split, settings.allow)]
+    checks = [lineage.seen(every, split, settings.allow)]
     asked = EvaluationConditions(
         renderer=renderer_hash(prompts),
         top_k=settings.top_k,
@@ -201,7 +205,7 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     )
     if settings.of_agent:
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
-    texts = [each.question for each in questions]
+    texts = [each.question for each in every]
     critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
     begun = has_answers(parts.home or settings.run)
     model = parts.chat_model
@@ -221,14 +225,18 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
     setup = _Setup(
-        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
+        settings, whole, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
     )
     parts.check(setup.config)
     for warning in setup.warnings:
         watcher.warn(warning)
     with only_writer(settings.run), config_restored(settings.run):
         keep_config(settings.run, setup.config, held=begun and parts.home is None)
-        return await _Run(setup, parts, watcher).carry_out()
+        report = await _Run(setup, parts, watcher).carry_out()
+        if rank:
+            note_refusals(whole, report.refused_parameters)
+            watcher.say(complete_part(whole, rank, len(every)))
+        return report
 
 
 def _answerable(question: Question) -> None:
@@ -240,11 +248,13 @@ def _answerable(question: Question) -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """Models, questions, conditions and checks of an evaluation, resolved."""
+    """Models, questions, conditions and checks of an evaluation, resolved. whole: the folder that a rank is part of.
+    every: the questions of all ranks."""
 
     settings: EvaluateSettings
+    whole: Path
     source: QuestionSource
-    questions: list[Question]
+    every: list[Question]
     subject: EvaluatedModel
     spec: ModelSpec
     judge: ModelSpec | None
@@ -254,6 +264,12 @@ class _Setup:
     lineage: ProvenanceCheck
     checks: list[ConditionCheck]
     critic: StepCritic | None = None
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """Those that are asked here."""
+        rank = self.settings.rank
+        return [each for each in self.every if rank is None or rank.holds(each.id)]
 
     @property
     def warnings(self) -> list[str]:
@@ -280,6 +296,14 @@ class _Setup:
             **style_identity(self.settings.style),
         } | method_identity(self.settings, self.prompts, self.critic.found.name if self.critic else None)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
+
+    def join_ranks(self, rank: Shard) -> None:
+        """Enter a rank into the whole evaluation, which gets the configuration. Raises InputError."""
+        judge = {"judge": self.judge.name, "sampling": shown_sampling(self.judge.sampling)} if self.judge else None
+        decides = config_hash({"answers": self.config.config_hash, "judge": judge})
+        with config_restored(self.whole):
+            keep_config(self.whole, self.config, held=has_answers(self.whole))
+            join_to_ask(self.whole, rank, decides, [each.id for each in self.every])
 
     @property
     def shown_settings(self) -> dict[str, Any]:
@@ -325,7 +349,9 @@ class _Run:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings = self.setup, self.setup.settings
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(self.parts.open_journal(settings.run, say=self.watcher.say))
+            known = setup.whole / JOURNAL if settings.rank else self.parts.known
+            own = (self.parts.home or settings.run) / JOURNAL
+            journal = await opened.enter_async_context(open_journal(own, known=known, say=self.watcher.say))
             failures = opened.enter_context(FailureLog(settings.run / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
@@ -333,15 +359,19 @@ class _Run:
             if journal.questions:
                 self.outcomes = await session.replay(self._behind(journal))
             owed = [each for each in setup.questions if each.id not in self.outcomes]
+            fresh = {each.id for each in owed} - journal.questions
+            models = self._behind(journal, *(await self._open() if owed else ()))
             if owed:
-                models = self._behind(journal, *await self._open())
-                fresh = {each.id for each in owed} - journal.questions
                 await self._agree(session, models, owed, fresh=len(fresh))
+            if settings.rank:
+                await models.check()
+                setup.join_ranks(settings.rank)
+            if owed:
                 cost = await self._ask(session, models, owed, fresh=fresh)
             else:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
-                cost = self._behind(journal).cost
+                cost = models.cost
         self.refused = note_refusals(settings.run, self.refused)
         report = self._report(cost)
         for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
@@ -361,7 +391,8 @@ class _Run:
         scored = setup.critic is not None
         usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None, scored=scored)
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
-        work = questions_left(len(owed), len(setup.questions), setup.source, limited=setup.settings.limit is not None)
+        limited = setup.settings.limit is not None or setup.settings.rank is not None
+        work = questions_left(len(owed), len(setup.questions), setup.source, limited=limited)
         get_consent(work, expected, self.watcher, models)
 
     async def _ask(

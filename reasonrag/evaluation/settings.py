@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.settings import AgentSettings, CriticSettings
+from reasonrag.agent.settings import AgentSettings, CriticSettings, RankSettings
 from reasonrag.errors import choices
 from reasonrag.retrieval.settings import BEST_FIRST, MAX_TOP_K, PassageOrder
 from reasonrag.settings import (
@@ -137,7 +137,7 @@ class AskSettings(ModelSettings):
     """Settings of `ask`."""
 
 
-class EvaluateSettings(ModelSettings):
+class EvaluateSettings(RankSettings, ModelSettings):
     """Settings of `evaluate`."""
 
     run: Annotated[Path, Panel.EXECUTION, COMMON] = Field(

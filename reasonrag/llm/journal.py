@@ -339,10 +339,15 @@ class JournaledModel:
 
 
 @asynccontextmanager
-async def open_journal(path: Path, **options: Any) -> AsyncIterator[Journal]:
-    """Open a journal for the block; see `Journal` for the options."""
+async def open_journal(path: Path, *, known: Path | None = None, **options: Any) -> AsyncIterator[Journal]:
+    """Open a journal for the block; see `Journal` for the options. known: another journal, if it is there, whose answers
+    are not requested again."""
     journal = Journal(path, **options)
     try:
+        if known and known.is_file():
+            async with open_journal(known, writable=False) as earlier:
+                journal.answers = earlier.answers | journal.answers
+                journal.questions |= earlier.questions
         yield journal
     finally:
         await journal.close()

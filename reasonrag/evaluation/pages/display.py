@@ -66,7 +66,8 @@ def show_evaluation(report: Report) -> None:
         print_shown(f"wrote {run / file}")
     if report.owed:
         print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
-    print_next("compare", run, "OTHER_RUN")
+    if not report.settings.get("shard"):  # of a rank it was said what comes next
+        print_next("compare", run, "OTHER_RUN")
 
 
 def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
