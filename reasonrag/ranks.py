@@ -126,8 +126,7 @@ def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --
         return
     if there.ranks != wanted.ranks:
         raise InputError(
-            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or "
-            f"{instead}"
+            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or {instead}"
         )
     if there.config_hash != wanted.config_hash:
         raise InputError(
@@ -183,7 +182,8 @@ def join_to_ask(whole: Path, shard: Shard, config_hash: str, question_ids: Seque
     """`join_ranks` for a rank that is to ask its part of a folder's questions, whose answers the folder's journal may
     have in part. Raises InputError."""
     wanted = Manifest(ranks=shard.ranks, config_hash=config_hash, question_ids=list(question_ids))
-    join_ranks(whole, wanted, instead=f"join them by `reasonrag merge {whole}` and go on without --shard")
+    others = f"{MANIFEST}, {RANKS} and {COMPLETIONS} of {whole}"
+    join_ranks(whole, wanted, instead=f"join them by `reasonrag merge {whole}`, then remove {others} to begin others")
 
 
 def complete_part(whole: Path, shard: Shard, questions: int) -> str:
@@ -192,7 +192,7 @@ def complete_part(whole: Path, shard: Shard, questions: int) -> str:
     manifest = read_manifest(whole)
     left = incomplete_ranks(whole, manifest) if manifest else []
     done = f"rank {shard} is complete, {shown_ranks(left)} not yet; then" if left else "all ranks are complete; next"
-    return f"{done}: reasonrag merge {whole}, and the same command without --shard"
+    return f"{done}: reasonrag merge {whole}, and after it the same command without --shard"
 
 
 def check_merged(whole: Path) -> None:

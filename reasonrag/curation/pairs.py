@@ -62,7 +62,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
-from reasonrag.ranks import check_merged
+from reasonrag.ranks import Shard, check_merged
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -114,7 +114,10 @@ def make_data_set(
     processes: int = 1,
     held_out: Collection[str] | None = None,
 ) -> PairSummary:
-    """`pairs` by these settings. held_out: keys of the questions for validation; None: they are drawn."""
+    """`pairs` by these settings. held_out: keys of the questions for validation; None: they are drawn.
+
+    A rank has its states judged and writes no data set, as others may be at work for the same one.
+    """
     out = settings.out or _default_out(runs)
     with _understood(out):
         export = DataSetExport(settings, out, held_out=held_out)
@@ -124,12 +127,14 @@ def make_data_set(
         if settings.as_published:
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
         judge = state_judge(settings, chat_model) if by_judge else None
-        if settings.rank:
-            return _judge_for_rank(sources, out, judge, chat_model, watcher, export.tokens, processes=processes)
-        if judge:
-            check_merged(out / JUDGING)
+        _check_ranks(out, settings.rank, judge)
         witnesses = critic_witnesses(settings, critic_model, judged=by_judge)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
+        if judge and judge.rank:
+            with tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
+                gather(sources, Path(scratch), export.tokens, out=out, processes=processes)
+                found = run_to_end(label_by_judge(Path(scratch) / CANDIDATES, out, judge, chat_model, watcher))
+            return PairSummary(out=str(judge.rank.folder(out / JUDGING)), judging=found.model_dump())
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
             kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
@@ -161,24 +166,12 @@ def make_data_set(
     return summary
 
 
-def _judge_for_rank(
-    sources: Sequence[Path],
-    out: Path,
-    judge: StateJudge | None,
-    chat_model: ChatModel | None,
-    watcher: Watcher,
-    tokens: TokenCounter,
-    *,
-    processes: int,
-) -> PairSummary:
-    """Have the states of the judge's rank judged, and write no data set: other ranks may be at work for the same one."""
-    if judge is None or judge.rank is None:
-        raise InputError("--shard is for the judge of --label judge: no other label asks anything that ranks could share")
-    with tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
-        gather(sources, Path(scratch), tokens, out=out, processes=processes)
-        judging = run_to_end(label_by_judge(Path(scratch) / CANDIDATES, out, judge, chat_model, watcher))
-    place = judge.rank.folder(out / JUDGING)
-    return PairSummary(out=str(place), sources=[str(each) for each in sources], judging=judging.model_dump())
+def _check_ranks(out: Path, rank: Shard | None, judge: StateJudge | None) -> None:
+    """Raises InputError for a rank without a judge, and for judgements of ranks that are not joined."""
+    if rank and judge is None:
+        raise InputError("--shard is for the judge of --label judge: other labels ask nothing that could be shared")
+    if judge and rank is None:
+        check_merged(out / JUDGING)
 
 
 class DataSetExport:

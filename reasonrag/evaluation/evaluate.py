@@ -167,13 +167,10 @@ class EvaluationParts:
     async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
         return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
 
+
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
-    whole, rank = settings.run, settings.rank
-    if rank:
-        settings = settings.model_copy(update={"run": rank.folder(whole)})
-    else:
-        check_merged(whole)
+    _check_place(settings)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
@@ -190,8 +187,6 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
-    if (settings.run / ROLLOUTS).exists() or (whole / ROLLOUTS).exists():
-        raise InputError(f"{whole} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"
     checks = [lineage.seen(every, split, settings.allow)]
     asked = EvaluationConditions(
@@ -207,7 +202,7 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
     texts = [each.question for each in every]
     critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
-    begun = has_answers(parts.home or settings.run)
+    begun = has_answers(parts.home or settings.run_directory)
     model = parts.chat_model
     if model is None and not (subject.served_here or begun):
         model = await parts.open_model(subject, spec, say=watcher.say)
@@ -224,19 +219,21 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
-    setup = _Setup(
-        settings, whole, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
-    )
+    setup = _Setup(settings, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic)
     parts.check(setup.config)
     for warning in setup.warnings:
         watcher.warn(warning)
-    with only_writer(settings.run), config_restored(settings.run):
-        keep_config(settings.run, setup.config, held=begun and parts.home is None)
-        report = await _Run(setup, parts, watcher).carry_out()
-        if rank:
-            note_refusals(whole, report.refused_parameters)
-            watcher.say(complete_part(whole, rank, len(every)))
-        return report
+    with only_writer(settings.run_directory), config_restored(settings.run_directory):
+        keep_config(settings.run_directory, setup.config, held=begun and parts.home is None)
+        return await _Run(setup, parts, watcher).carry_out()
+
+
+def _check_place(settings: EvaluateSettings) -> None:
+    """Raises InputError for a run of generate, and for an evaluation whose ranks are not joined."""
+    if any((each / ROLLOUTS).exists() for each in (settings.run, settings.run_directory)):
+        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
+    if settings.rank is None:
+        check_merged(settings.run)
 
 
 def _answerable(question: Question) -> None:
@@ -248,11 +245,10 @@ def _answerable(question: Question) -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """Models, questions, conditions and checks of an evaluation, resolved. whole: the folder that a rank is part of.
-    every: the questions of all ranks."""
+    """Models, questions, conditions and checks of an evaluation, resolved. every: the questions of all
+    ranks."""
 
     settings: EvaluateSettings
-    whole: Path
     source: QuestionSource
     every: list[Question]
     subject: EvaluatedModel
@@ -301,9 +297,10 @@ class _Setup:
         """Enter a rank into the whole evaluation, which gets the configuration. Raises InputError."""
         judge = {"judge": self.judge.name, "sampling": shown_sampling(self.judge.sampling)} if self.judge else None
         decides = config_hash({"answers": self.config.config_hash, "judge": judge})
-        with config_restored(self.whole):
-            keep_config(self.whole, self.config, held=has_answers(self.whole))
-            join_to_ask(self.whole, rank, decides, [each.id for each in self.every])
+        whole = self.settings.run
+        with config_restored(whole):
+            keep_config(whole, self.config, held=has_answers(whole))
+            join_to_ask(whole, rank, decides, [each.id for each in self.every])
 
     @property
     def shown_settings(self) -> dict[str, Any]:
@@ -347,12 +344,12 @@ class _Run:
 
     async def carry_out(self) -> Report:
         """Answer every question, from the journal or by asking, and write the report."""
-        setup, settings = self.setup, self.setup.settings
+        setup, settings, folder = self.setup, self.setup.settings, self.setup.settings.run_directory
         async with AsyncExitStack() as opened:
-            known = setup.whole / JOURNAL if settings.rank else self.parts.known
-            own = (self.parts.home or settings.run) / JOURNAL
+            known = settings.run / JOURNAL if settings.rank else self.parts.known
+            own = (self.parts.home or folder) / JOURNAL
             journal = await opened.enter_async_context(open_journal(own, known=known, say=self.watcher.say))
-            failures = opened.enter_context(FailureLog(settings.run / FAILURES))
+            failures = opened.enter_context(FailureLog(folder / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
             )
@@ -372,11 +369,14 @@ class _Run:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
                 cost = models.cost
-        self.refused = note_refusals(settings.run, self.refused)
+        self.refused = note_refusals(folder, self.refused)
         report = self._report(cost)
         for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
             self.watcher.warn(warning)
         self._write(report)
+        if settings.rank:
+            note_refusals(settings.run, self.refused)
+            self.watcher.say(complete_part(settings.run, settings.rank, len(setup.every)))
         return report
 
     async def _agree(self, session: EvaluationSession, models: Models, owed: Sequence[Question], *, fresh: int) -> None:
@@ -444,7 +444,7 @@ class _Run:
         unreadable = _parse_failures(answered)
         only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
         return Report(
-            run=str(settings.run),
+            run=str(settings.run_directory),
             dataset=setup.source.dataset,
             split=setup.source.split,
             questions_sha256=setup.source.sha256,
@@ -491,13 +491,13 @@ class _Run:
     def _earlier_latency(self) -> Latency:
         """The latency in the report that this one replaces."""
         try:
-            earlier = read_report(self.setup.settings.run)
+            earlier = read_report(self.setup.settings.run_directory)
         except InputError:  # there is none, or none that can be read: it is written anew
             return Latency()
         return earlier.latency if earlier.config_hash == self.setup.config.config_hash else Latency()
 
     def _write(self, report: Report) -> None:
-        folder = self.setup.settings.run
+        folder = self.setup.settings.run_directory
         predictions = [self.outcomes[each.id].prediction for each in self.setup.questions]
         write_predictions(folder, predictions)
         report.write(folder)

@@ -190,6 +190,11 @@ class EvaluateSettings(RankSettings, ModelSettings):
     confidence: Level = setting("Confidence level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
 
     @property
+    def run_directory(self) -> Path:
+        """Of the rank if this is one, else of the whole."""
+        return self.rank.folder(self.run) if self.rank else self.run
+
+    @property
     def of_agent(self) -> bool:
         return self.method == "agent"
 

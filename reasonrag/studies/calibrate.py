@@ -150,7 +150,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         with writing(place / REPORT):
             write_json(place / REPORT, found.model_dump())
         if settings.rank:
-            asked.watcher.say(complete_part(whole, settings.rank, len(sample.pairs)))
+            asked.watcher.say(complete_part(whole, settings.rank, len(sample.question_ids)))
     return found
 
 

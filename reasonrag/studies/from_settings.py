@@ -52,8 +52,9 @@ class Injected:
 class RunParts:
     """The parts that continue the steps of a run.
 
-    config_hash: of the run. label_model: the one whose continuations made the labels. model: the one that continues now. yes: consent to its
-    cost. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and which count.
+    config_hash: of the run. label_model: the one whose continuations made the labels. model: the one that continues
+    now. yes: consent to its cost. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and
+    which count.
     """
 
     config_hash: str

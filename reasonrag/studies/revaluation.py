@@ -159,10 +159,10 @@ class PairSample:
 
     def __init__(self, size: int, seed: int, *, min_confidence: float) -> None:
         self.seen = 0
+        self.size = size
         self.seed = seed
         self.min_confidence = min_confidence
         """Minimum confidence of the pairs in the stream."""
-        self._size = size
         self._held: list[tuple[int, int, _Pair]] = []
         """Heap by negated lot, so that the largest is on top; `seen` breaks ties."""
 
@@ -171,12 +171,17 @@ class PairSample:
         """The sample, ordered by lot."""
         return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
 
+    @property
+    def question_ids(self) -> list[str]:
+        """Of the pairs in the sample, each once."""
+        return list(dict.fromkeys(each.rollout.question_id for each in self.pairs))
+
     def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
         for each in passing:
             self.seen += 1
             pair = _Pair(rollout, each)
             held = (-self._lot(pair), self.seen, pair)
-            if len(self._held) < self._size:
+            if len(self._held) < self.size:
                 heapq.heappush(self._held, held)
             elif self._held and held > self._held[0]:
                 heapq.heapreplace(self._held, held)
@@ -222,7 +227,7 @@ async def revalue(
     *,
     k: int,
     folder: Path,
-    rank: Shard | None,
+    rank: Shard | None = None,
     chat_model: ChatModel | None,
     watcher: Watcher,
 ) -> Revaluation:
@@ -256,8 +261,7 @@ async def revalue(
                 watcher.say(continuations.describe(owed, spec.name))
         if rank:
             await models.check()
-            # one id for each pair: a larger sample, which begins with these pairs, only adds to them
-            join_to_ask(folder, rank, _identity(parts, sample, k), [each.rollout.question_id for each in sample.pairs])
+            join_to_ask(folder, rank, _identity(parts, sample, k), sample.question_ids)
         if owed:
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
@@ -279,7 +283,8 @@ async def revalue(
 def _identity(parts: RunParts, sample: PairSample, k: int) -> str:
     """Hash of what decides the answers."""
     asked = {"run": parts.config_hash, "model": parts.model.name, "sampling": shown_sampling(parts.model.sampling)}
-    return config_hash(asked | {"k": k, "seed": sample.seed, "min_confidence": sample.min_confidence})
+    sampled = {"pairs": sample.size, "seed": sample.seed, "min_confidence": sample.min_confidence}
+    return config_hash(asked | sampled | {"k": k})
 
 
 async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:
