@@ -55,7 +55,8 @@ class Journal:
 
     wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
         one request's answers that is held. writable: False for a read-only journal. known: another journal, if it is
-        there, whose answers are not requested again. say: called with a message about lines without a digest. Raises InputError for a file that is not a journal, or whose lines were changed.
+        there, whose answers are not requested again. say: called with a message about lines without a digest. Raises
+        InputError for a file that is not a journal, or whose lines were changed.
     """
 
     def __init__(
