@@ -246,6 +246,7 @@ def calibrate(
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
     outcome: OutcomeFunction | None = None,
+    shard: str | None = None,
     revalue: int = 0,
     k: int = 16,
     seed: int = 0,
@@ -279,6 +280,9 @@ def calibrate(
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n
         revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
         k: Fresh continuations per step
         seed: Seed of the sample of pairs
@@ -653,6 +657,7 @@ def evaluate(
     max_model_len: int | None = None,
     trained_on: str | Path | None = None,
     patience: float = 120.0,
+    shard: str | None = None,
     run: str | Path,
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
@@ -756,6 +761,9 @@ def evaluate(
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
         patience: Seconds without a response before the endpoint counts as lost
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
@@ -1305,6 +1313,7 @@ def pairs(
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_repeated_query: bool = False,
+    shard: str | None = None,
     out: str | Path | None = None,
     replace: bool = False,
     format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
@@ -1373,6 +1382,9 @@ def pairs(
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
