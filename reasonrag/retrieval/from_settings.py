@@ -132,9 +132,9 @@ async def _open_remote(
     return remote
 
 
-def refuse_local_flags(settings: SearchSettings, instead: str) -> None:
-    """Raises InputError for a flag of an index on this machine, which `instead` is not."""
-    for name in ("index", "corpus", "encoder", "index_type", "reranker", "gpu", "shard"):
+def refuse_local_flags(settings: SearchSettings, instead: str, *others: str) -> None:
+    """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
+    for name in ("index", "encoder", "index_type", "reranker", "gpu", "shard", *others):
         if getattr(settings, name, None):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 

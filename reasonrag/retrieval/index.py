@@ -203,7 +203,7 @@ def index_serve(
     """
     settings = resolve(ServeSettings, "serve", flags)
     if settings.shard_url:
-        refuse_local_flags(settings, "--shard-url")
+        refuse_local_flags(settings, "--shard-url", "corpus", "retriever")
     elif not settings.index and settings.corpus is None and not is_remote(settings):
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))
