@@ -239,8 +239,8 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--index flat --shard 2/2", "--shard 2/2: give i/n with i from 0 to n - 1"),
-        ("--index flat --shard one", "--shard one: give i/n with i from 0 to n - 1"),
+        ("--index flat --shard 2/2", "--shard: must be i/n, the i-th of n"),
+        ("--index flat --shard one", "--shard: must be i/n, the i-th of n"),
         ("--index flat --shard 0/100", "4 passages cannot be divided into 100 shards"),
         ("--index bm25 --shard 0/2", "a BM25 index has no shards, as its word statistics are of the whole"),
         ("--index sq8 --shard 0/2", "sq8 has no flat index, only sq8. .* --type flat"),
