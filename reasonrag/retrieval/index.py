@@ -192,7 +192,8 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    Raises InputError for a bad index or address.
+    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
+    one over the index. Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP

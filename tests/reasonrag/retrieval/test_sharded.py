@@ -250,6 +250,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--corpus of-flat/corpus.jsonl --shard 0/2", "give --index of one dense index that is built"),
         ("--index flat --shard-url http://127.0.0.1:1", "--index is for a local index; leave it out"),
         ("--shard 0/2 --shard-url http://127.0.0.1:1", "--shard is for a local index; leave it out"),
+        ("--retriever dense --shard-url http://127.0.0.1:1", "--retriever is for a local index; leave it out"),
         ("--shard-url http://127.0.0.1:1,http://127.0.0.1:1", "http://127.0.0.1:1 is given twice"),
         ("--shard-url 127.0.0.1:1", "'127.0.0.1:1' is not a retriever's address"),
     ],
