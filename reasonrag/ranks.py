@@ -51,7 +51,7 @@ class Shard:
         rank, ranks = map(int, found.groups()) if found else (0, 0)
         if not rank < ranks <= MOST_RANKS:
             raise ValueError(
-                f"must be i/n, the i-th of n ranks with i from 0 to n - 1, such as 0/8; n is at most {MOST_RANKS:,}"
+                f"must be i/n, the i-th of n with i from 0 to n - 1, such as 0/8; n is at most {MOST_RANKS:,}"
             )
         return cls(rank, ranks)
 

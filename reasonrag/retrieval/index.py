@@ -192,7 +192,8 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    Raises InputError for a bad index or address.
+    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
+    one over the index. Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -203,7 +204,7 @@ def index_serve(
     """
     settings = resolve(ServeSettings, "serve", flags)
     if settings.shard_url:
-        refuse_local_flags(settings, "--shard-url")
+        refuse_local_flags(settings, "--shard-url", "corpus", "retriever")
     elif not settings.index and settings.corpus is None and not is_remote(settings):
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))

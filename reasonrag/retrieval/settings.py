@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from reasonrag.ranks import ShardText
 from reasonrag.settings import ALLOW_HOST, COMMON, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web.client import LOOPBACK
 
@@ -139,7 +140,7 @@ class ServeSettings(SearchSettings):
     )
 
     corpus: Path | None = setting("Corpus to index if there is no index yet", Panel.RETRIEVAL, common=True)
-    shard: str | None = setting(
+    shard: ShardText | None = setting(
         "i/n: serve only the i-th of n equal ranges of the passages of a flat index, i from 0, and hold only their "
         "vectors in memory",
         Panel.RETRIEVAL,
