@@ -170,7 +170,7 @@ class EvaluationParts:
 
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
-    _check_place(settings)
+    _check_place(settings.run, settings.rank)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
@@ -228,12 +228,12 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
         return await _Run(setup, parts, watcher).carry_out()
 
 
-def _check_place(settings: EvaluateSettings) -> None:
+def _check_place(run: Path, rank: Shard | None) -> None:
     """Raises InputError for a run of generate, and for an evaluation whose ranks are not joined."""
-    if any((each / ROLLOUTS).exists() for each in (settings.run, settings.run_directory)):
-        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
-    if settings.rank is None:
-        check_merged(settings.run)
+    if any((each / ROLLOUTS).exists() for each in (run, *([rank.folder(run)] if rank else []))):
+        raise InputError(f"{run} is a run of generate; choose another --run for its evaluation")
+    if rank is None:
+        check_merged(run)
 
 
 def _answerable(question: Question) -> None:
