@@ -133,8 +133,9 @@ async def _open_remote(
 
 def refuse_local_flags(settings: SearchSettings, instead: str, *others: str) -> None:
     """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
-    for name in ("index", "encoder", "index_type", "reranker", "gpu", "shard", *others):
-        if getattr(settings, name, None):
+    served = ("shard",) if isinstance(settings, ServeSettings) else ()  # another command's is a rank
+    for name in ("index", "encoder", "index_type", "reranker", "gpu", *served, *others):
+        if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 
 
