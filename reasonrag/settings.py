@@ -30,7 +30,20 @@ one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = (
-    *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "corpus", "index", "serve"),
+    *(
+        "generate",
+        "pairs",
+        "import",
+        "audit",
+        "review",
+        "publish",
+        "calibrate",
+        "tune",
+        "corpus",
+        "index",
+        "serve",
+        "limiter",
+    ),
     *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "sweep", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
