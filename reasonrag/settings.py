@@ -232,7 +232,7 @@ def resolve(
         if name not in fields:
             raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
-        if name.endswith(("base_url", "retriever", "critic", "against")):
+        if name.endswith(("base_url", "retriever", "critic", "against", "limiter")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
         elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):

@@ -305,8 +305,11 @@ class Ledger:
         return None
 
 
-def cap_reached(cap: CapName, spent: float, limit: float, *, needed: float) -> CapReached:
-    """The error for a request that could cross a cap. spent: of the cap. needed: with the request."""
+def cap_reached(cap: CapName, spent: float, limit: float, *, needed: float, holder: str = "") -> CapReached:
+    """The error for a request that could cross a cap. spent: of the cap. needed: with the request. holder: see
+    `CapReached`."""
     if cap == "max_cost":
-        return CapReached(cap, f"{dollars(spent)} of {dollars(limit)} are spent", needed=needed)
-    return CapReached(cap, f"{spent:,.0f} of {limit:,.0f} {cap.removeprefix('max_')} are used", needed=needed)
+        return CapReached(cap, f"{dollars(spent)} of {dollars(limit)} are spent", needed=needed, holder=holder)
+    return CapReached(
+        cap, f"{spent:,.0f} of {limit:,.0f} {cap.removeprefix('max_')} are used", needed=needed, holder=holder
+    )

@@ -115,7 +115,7 @@ async def _limit(run: Path, settings: LimiterSettings) -> None:
         print_shown(f"ranks: reasonrag generate .. --shard 0/8 {ranks}", flush=True)
 
     token = limiter_token()
-    place = {"host": settings.host, "port": settings.port, "allow_host": settings.allow_host}
     caps = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
     async with open_limiter(run, caps, Rates(settings.rpm, settings.tpm)) as kept:
-        await serve_until_stopped(serving(kept, **place, token=token), say=say)
+        service = serving(kept, host=settings.host, port=settings.port, allow_host=settings.allow_host, token=token)
+        await serve_until_stopped(service, say=say)

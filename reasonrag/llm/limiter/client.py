@@ -62,6 +62,8 @@ class LimiterTransport(Protocol):
 
     shown: str
     """Where it is, for people."""
+    own_command: bool
+    """Whether its caps are flags of `reasonrag limiter`, not of the command that the ranks belong to."""
 
     async def lease(self, report: Report) -> Lease:
         """The limiter's answer. Raises LimiterAway if there is none now, InputError if there will be none."""
@@ -245,7 +247,9 @@ class _Borrower:
         self.granted = self._where_capped(lease.allowed)
         self._satisfied = report.least is None or report.least.within(lease.allowed)
         if crossed := lease.crossed:
-            self.refusal = cap_reached(crossed.cap, crossed.spent, crossed.limit, needed=crossed.needed)
+            holder = f"the limiter at {self._transport.shown}" if self._transport.own_command else ""
+            spent, limit = crossed.spent, crossed.limit
+            self.refusal = cap_reached(crossed.cap, spent, limit, needed=crossed.needed, holder=holder)
         until, now = sent_at + lease.seconds, time.monotonic()
         lower = [
             each.take(lease.addresses[name].share, until=until, pause=lease.addresses[name].pause, now=now)
@@ -358,6 +362,8 @@ def _addresses_of(models: Models) -> dict[str, _Address]:
 class HttpLimiter(HttpClient):
     """The limiter that `reasonrag limiter` serves at an address like `http://host:8002`. token: sent as
     `Authorization: Bearer TOKEN`, and nowhere else. Must be closed. Raises InputError for what is no address."""
+
+    own_command = True
 
     def __init__(self, url: str, token: str | None = None) -> None:
         parts = http_address(url)

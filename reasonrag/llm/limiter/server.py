@@ -1,7 +1,7 @@
 """The limiter behind HTTP, for ranks on other machines: POST /lease, GET /health.
 
-Decides what a request may hold, who may ask, and which status an answer has. Listens on loopback by default; TLS is left
-to a reverse proxy. Does not know what is lent.
+Decides what a request may hold, who may ask, and which status an answer has. Listens on loopback by default; TLS is
+left to a reverse proxy. Does not know what is lent.
 """
 
 from __future__ import annotations

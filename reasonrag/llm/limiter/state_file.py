@@ -41,7 +41,7 @@ class _Line(BaseModel):
 class KeptLimiter:
     """A limiter whose grants are in its file; a `LimiterTransport` within its process. Made by `open_limiter`."""
 
-    shown = "this process"
+    shown, own_command = "this process", False
 
     def __init__(self, path: Path, limiter: Limiter, clock: Callable[[], float]) -> None:
         self.path, self.limiter, self._clock = path, limiter, clock
