@@ -455,6 +455,7 @@ def estimate(
     tpm: int | None = None,
     timeout: float = 300.0,
     shard: str | None = None,
+    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -558,7 +559,9 @@ def estimate(
         timeout: Seconds before an unanswered request is given up
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -904,6 +907,7 @@ def generate(
     tpm: int | None = None,
     timeout: float = 300.0,
     shard: str | None = None,
+    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -1010,7 +1014,9 @@ def generate(
         timeout: Seconds before an unanswered request is given up
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -1715,6 +1721,7 @@ def tune(
     tpm: int | None = None,
     timeout: float = 300.0,
     shard: str | None = None,
+    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -1828,7 +1835,9 @@ def tune(
         timeout: Seconds before an unanswered request is given up
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other

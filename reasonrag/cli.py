@@ -22,7 +22,7 @@ from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate, sweep
 from reasonrag.exploration.commands import init
-from reasonrag.llm.commands import simulate_endpoint
+from reasonrag.llm.commands import limiter, simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
@@ -50,7 +50,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "sweep": sweep, "ask": ask},
-    "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
+    "Serve": {"index": index_app, "limiter": limiter, "simulate-endpoint": simulate_endpoint},
     "Look": {"view": view, "show": show, "stats": stats},
 }
 """Commands by what they are for, in the order of use."""

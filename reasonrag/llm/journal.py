@@ -225,7 +225,7 @@ class JournaledModel:
         self.cached_calls = 0
         """Draws answered by the journal so far."""
         self._journal = journal
-        self._recorded_as = recorded_as
+        self.recorded_as = recorded_as
         self._fetching: set[asyncio.Task[list[Completion]]] = set()
         self._stopped: RunStopped | None = None
 
@@ -296,7 +296,7 @@ class JournaledModel:
             except Exception as error:  # noqa: BLE001 - a paid answer must reach the journal
                 self.stop(UnexpectedError(error, kept=True))
                 completions = _at_most(request, said)
-                line = journal_line(request.question_id, keys[: len(said)], completions, model=self._recorded_as)
+                line = journal_line(request.question_id, keys[: len(said)], completions, model=self.recorded_as)
             await self._journal.append_line(line)
             reservation.settle(completions)
         return completions
@@ -311,7 +311,7 @@ class JournaledModel:
         used = Tokens.of(completions)
         if not all(isinstance(each, int) and each >= 0 for each in (used.requests, used.prompt, used.completion)):
             raise ValueError(f"{used} is not a possible usage of a request")
-        return completions, journal_line(request.question_id, answered, completions, model=self._recorded_as)
+        return completions, journal_line(request.question_id, answered, completions, model=self.recorded_as)
 
     def holds(self, request: ChatRequest) -> bool:
         """Whether the journal answers it whole, as far as earlier sessions go."""

@@ -94,7 +94,7 @@ class Limits:
 
     concurrency: requests in flight over all addresses. timeout: seconds per request. rpm, tpm: requests and tokens per
     minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without an answer from any
-    address after which the endpoint is lost.
+    address after which the endpoint is lost. parts: of so many equal parts of these rates this process uses one.
     """
 
     concurrency: int
@@ -102,6 +102,12 @@ class Limits:
     rpm: int | None = None
     tpm: int | None = None
     patience: float = MAX_DOWN_S
+    parts: int = 1
+
+    def pace(self) -> Pace:
+        """Of one address, as it begins."""
+        requests, tokens = (Rate(None if each is None else each / self.parts) for each in (self.rpm, self.tpm))
+        return Pace(self.concurrency, requests, tokens, self.parts)
 
 
 @dataclass
@@ -223,7 +229,7 @@ class EndpointModel:
         self._endpoints = [
             OneAddress(
                 Connection(base_url, key or "none", limits.timeout),
-                Pace(limits.concurrency, Rate(limits.rpm), Rate(limits.tpm)),
+                limits.pace(),
             )
             for base_url in addresses
         ]
@@ -544,9 +550,8 @@ class EndpointModel:
         downs = [each.pace.down_since for each in self._endpoints]
         patience = self._limits.patience
         if all(since is not None and now - since > patience for since in downs):
-            waited = f"{patience / 60:.0f} minutes" if patience >= 2 * 60 else f"{patience:g} seconds"
             raise EndpointLost(
-                f"{self._shown()} has not answered for {waited}: {_clean(error_message(error))}. "
+                f"{self._shown()} has not answered for {seconds_text(patience)}: {_clean(error_message(error))}. "
                 "Run the same command to continue once it does"
             ) from error
 
@@ -582,6 +587,11 @@ class EndpointModel:
         return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
 
     @property
+    def paces(self) -> list[tuple[str, Pace]]:
+        """Of each address, which is shown without user, password and query."""
+        return [(shown_url(each.connection.base_url), each.pace) for each in self._endpoints]
+
+    @property
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
         return self.scheduler.in_flight
@@ -614,6 +624,11 @@ class EndpointModel:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
             self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
+
+
+def seconds_text(seconds: float) -> str:
+    """`10 minutes`, or seconds where they are few."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"
 
 
 def _only_reasoning(request: ChatRequest) -> Completion:
