@@ -247,6 +247,7 @@ def calibrate(
     watcher: Watcher | None = None,
     outcome: OutcomeFunction | None = None,
     shard: str | None = None,
+    limiter: str | None = None,
     revalue: int = 0,
     k: int = 16,
     seed: int = 0,
@@ -282,7 +283,9 @@ def calibrate(
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
         k: Fresh continuations per step
         seed: Seed of the sample of pairs
@@ -661,6 +664,7 @@ def evaluate(
     trained_on: str | Path | None = None,
     patience: float = 120.0,
     shard: str | None = None,
+    limiter: str | None = None,
     run: str | Path,
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
@@ -766,7 +770,9 @@ def evaluate(
         patience: Seconds without a response before the endpoint counts as lost
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
@@ -1217,7 +1223,8 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    Raises InputError for a bad index or address.
+    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
+    one over the index. Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -1320,6 +1327,7 @@ def pairs(
     allow_ungrounded: bool = False,
     allow_repeated_query: bool = False,
     shard: str | None = None,
+    limiter: str | None = None,
     out: str | Path | None = None,
     replace: bool = False,
     format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
@@ -1390,7 +1398,9 @@ def pairs(
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
