@@ -21,13 +21,14 @@ from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate, sweep
-from reasonrag.exploration.commands import generate, init
+from reasonrag.exploration.commands import init
 from reasonrag.llm.commands import simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
+from reasonrag.scale.commands import generate, merge
 from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
@@ -38,7 +39,14 @@ _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
 corpus_app = typer.Typer(cls=HelpOfGroup, help="Build a corpus from your own documents.", **_PLAIN)
 index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index of a corpus.", **_PLAIN)
 GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
-    "Explore": {"init": init, "corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
+    "Explore": {
+        "init": init,
+        "corpus": corpus_app,
+        "generate": generate,
+        "merge": merge,
+        "calibrate": calibrate,
+        "tune": tune,
+    },
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "sweep": sweep, "ask": ask},

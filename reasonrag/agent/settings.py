@@ -10,6 +10,7 @@ from pydantic import BeforeValidator
 from mcts import RecipeName
 from mcts.recipes import canonical_name
 from reasonrag.data.questions import SHORT, AnswerStyle
+from reasonrag.ranks import Shard, ShardText
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
@@ -75,6 +76,20 @@ class CriticSettings(Settings):
         default=False,
     )
     critic_price_in: Price = setting("Dollars per million tokens that the critic reads [default: 0]", Panel.CRITIC)
+
+
+class RankSettings(Settings):
+    """Settings of a command that can be one rank of several, on whichever machines."""
+
+    shard: ShardText | None = setting(
+        "Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to i, in a "
+        "folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are divided by n",
+        Panel.MACHINES,
+    )
+
+    @property
+    def rank(self) -> Shard | None:
+        return Shard.parse(self.shard) if self.shard else None
 
 
 class AgentSettings(ReadingSettings):

@@ -28,6 +28,7 @@ from preference.stratified_sample import StratifiedSample
 from reasonrag.data.multiple_choice import options_of, spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
+from reasonrag.ranks import Shard
 
 if TYPE_CHECKING:
     from reasonrag.data.corpus import Passage  # brings numpy, which no help text needs
@@ -311,9 +312,9 @@ class QuestionSource:
             found["mixture"] = [each.identity for each in self.files]
         return found | ({} if self.sample_seed is None else {"sample": {"seed": self.sample_seed}})
 
-    def limited(self, limit: int | None) -> Questions:
-        """The first `limit` questions, which can be read repeatedly."""
-        return Questions(self, limit)
+    def limited(self, limit: int | None, shard: Shard | None = None) -> Questions:
+        """The first `limit` questions, which can be read repeatedly; of these, those of the shard."""
+        return Questions(self, limit, shard)
 
     def read(self, limit: int | None = None) -> Generator[Question]:
         """The first `limit` questions. Its `close` closes the files."""
@@ -334,16 +335,18 @@ class QuestionSource:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The first questions of a source, read from its files on every iteration."""
+    """The first questions of a source, read from its files on every iteration; of these, those of the shard."""
 
     source: QuestionSource
     limit: int | None
+    shard: Shard | None = None
 
     def __iter__(self) -> Generator[Question]:
-        return self.source.read(self.limit)
+        with closing(self.source.read(self.limit)) as questions:
+            yield from (each for each in questions if self.shard is None or self.shard.holds(each.id))
 
     def __len__(self) -> int:
-        return min(self.source.total, self.limit or self.source.total)
+        return min(self.source.total, self.limit or self.source.total) if self.shard is None else sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import QuestionSource
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
@@ -30,10 +31,9 @@ from reasonrag.exploration.from_settings import (
     resolve_recipe,
     with_critic,
 )
-from reasonrag.exploration.generate import generate
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
-from reasonrag.exploration.summary import StopReason
+from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
@@ -139,7 +139,14 @@ def estimate(
         outcome: a name, or a function as for `generate`.
     """
     function, named = function_or_name(outcome)
-    settings = resolve(GenerateSettings, "generate", flags | named)
+    settings = asked = resolve(GenerateSettings, "generate", flags | named)
+    if settings.rank or (pilot and settings.on != "here"):
+        raise InputError(
+            "--shard: an estimate is of a whole run; leave it out"
+            if settings.rank
+            else "--pilot explores the first questions in this process, which ranks cannot take over; leave out --on, "
+            "or --pilot"
+        )
     rule = find_rule(settings, function)
     watcher = watcher or SilentWatcher()
     if chat_model is None and not pilot and lacks_teacher(settings):
@@ -153,10 +160,18 @@ def estimate(
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
     if pilot:
-        models = {"chat_model": chat_model, "value_chat_model": value_chat_model, "critic_model": critic_model}
-        measured = _pilot(min(pilot, total), flags | models | {"outcome": outcome}, watcher)
+        piloting = explore(
+            asked.model_copy(update={"limit": min(pilot, total)}),
+            chat_model,
+            None,
+            watcher,
+            value_chat_model=value_chat_model,
+            critic_model=critic_model,
+            function=function,
+        )
+        measured = _measured(run_to_end(piloting))
     else:
-        rehearsing = _rehearse(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
+        rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
         measured = _Measured(run_to_end(rehearsing))
     shares = measured.usage.shares(teacher, student, critic, low=total, high=total)
     first, *others = (share for model, share in shares if model is not critic)
@@ -184,7 +199,7 @@ def estimate(
     )
 
 
-async def _rehearse(
+async def rehearse_run(
     settings: GenerateSettings,
     source: QuestionSource,
     corpus: Path | None,
@@ -207,9 +222,8 @@ async def _rehearse(
     return usage
 
 
-def _pilot(questions: int, flags: dict[str, Any], watcher: Watcher) -> _Measured:
-    """Explore the first questions of the run for real."""
-    summary = generate(watcher=watcher, **(flags | {"limit": questions}))
+def _measured(summary: RunSummary) -> _Measured:
+    """What a pilot measured, which explored the first questions of the run for real. Raises NothingMeasured."""
     trees = [rollout for rollout in read_rollouts(Path(summary.run) / ROLLOUTS) if not rollout.error]
     if not trees:
         causes = [*summary.failures_by_cause, *([summary.stopped.message] if summary.stopped else [])]

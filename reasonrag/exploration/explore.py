@@ -6,15 +6,17 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.data.questions import Questions
+from reasonrag.data.questions import Questions, QuestionSource
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
 from reasonrag.exploration.from_settings import (
     find_agent,
@@ -29,7 +31,7 @@ from reasonrag.exploration.session import ExplorationSession
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
-from reasonrag.files import JOURNAL, TRIALS, TUNING
+from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
@@ -39,6 +41,7 @@ from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
+from reasonrag.ranks import Manifest, complete, join_ranks, read_manifest
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 
@@ -54,14 +57,18 @@ async def explore(
     replay: bool | str | Path = False,
     shared_journal: Path | None = None,
     function: OutcomeFunction | None = None,
+    interrupt: asyncio.Event | None = None,
 ) -> RunSummary:
-    """`generate` for resolved settings, inside an event loop.
+    """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers`, `address` and `slurm`
+    are the caller's.
+
+    interrupt: set from outside, it ends the session as the first Ctrl-C does.
 
     function: the user's outcome function. shared_journal: of several runs, instead of the run's own. Caps then apply to
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
     rule = find_rule(settings, function)
-    _check_place(settings.run_directory, shared=shared_journal is not None, replay=replay)
+    _check_place(settings, shared=shared_journal is not None, replay=replay)
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
     settings, named = with_critic(settings, critic_model)
     critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
@@ -70,9 +77,7 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
-    if student and student.price is SELF_HOSTED:
-        watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
+        _check_prices(settings, teacher, student, watcher.say)
     async with AsyncExitStack() as opened:
         chat_model, value_chat_model = _opened(
             opened, teacher, student, (chat_model, value_chat_model), replay=bool(replay), say=watcher.say
@@ -91,8 +96,8 @@ async def explore(
             student=student,
             critic=critics.spec,
         )
-        asked = source.limited(settings.limit)
-        critics.check(identity.renderer, asked, allowed=settings.allow_critic, warn=watcher.warn)
+        questions = source.limited(settings.limit, settings.rank)
+        critics.check(identity.renderer, questions, allowed=settings.allow_critic, warn=watcher.warn)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run_directory / JOURNAL
             bill = Bill() if shared_journal else None
@@ -106,7 +111,7 @@ async def explore(
                 )
             )
             value = (student, value_chat_model) if student else None
-            done = all(run.is_done(each.id) for each in asked)
+            done = all(run.is_done(each.id) for each in questions)
             scoring = await critics.open(opened, idle=bool(replay) or done, say=watcher.say)
             models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring)
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
@@ -114,14 +119,14 @@ async def explore(
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(
-                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic
+                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic, interrupt
             )
-            questions = source.limited(settings.limit)
             session.begin(questions)
             if session.stopped is None and session.owes(questions):
                 await session.check()
                 if not (replay or shared_journal or settings.yes):
                     await _agree(session, questions, (teacher, student, critics.spec), begun=journal.questions)
+            whole = _join_ranks(settings, source, identity.config_hash)
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
@@ -131,9 +136,28 @@ async def explore(
                 run, session, total=len(questions), critic=critics.found.name if critics.found else None
             )
             run.write_summary(summary.model_dump())
+            if settings.rank and session.stopped is None:
+                complete(settings.whole_run, settings.rank.rank, whole)
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
+
+
+def _check_prices(
+    settings: GenerateSettings, teacher: ModelSpec, student: ModelSpec | None, say: Callable[[str], None]
+) -> None:
+    check_prices(say, teacher, student, capped=settings.max_cost is not None)
+    if student and student.price is SELF_HOSTED:
+        say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
+
+
+def _join_ranks(settings: GenerateSettings, source: QuestionSource, config_hash: str) -> int:
+    """Enter a rank into its run. The number of questions of the whole; 0 if this is no rank. Raises InputError."""
+    if settings.rank is None:
+        return 0
+    every = [each.id for each in source.limited(settings.limit)]
+    join_ranks(settings.whole_run, Manifest(ranks=settings.rank.ranks, config_hash=config_hash, question_ids=every))
+    return len(every)
 
 
 def _opened(
@@ -207,8 +231,19 @@ async def _agree(
     get_consent(work, shares, session.watcher, session.models)
 
 
-def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
-    """Raises InputError for trials of tune, and for a replay without recorded answers, before anything is written."""
+def _check_place(settings: GenerateSettings, *, shared: bool, replay: bool | str | Path) -> None:
+    """Raises InputError for trials of tune, for a run of ranks that this is none of, and for a replay without recorded
+    answers, before anything is written."""
+    run = settings.run_directory
+    if settings.rank is None and not replay and (there := read_manifest(run)):
+        raise InputError(
+            f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
+            f"`reasonrag merge {run}` to join them; or choose another --run"
+        )
+    if settings.rank and (settings.whole_run / ROLLOUTS).exists() and read_manifest(settings.whole_run) is None:
+        raise InputError(
+            f"{settings.whole_run} holds a run of one process; go on without --shard, or choose another --run"
+        )
     if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
         raise InputError(f"{run} holds the trials of a tune; choose another --run")
     journal = run / JOURNAL if replay is True else Path(replay or run)
@@ -221,7 +256,7 @@ def _check_place(run: Path, *, shared: bool, replay: bool | str | Path) -> None:
 def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:
     identity, models, tally = session.identity, session.models, session.session.tally
     return count_run(
-        run.rollouts_path,
+        read_rollouts(run.rollouts_path),
         SessionNumbers(
             run=str(run.path),
             config_hash=identity.config_hash,
@@ -243,12 +278,13 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, cr
             session_failed_calls=tally.failed_calls,
             session_cached_calls=models.cached_calls,
             session_seconds_per_request=models.seconds_per_request,
-            stopped=_stop_reason(session.stopped),
+            stopped=stop_reason(session.stopped),
         ),
     )
 
 
-def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
+def stop_reason(stopped: RunStopped | None) -> StopReason | None:
+    """Of a summary."""
     if stopped is None:
         return None
     raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}

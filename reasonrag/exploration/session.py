@@ -6,6 +6,7 @@ requested answer is in the journal. Knows the run directory and the agents, not 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import traceback
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ class ExplorationSession:
 
     agent: proposes steps, and continues them unless value_agent does; see `Explorer`. rule: how answers are valued.
     abort_degenerate: share of the questions with a sign of degeneracy that ends it; 0: never; see `StopDecision`.
+    interrupt: see `Session`.
     """
 
     run: RunDirectory
@@ -46,6 +48,7 @@ class ExplorationSession:
     watcher: Watcher
     abort_degenerate: float
     critic: Critic | None = None
+    interrupt: asyncio.Event | None = None
     _total: int = 0
     _done_before: int = 0
     _cost_of_finished: float = 0.0
@@ -54,7 +57,7 @@ class ExplorationSession:
 
     def __post_init__(self) -> None:
         self._decision = StopDecision(0.0, 0)
-        self.session = Session(self.models, self.watcher, self.run.failures.attempt)
+        self.session = Session(self.models, self.watcher, self.run.failures.attempt, interrupt=self.interrupt)
 
     @property
     def stopped(self) -> RunStopped | None:

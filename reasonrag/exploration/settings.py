@@ -6,16 +6,24 @@ from pathlib import Path
 from typing import Literal
 
 from preference import OutcomeName
-from reasonrag.agent.settings import AGENT_DEFAULTS, AgentDefaults, AgentSettings, CriticSettings, RecipeChoice
+from reasonrag.agent.settings import (
+    AGENT_DEFAULTS,
+    AgentDefaults,
+    AgentSettings,
+    CriticSettings,
+    RankSettings,
+    RecipeChoice,
+)
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.files import RUN_HOME
+from reasonrag.ranks import MOST_RANKS
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
-class GenerateSettings(CriticSettings, AgentSettings):
+class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
     """Settings of `generate`."""
 
     critic: str | None = setting(
@@ -139,12 +147,37 @@ class GenerateSettings(CriticSettings, AgentSettings):
         default=0.95,
     )
 
+    on: Literal["here", "ray"] = setting(
+        "Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on this "
+        "machine if there is none; needs the ray extra",
+        Panel.MACHINES,
+        default="here",
+    )
+    workers: int | None = setting(
+        "Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]",
+        Panel.MACHINES,
+        ge=1,
+        le=MOST_RANKS,
+    )
+    address: str | None = setting(
+        "Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this machine]",
+        Panel.MACHINES,
+    )
+    slurm: Path | None = setting(
+        "Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing", Panel.MACHINES
+    )
+
     @property
     def agent_defaults(self) -> AgentDefaults:
         return AGENT_DEFAULTS[self.recipe]
 
     @property
     def run_directory(self) -> Path:
+        """Of the rank if this is one, else of the whole run."""
+        return self.rank.folder(self.whole_run) if self.rank else self.whole_run
+
+    @property
+    def whole_run(self) -> Path:
         """--run, or the default place, named after questions and recipe."""
         if self.run is not None:
             return self.run

@@ -32,13 +32,14 @@ class Session:
     """See the module's docstring. Creating it begins the models.
 
     on_failure: called with every failed attempt of a request. how_far: progress so far, as the beginning of a message;
-        None if the watcher shows the tally itself.
+        None if the watcher shows the tally itself. interrupt: set from outside, it does what the first Ctrl-C does.
     """
 
     models: Models
     watcher: Watcher
     on_failure: Callable[[CallFailure], None]
     how_far: Callable[[], str] | None = None
+    interrupt: asyncio.Event | None = None
     tally: SessionTally = field(default_factory=SessionTally)
     stopped: RunStopped | None = None
     """What ended the session early, or was about to when the last item finished."""
@@ -57,6 +58,7 @@ class Session:
         first other error of an item once the rest is stopped; KeyboardInterrupt at the second Ctrl-C.
         """
         telling = asyncio.create_task(self._tell())
+        heeding = asyncio.create_task(self._heed()) if self.interrupt else None
         reason = None
         try:
             with self._interruptible() as presses:
@@ -77,6 +79,8 @@ class Session:
                     self.stop(reason)
         finally:
             telling.cancel()
+            if heeding:
+                heeding.cancel()
             if self.how_far is None:
                 self.advance()
                 self.watcher.ended()
@@ -107,7 +111,7 @@ class Session:
             if len(presses) > 1 and task is not None:
                 task.cancel()
                 return
-            self.stop(Interrupted("interrupted; finished work and received answers are kept"))
+            self._finish()
             self.watcher.say(f"finishing {self.models.in_flight:,} requests in flight; Ctrl-C again stops at once")
 
         try:
@@ -117,6 +121,14 @@ class Session:
             if not presses:
                 raise
             raise KeyboardInterrupt from None
+
+    def _finish(self) -> None:
+        self.stop(Interrupted("interrupted; finished work and received answers are kept"))
+
+    async def _heed(self) -> None:
+        if self.interrupt:
+            await self.interrupt.wait()
+            self._finish()
 
     # -- state ----------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""Ranked rows of a corpus: the interface of indexes, and fusion of several. Knows rows, not passages."""
+"""Ranked rows of a corpus: the interface of indexes, fusion of several, and shards. Knows rows, not passages."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from reasonrag.errors import InputError
+from reasonrag.redaction import excerpt
 
 LOADING = threading.Lock()
 """NumPy parses file headers with `ast`, which is not thread-safe in Python 3.11 (cpython#106905)."""
@@ -40,6 +44,32 @@ class Ranking(Protocol):
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """At most `depth` rows for each query. A query's result does not depend on the other queries of the batch."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A range of the rows of a whole index. index: the identity of the whole. total: its rows."""
+
+    index: str
+    start: int
+    stop: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"rows {self.start:,} to {self.stop - 1:,} of {self.total:,}"
+
+
+def rows_of_shard(shard: str, total: int) -> range:
+    """The rows of shard `i/n`, the i-th of n ranges of equal size, counted from 0. Raises InputError."""
+    given = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", shard)
+    number, shards = (int(each) for each in given.groups()) if given else (0, 0)
+    if number >= shards:
+        raise InputError(
+            f"--shard {excerpt(shard, 20)}: give i/n with i from 0 to n - 1, for example 0/4 for the first of four"
+        )
+    if shards > total:
+        raise InputError(f"--shard {shard}: {total:,} passages cannot be divided into {shards:,} shards; take fewer")
+    return range(total * number // shards, total * (number + 1) // shards)
 
 
 RRF_K = 60

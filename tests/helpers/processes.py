@@ -45,7 +45,7 @@ PRELOADED = (
     "reasonrag.curation.import_published",
     "reasonrag.curation.pairs",
     "reasonrag.curation.review",
-    "reasonrag.exploration.generate",
+    "reasonrag.scale.generate",
     "reasonrag.llm.endpoint.endpoint",
     "reasonrag.llm.servers.simulator",
     "reasonrag.publishing.publish",

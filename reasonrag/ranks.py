@@ -1,0 +1,211 @@
+"""Ranks: a run in n parts, each of which is a run directory of its own below the run's.
+
+    RUN/manifest.json            number of ranks, config_hash, and the ids of the run's questions in order
+    RUN/ranks/00017/             of rank 17: an ordinary run directory
+    RUN/completions/00017        written last, once every question of the rank has its line
+
+An evaluation, a revaluation and the judging of a data set have ranks in the same way, in the folder that has their
+journal. Of these the ranks' journals are all that is joined: the command without a rank then finds every answer there.
+
+Decides which rank a question belongs to, and that all ranks of a run have one configuration, one number of ranks and
+the same questions. Does not know what a rank does with its questions, nor what starts it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self, TypeAlias
+
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from preference.export.files import atomic_replacement
+from reasonrag.errors import InputError
+from reasonrag.files import JOURNAL, read_small, storing, writing
+
+RANKS, COMPLETIONS, MANIFEST = "ranks", "completions", "manifest.json"
+MOST_RANKS = 100_000
+"""Names of ranks have five digits."""
+MOST_MANIFEST_BYTES = 1 << 28
+"""Millions of ids."""
+_SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The questions of one rank of several. rank: from 0. A question's rank depends on nothing but its id and the
+    number of ranks."""
+
+    rank: int
+    ranks: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError for a text that is not `i/n` with 0 <= i < n."""
+        found = _SHARD.fullmatch(text)
+        rank, ranks = map(int, found.groups()) if found else (0, 0)
+        if not rank < ranks <= MOST_RANKS:
+            raise ValueError(
+                f"must be i/n, the i-th of n ranks with i from 0 to n - 1, such as 0/8; n is at most {MOST_RANKS:,}"
+            )
+        return cls(rank, ranks)
+
+    def __str__(self) -> str:
+        return f"{self.rank}/{self.ranks}"
+
+    def holds(self, question_id: str) -> bool:
+        return rank_of(question_id, self.ranks) == self.rank
+
+    def folder(self, whole: Path) -> Path:
+        """The rank's folder in that of the whole."""
+        return whole / RANKS / rank_name(self.rank)
+
+
+def whole_of(folder: Path) -> Path | None:
+    """The folder of the whole that this folder is a rank's of; None if it is none."""
+    whole = folder.parent.parent
+    return whole if folder.parent.name == RANKS and (whole / MANIFEST).exists() else None
+
+
+def rank_of(question_id: str, ranks: int) -> int:
+    return int(hashlib.sha256(question_id.encode("utf-8", "surrogatepass")).hexdigest()[:16], 16) % ranks
+
+
+def rank_name(rank: int) -> str:
+    return f"{rank:05d}"
+
+
+def _checked(text: str) -> str:
+    return str(Shard.parse(text))
+
+
+ShardText: TypeAlias = Annotated[str, AfterValidator(_checked)]
+"""A setting that is a shard."""
+
+
+class Manifest(BaseModel):
+    """What all ranks of a run share."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ranks: int
+    config_hash: str
+    question_ids: list[str]
+    """Of the whole run, in order; more are added at the end when --limit or --sample grows."""
+
+
+def read_manifest(run: Path) -> Manifest | None:
+    """The manifest of a run; None for a run without ranks. Raises InputError if it is unreadable."""
+    path = run / MANIFEST
+    try:
+        return Manifest.model_validate_json(read_small(path, MOST_MANIFEST_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise InputError(f"{path} is not a manifest of ranks; restore it, or choose another --run") from error
+
+
+def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --run") -> None:
+    """Enter a rank into its run, the first one by writing the manifest.
+
+    instead: what else the user can do where the ranks that are there have another configuration, number or questions,
+    for which InputError is raised.
+    """
+    path, content = run / MANIFEST, orjson.dumps(wanted.model_dump())
+    with writing(path):
+        run.mkdir(parents=True, exist_ok=True)
+        if read_manifest(run) is None:
+            _write_first(path, content)
+    there = read_manifest(run)
+    if there is None or there == wanted:
+        return
+    if there.ranks != wanted.ranks:
+        raise InputError(
+            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or {instead}"
+        )
+    if there.config_hash != wanted.config_hash:
+        raise InputError(
+            f"the ranks of {run} have the configuration {there.config_hash}, this one has {wanted.config_hash}: give "
+            f"all the same settings and versions, or {instead}"
+        )
+    known, now = there.question_ids, wanted.question_ids
+    if known[: len(now)] == now:
+        raise InputError(
+            f"the ranks of {run} have {len(known):,} questions, this one was given the first {len(now):,} of them: "
+            "give all the same --limit and --sample"
+        )
+    if now[: len(known)] != known:
+        raise InputError(f"the ranks of {run} have other questions, or in another order; {instead}")
+    with storing(path), atomic_replacement(path) as file:
+        file.write(content)
+
+
+def _write_first(path: Path, content: bytes) -> None:
+    """Write the manifest unless another rank was first. Raises OSError."""
+    own = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        own.write_bytes(content)
+        os.link(own, path)
+    except FileExistsError:
+        pass
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def complete(run: Path, rank: int, questions: int) -> None:
+    """Mark a rank as complete, for a run of that many questions. Raises StorageError."""
+    marker = run / COMPLETIONS / rank_name(rank)
+    with storing(marker):
+        marker.parent.mkdir(exist_ok=True)
+        with atomic_replacement(marker) as file:
+            file.write(b"%d\n" % questions)
+
+
+def incomplete_ranks(run: Path, manifest: Manifest) -> list[int]:
+    """The ranks without a marker for as many questions as the run has now."""
+
+    def marked(rank: int) -> bool:
+        try:
+            return read_small(run / COMPLETIONS / rank_name(rank), 64).strip() == b"%d" % len(manifest.question_ids)
+        except (OSError, InputError):
+            return False
+
+    return [rank for rank in range(manifest.ranks) if not marked(rank)]
+
+
+def join_to_ask(whole: Path, shard: Shard, config_hash: str, question_ids: Sequence[str]) -> None:
+    """`join_ranks` for a rank that is to ask its part of a folder's questions, whose answers the folder's journal may
+    have in part. Raises InputError."""
+    wanted = Manifest(ranks=shard.ranks, config_hash=config_hash, question_ids=list(question_ids))
+    others = f"{MANIFEST}, {RANKS} and {COMPLETIONS} of {whole}"
+    join_ranks(whole, wanted, instead=f"join them by `reasonrag merge {whole}`, then remove {others} to begin others")
+
+
+def complete_part(whole: Path, shard: Shard, questions: int) -> str:
+    """`complete` for such a rank. Returns what is to be done next, as a sentence."""
+    complete(whole, shard.rank, questions)
+    manifest = read_manifest(whole)
+    left = incomplete_ranks(whole, manifest) if manifest else []
+    done = f"rank {shard} is complete, {shown_ranks(left)} not yet; then" if left else "all ranks are complete; next"
+    return f"{done}: reasonrag merge {whole}, and after it the same command without --shard"
+
+
+def check_merged(whole: Path) -> None:
+    """Raises InputError for a folder of ranks whose journals were never joined."""
+    if (there := read_manifest(whole)) and not (whole / JOURNAL).exists():
+        raise InputError(
+            f"the answers in {whole} are those of {there.ranks:,} ranks, which are not joined: `reasonrag merge "
+            f"{whole}` joins them, and --shard i/{there.ranks} goes on with one"
+        )
+
+
+def shown_ranks(ranks: Sequence[int]) -> str:
+    """`3, 5, 8 and 12 others`."""
+    few = 5
+    named = ", ".join(str(each) for each in ranks[:few])
+    return named if len(ranks) <= few else f"{named} and {len(ranks) - few:,} others"
