@@ -602,11 +602,10 @@ def estimate(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this
-            machine]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
@@ -1060,11 +1059,10 @@ def generate(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this
-            machine]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
@@ -1131,6 +1129,9 @@ def index_build(
     batch_size: int = 64,
     device: str | Sequence[str] = [],
     gpu: bool = False,
+    on: Literal["here", "ray"] = "here",
+    workers: int | None = None,
+    address: str | None = None,
 ) -> tuple[Path, IndexManifest]:
     """Build an index over a corpus; returns its directory and its manifest.
 
@@ -1163,6 +1164,10 @@ def index_build(
         batch_size: Passages per batch
         device: torch device, for example cuda:0; repeat to use several [default: all GPUs, else the CPU]
         gpu: Train faiss on GPUs; needs the index-gpu extra
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
+            this machine if there is none; needs the ray extra
+        workers: Encoders at a time, with --on ray [default: one for each GPU of the cluster, else for each CPU]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
     """
 
 def index_check(
@@ -1888,11 +1893,10 @@ def tune(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this
-            machine]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
