@@ -199,6 +199,8 @@ class Ledger:
         Near a cap it waits for requests that reserved more than they will use. Raises CapReached once the request could
         exceed the cap by itself, and with a lender what that one refuses it for.
         """
+        if self._has_no_room(self._most(request)):
+            self._ask()
         while self._has_no_room(bound := self._most(request)):
             if refused := self._refusal(bound):
                 raise refused
@@ -210,8 +212,8 @@ class Ledger:
         finally:
             self.promised -= bound
             self.wake()
-            if self._shared.lender and self._shared.waiting:
-                self._shared.lender.ask()
+            if self._shared.waiting:
+                self._ask()
 
     async def _wait(self, bound: Tokens) -> None:
         """Until another request has ended, or the lender has answered."""
@@ -219,11 +221,13 @@ class Ledger:
         shared.settled.clear()
         shared.waiting.append(own)
         try:
-            if shared.lender:
-                shared.lender.ask()
             await shared.settled.wait()
         finally:
             shared.waiting.remove(own)
+
+    def _ask(self) -> None:
+        if self._shared.lender:
+            self._shared.lender.ask()
 
     def wake(self) -> None:
         """Let requests that wait look again."""

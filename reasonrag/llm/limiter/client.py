@@ -44,6 +44,8 @@ REPORT_S = 1.0
 """Seconds between two reports of a rank that works."""
 SOONEST_S = 0.05
 """Between two reports of a rank that needs more at once: 20 a second."""
+RETRY_S = 0.25
+"""Between two reports of a rank that was not lent what it waits for, or got no answer."""
 ANSWER_S = 3.0
 """Timeout of a report: an answer takes milliseconds, and a lease some seconds."""
 AHEAD = 1.5
@@ -108,8 +110,6 @@ class _Borrower:
         self._addresses = _addresses_of(models)
         self._turn = 0
         self._asked = asyncio.Event()
-        self._satisfied = True
-        """Whether the latest lease had room for a request that waited."""
         self._window = (time.monotonic(), NOTHING)
         """When the ahead was last measured, and all that was reserved until then."""
         self._begun = False
@@ -129,26 +129,25 @@ class _Borrower:
 
     async def begin(self) -> None:
         """Wait for the first lease."""
-        while not self._begun:
-            again = await self._exchange()
+        while True:
+            delay = await self._exchange()
             if isinstance(self.refusal, EndpointLost):
                 raise self.refusal
-            if not (self._begun or again):
-                await asyncio.sleep(REPORT_S)
+            if self._begun:
+                return
+            await asyncio.sleep(delay)
 
     async def renew(self) -> None:
         """Report again and again, until cancelled or refused."""
-        again = False
+        delay = REPORT_S
         while self.refusal is None or isinstance(self.refusal, CapReached):
             began = time.monotonic()
-            if not again:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._asked.wait(), REPORT_S)
-            soonest = SOONEST_S if again or self._satisfied else REPORT_S / 4
-            await asyncio.sleep(max(0.0, soonest - (time.monotonic() - began)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), delay)
+            await asyncio.sleep(max(0.0, SOONEST_S - (time.monotonic() - began)))
             self._asked.clear()
             try:
-                again = await self._exchange()
+                delay = await self._exchange()
             except InputError as error:
                 self._stop(EndpointLost(f"{error}. Then run the same command to continue"))
             except Exception as error:  # noqa: BLE001 - nobody awaits this task before the end
@@ -167,23 +166,25 @@ class _Borrower:
 
     # -- one report -------------------------------------------------------------------------------
 
-    async def _exchange(self) -> bool:
-        """Send a report, and go by its lease. Whether another one must follow at once. Raises InputError."""
+    async def _exchange(self) -> float:
+        """Send a report, and go by its lease. Seconds until the next one, if nothing happens. Raises InputError."""
         now = time.monotonic()
         report = self._state(now)
         try:
             lease = await self._lease(report)
         except LimiterAway as away:
             self._away(away)
-            return False
+            return RETRY_S
         self._turn = lease.turn
         if not lease.counted:
-            return True
+            return SOONEST_S
         if self._told:
             self._say(f"the limiter at {self._transport.shown} answers again")
         self._away_since, self._told = None, False
         self._begun = True
-        return self._go_by(lease, report, sent_at=now)
+        lower = self._go_by(lease, report, sent_at=now)
+        lent = report.least is None or report.least.within(lease.allowed)
+        return SOONEST_S if lower else REPORT_S if lent else RETRY_S
 
     async def _lease(self, report: Report) -> Lease:
         try:
@@ -245,7 +246,6 @@ class _Borrower:
             )
         self._ledger.under(self, lease.caps)
         self.granted = self._where_capped(lease.allowed)
-        self._satisfied = report.least is None or report.least.within(lease.allowed)
         if crossed := lease.crossed:
             holder = f"the limiter at {self._transport.shown}" if self._transport.own_command else ""
             spent, limit = crossed.spent, crossed.limit

@@ -39,12 +39,17 @@ class _Line(BaseModel):
 
 
 class KeptLimiter:
-    """A limiter whose grants are in its file; a `LimiterTransport` within its process. Made by `open_limiter`."""
+    """A limiter whose grants are in its file; a `LimiterTransport` within its process. Made by `open_limiter`.
+
+    clock: in seconds. most_bytes: by how much the file grows before it is written anew.
+    """
 
     shown, own_command = "this process", False
 
-    def __init__(self, path: Path, limiter: Limiter, clock: Callable[[], float]) -> None:
-        self.path, self.limiter, self._clock = path, limiter, clock
+    def __init__(
+        self, path: Path, limiter: Limiter, clock: Callable[[], float], *, most_bytes: int = MOST_STATE_BYTES
+    ) -> None:
+        self.path, self.limiter, self._clock, self._growth = path, limiter, clock, most_bytes
         with writing(path):
             self._write_anew()
 
@@ -79,7 +84,7 @@ class KeptLimiter:
             file.writelines(_line(name, each) for name, each in self.limiter.accounts.items())
         self._file = open_private(self.path, "ab", buffering=0)
         self._size = self._file.tell()
-        self._most = self._size + MOST_STATE_BYTES
+        self._most = self._size + self._growth
 
 
 def _line(rank: str, account: Account) -> bytes:
