@@ -72,6 +72,8 @@ def test_two_ranks_stay_within_one_cap_and_go_on_under_a_higher_one(endpoint: st
             assert ended.returncode == 0, ended.stderr
     assert finished(*explore(endpoint, "--run", "alone")).returncode == 0
     assert lines(*RANKS) == lines("alone")
+    merged = finished("merge", "run", "--verify")
+    assert (merged.returncode, "verified: " in merged.stdout) == (0, True), merged.stderr
 
 
 def test_a_limiter_killed_in_the_middle_goes_on_where_it_was_and_so_do_its_ranks(endpoint: str) -> None:
