@@ -68,6 +68,9 @@ def generate(
     settings = resolve(GenerateSettings, "generate", flags | named | valued)
     if settings.slurm:
         raise InputError("slurm: a script is written by the command line only, as it makes no run: reasonrag generate")
+    for name, launch in (("workers", "--on ray or --slurm"), ("address", "--on ray")):
+        if settings.on == "here" and flags.get(name) is not None:
+            raise InputError(f"--{name} goes with {launch}")
     if settings.on == "ray":
         objects = (chat_model, value_chat_model, critic_model, retriever, function, replay or None)
         if any(each is not None for each in objects):

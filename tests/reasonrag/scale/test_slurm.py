@@ -103,8 +103,35 @@ def test_an_object_of_this_process_is_refused(given: object) -> None:
         flag_words({"retriever": given})
 
 
-@pytest.mark.parametrize(("flags", "said"), [([], "--workers N"), (["--workers", 2, "--on", "ray"], "without --on")])
+PAID = ["--questions", "q.jsonl", "--corpus", "c.jsonl", "--model", "gpt-4o"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "--workers N"),
+        (["--workers", 2, "--on", "ray"], "without --on"),
+        (["--workers", 2, "--shard", "0/2"], "--shard is one rank"),
+        (["--workers", 2, "--replay"], "nothing to replay"),
+        (["--workers", 2, "--json"], "nor a result for --json"),
+        (["--workers", 2, "--limiter", "http://h:1", "--max-calls", 9], "give --max-calls to `reasonrag limiter`"),
+        (["--workers", 2, *PAID], "give --max-cost DOLLARS, or --yes"),
+    ],
+)
 def test_a_script_that_cannot_be_run_is_not_written(flags: list[object], said: str, reasonrag: Reasonrag) -> None:
     refused = reasonrag("generate", "--slurm", "job.sh", *flags)
-    assert (refused.status, said in refused.err) == (2, True)
+    assert (refused.status, said in " ".join(refused.err.split())) == (2, True), refused.err
     assert not Path("job.sh").exists()
+
+
+@pytest.mark.parametrize("more", [["--yes"], ["--max-cost", 9], ["--limiter", "http://h:1"]])
+def test_who_consented_to_the_cost_gets_a_script(more: list[object], reasonrag: Reasonrag) -> None:
+    done = reasonrag("generate", "--slurm", "job.sh", "--workers", 2, *PAID, *more)
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize("flags", [["--workers", 2], ["--address", "auto"]])
+def test_flags_of_a_launcher_are_refused_without_one(flags: list[object], reasonrag: Reasonrag) -> None:
+    refused = reasonrag("generate", "--dataset", "atlas", "--limit", 1, "--run", "r", *flags)
+    assert (refused.status, f"{flags[0]} goes with --on ray" in refused.err) == (2, True)
+    assert not Path("r").exists()
