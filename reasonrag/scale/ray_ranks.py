@@ -39,6 +39,7 @@ from reasonrag.rendering import counted
 from reasonrag.scale.merge import merge, summary_of_ranks
 from reasonrag.scale.ray_cluster import ray_cluster
 from reasonrag.scale.ray_limiter import RayLimiter, start_limiter
+from reasonrag.web.client import shown_url
 
 MOST_DEATHS = 5
 """Deaths of a rank's worker in a row, with no answer recorded in between, after which the run ends."""
@@ -61,9 +62,10 @@ class RankActor:
         """How it ended: `error` and `cause`, or neither."""
         try:
             if os.environ.get(BASE_URL) != self._base_url:
+                found = shown_url(os.environ.get(BASE_URL) or "not set")
                 raise InputError(
-                    f"{BASE_URL} is {os.environ.get(BASE_URL)!r} on {socket.gethostname()} and another where the run "
-                    "was started; give --base-url, or set it alike on all machines"
+                    f"{BASE_URL} is {found} on {socket.gethostname()} and another where the run was started; give "
+                    "--base-url, or set it alike on all machines"
                 )
             summary = await explore(
                 self._settings, None, None, self._watcher, interrupt=self._interrupt, limiter=self._limiter
@@ -205,11 +207,14 @@ class RayRanks:
     """The latest progress of each rank."""
     _done_before: int | None = None
     _stopping: bool = False
+    _error: ReasonragError | None = None
+    """Why the run ends before all ranks have."""
     _began: float = field(default_factory=time.monotonic)
 
     async def run(self) -> None:
         """Explore until every rank has ended. Raises InputError for a rank that cannot start, RunStopped for one whose
-        worker dies again and again, and KeyboardInterrupt after the second Ctrl-C."""
+        worker dies again and again, both once the others have finished their requests, and KeyboardInterrupt after the
+        second Ctrl-C."""
         task, presses = asyncio.current_task(), list[float]()
 
         def interrupt() -> None:
@@ -234,6 +239,12 @@ class RayRanks:
             self.watcher.ended()
             for actor in self._actors.values():
                 self.ray.kill(actor)
+        if self._error:
+            raise self._error
+
+    def _fail(self, error: ReasonragError) -> None:
+        self._error = self._error or error
+        self._stop()
 
     def _stop(self) -> None:
         """Start no more ranks, and have those that run finish their requests."""
@@ -254,10 +265,9 @@ class RayRanks:
                 deaths, recorded = (deaths + 1 if now == recorded else 1), now
                 why = str(error).strip().partition("\n")[0]
                 if deaths >= MOST_DEATHS:
-                    raise RunStopped(
-                        f"the worker of rank {rank} died {deaths} times without an answer in between: {why}. Answers "
-                        "are kept; run the same command to go on"
-                    ) from error
+                    died = f"the worker of rank {rank} died {deaths} times without an answer in between: {why}. Answers"
+                    self._fail(RunStopped(f"{died} are kept; run the same command to go on"))
+                    return
                 self.restarts += 1
                 self.watcher.say(f"the worker of rank {rank} died; it is started again from its journal ({why})")
                 continue
@@ -271,7 +281,8 @@ class RayRanks:
                 continue
             self.ends[rank] = end
             if end.get("cause") == InputError.cause:
-                raise InputError(f"rank {rank}: {end['error']}")
+                self._fail(InputError(f"rank {rank}: {end['error']}"))
+                return
             if end.get("error") or (end.get("stopped") or {}).get("cause") == DegenerateRun.cause:
                 self._stop()
             return

@@ -13,6 +13,7 @@ import pytest
 import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.files import only_writer
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.scale.ray_ranks import sent_settings
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
@@ -78,7 +79,21 @@ def test_a_rank_in_another_environment_says_so(ray_address: str) -> None:
     elsewhere = dict(os.environ) | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     refused = finished(*words(ray_address), environment=elsewhere)
     assert refused.returncode == 2, refused.stderr
-    assert "OPENAI_BASE_URL is None on " in refused.stderr
+    assert "OPENAI_BASE_URL is not set on " in refused.stderr
+
+
+def test_when_one_rank_cannot_go_on_the_others_finish_their_requests(ray_address: str) -> None:
+    """What was sent is paid, so it is recorded."""
+    with simulated_endpoint("--latency", 0.3) as url:
+        asked = [*words(ray_address, "--workers", 2, "--base-url", url, "--concurrency", 2)]
+        one = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline", "--run", "r"]
+        assert finished(*one, "--shard", "0/3").returncode == 0
+        with only_writer(Path("r/ranks/00002")):
+            refused = finished(*asked)
+    assert refused.returncode == 2
+    assert "rank 2: " in refused.stderr
+    summary = json.loads(Path("r/ranks/00001/summary.json").read_bytes())
+    assert summary["stopped"]["cause"] == "interrupted"
 
 
 def test_a_cluster_that_is_not_there_is_named() -> None:
