@@ -45,6 +45,8 @@ MOST_DEATHS = 5
 """Deaths of a rank's worker in a row, with no answer recorded in between, after which the run ends."""
 SHOWN_MESSAGES = 100
 """Messages of a rank that wait to be shown; older ones are dropped."""
+BEGIN_S = 20.0
+"""Ranks that have not begun after so long are told of, and progress is shown without them."""
 BASE_URL = "OPENAI_BASE_URL"
 
 
@@ -301,10 +303,23 @@ class RayRanks:
     # -- progress ------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
+        told = False
         while True:
             await asyncio.sleep(TICK_S)
             await asyncio.gather(*(self._ask(rank, actor) for rank, actor in list(self._actors.items())))
             self._advance()
+            waiting = self._actors.keys() - self._latest.keys()
+            if waiting and not told and self._is_late:
+                told = True
+                there, free = self.ray.cluster_resources(), self.ray.available_resources()
+                self.watcher.say(
+                    f"waiting for {counted(len(waiting), 'rank')} to begin; each takes a CPU, and the cluster has "
+                    f"{free.get('CPU', 0):g} of {there.get('CPU', 0):g} free"
+                )
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._began > BEGIN_S
 
     async def _ask(self, rank: int, actor: Any) -> None:
         with suppress(self.ray.exceptions.RayError, TimeoutError):
@@ -322,7 +337,7 @@ class RayRanks:
     def _advance(self) -> None:
         known = [each for each in self._latest.values() if each["total"] is not None]
         if self._done_before is None:
-            if len(known) < self.workers:
+            if not known or (len(known) < self.workers and not self._is_late):
                 return
             self._done_before = sum(each["done"] for each in known)
             self.watcher.started(total=self.total, done=self._done_before)
