@@ -195,6 +195,7 @@ class Limiter:
         self.accounts = dict(accounts or {})
         for each in self.accounts.values():
             each.turn, each.seen_at = 0, now
+        self._unpriced = [each for each in self.accounts.values() if each.journaled]
         self._most = Amount(*(math.inf if each is None else each for each in (caps.calls, caps.tokens, caps.cost)))
         self._first_turn = first_turn
         self._shares_known_at = now + LEASE_S if self.accounts else now
@@ -214,7 +215,7 @@ class Limiter:
             rank = self.accounts[report.rank] = Account()
         self._check_addresses(report, now)
         self._price(report.prices)
-        rank.turn, rank.seen_at, rank.spent, rank.journaled = turn + 1, now, report.spent, {}
+        rank.turn, rank.seen_at, rank.spent = turn + 1, now, report.spent
         crossed = self._crossed(report, now)
         rank.allowed = self._allowed(report, now, crossed=crossed is not None)
         for name in self._addresses.keys() - report.addresses.keys():
@@ -239,14 +240,14 @@ class Limiter:
         """Count the dollars of journals without them, now that the prices are known."""
         if not prices:
             return
-        for each in self.accounts.values():
+        for each in self._unpriced:
             known = [(Price(*prices[name]), tokens) for name, tokens in each.journaled.items() if name in prices]
             cost = sum(
                 price.cost(prompt, completion, cached_tokens=cached) for price, (prompt, completion, cached) in known
             )
             each.spent = each.spent.at_least(Amount(dollars=cost))
             each.allowed = each.allowed.at_least(each.spent)
-            each.journaled = {}
+        self._unpriced = []
 
     def _crossed(self, report: Report, now: float) -> Crossed | None:
         """The cap that the waiting request could cross by itself, whatever the others settle."""
@@ -336,7 +337,5 @@ def fair_share(demand: float, others: Sequence[float], limit: float) -> float:
 
 
 def _sum(amounts: Iterable[Amount]) -> Amount:
-    total = NOTHING
-    for each in amounts:
-        total += each
-    return total
+    """Column by column, as there may be thousands."""
+    return Amount(*map(sum, zip(*amounts, strict=True)))
