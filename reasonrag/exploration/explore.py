@@ -138,12 +138,10 @@ async def explore(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic, interrupt
             )
             session.begin(questions)
-            asks = not (replay or shared_journal or settings.yes)
-            specs = (teacher, student, critics.spec)
-            await _check(session, questions, specs, begun=journal.questions if asks else None)
-            every = source.limited(settings.limit)
+            begun = None if replay or shared_journal or settings.yes else journal.questions
+            await _check(session, questions, (teacher, student, critics.spec), begun=begun)
             if settings.rank:
-                join_ranks(settings.whole_run, _manifest(settings.rank, identity, every))
+                join_ranks(settings.whole_run, _manifest(settings.rank, identity, source.limited(settings.limit)))
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
@@ -154,7 +152,7 @@ async def explore(
             )
             run.write_summary(summary.model_dump())
             if settings.rank and session.stopped is None:
-                complete(settings.whole_run, settings.rank.rank, len(every))
+                complete(settings.whole_run, settings.rank.rank, len(source.limited(settings.limit)))
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
