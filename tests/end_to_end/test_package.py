@@ -173,7 +173,9 @@ SHOWN_BY = {
         reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering
         """,
     "reasonrag/publishing/test_publish": "reasonrag/publishing/hub reasonrag/publishing/staging",
-    "reasonrag/retrieval/dense/test_index": "reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check",
+    "reasonrag/retrieval/dense/test_index": """
+        reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check reasonrag/retrieval/dense/piece_encoding
+        """,
     "reasonrag/retrieval/dense/test_vector_store": "reasonrag/retrieval/dense/build_progress",
     "reasonrag/retrieval/test_index": """
         reasonrag/retrieval/commands reasonrag/retrieval/display reasonrag/retrieval/from_settings
@@ -181,6 +183,7 @@ SHOWN_BY = {
         """,
     "reasonrag/retrieval/test_remote": "reasonrag/retrieval/search_r1",
     "reasonrag/retrieval/test_retriever": "reasonrag/retrieval/lexical/bm25",
+    "reasonrag/scale/test_index_build": "reasonrag/scale/ray_encoding",
     "reasonrag/studies/test_calibrate": """
         reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation
         reasonrag/studies/settings
