@@ -64,7 +64,7 @@ _CALLS = {
     "from_dataset": "data.from_dataset",
     "generate": "scale.generate",
     "import_published": "curation.import_published",
-    "index_build": "retrieval.index",
+    "index_build": "scale.index_build",
     "index_check": "retrieval.index",
     "index_info": "retrieval.index",
     "index_serve": "retrieval.index",

@@ -246,6 +246,8 @@ def calibrate(
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
     outcome: OutcomeFunction | None = None,
+    shard: str | None = None,
+    limiter: str | None = None,
     revalue: int = 0,
     k: int = 16,
     seed: int = 0,
@@ -279,6 +281,11 @@ def calibrate(
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
         k: Fresh continuations per step
         seed: Seed of the sample of pairs
@@ -595,11 +602,10 @@ def estimate(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this
-            machine]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
@@ -656,6 +662,8 @@ def evaluate(
     max_model_len: int | None = None,
     trained_on: str | Path | None = None,
     patience: float = 120.0,
+    shard: str | None = None,
+    limiter: str | None = None,
     run: str | Path,
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
@@ -759,6 +767,11 @@ def evaluate(
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
         patience: Seconds without a response before the endpoint counts as lost
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
@@ -1046,11 +1059,10 @@ def generate(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this
-            machine]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
@@ -1117,6 +1129,9 @@ def index_build(
     batch_size: int = 64,
     device: str | Sequence[str] = [],
     gpu: bool = False,
+    on: Literal["here", "ray"] = "here",
+    workers: int | None = None,
+    address: str | None = None,
 ) -> tuple[Path, IndexManifest]:
     """Build an index over a corpus; returns its directory and its manifest.
 
@@ -1149,6 +1164,10 @@ def index_build(
         batch_size: Passages per batch
         device: torch device, for example cuda:0; repeat to use several [default: all GPUs, else the CPU]
         gpu: Train faiss on GPUs; needs the index-gpu extra
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
+            this machine if there is none; needs the ray extra
+        workers: Encoders at a time, with --on ray [default: one for each GPU of the cluster, else for each CPU]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
     """
 
 def index_check(
@@ -1209,7 +1228,8 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    Raises InputError for a bad index or address.
+    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
+    one over the index. Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -1311,6 +1331,8 @@ def pairs(
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_repeated_query: bool = False,
+    shard: str | None = None,
+    limiter: str | None = None,
     out: str | Path | None = None,
     replace: bool = False,
     format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
@@ -1379,6 +1401,11 @@ def pairs(
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
@@ -1866,11 +1893,10 @@ def tune(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this
-            machine]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 

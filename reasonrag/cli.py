@@ -28,7 +28,7 @@ from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
-from reasonrag.scale.commands import generate, merge
+from reasonrag.scale.commands import generate, index_build, merge
 from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
@@ -92,7 +92,7 @@ def _mount(group: typer.Typer, commands: Mapping[str, Command | typer.Typer], pa
 
 
 _mount(corpus_app, {"build": corpus.build})
-_mount(index_app, {"build": index.build, "info": index.info, "check": index.check, "serve": index.serve})
+_mount(index_app, {"build": index_build, "info": index.info, "check": index.check, "serve": index.serve})
 for panel, mounted in GROUPS.items():
     _mount(app, mounted, panel)
 

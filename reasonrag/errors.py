@@ -31,6 +31,11 @@ MOST_SHOWN = 300
 """Characters of an unexpected error's text that are shown."""
 
 
+def first_line(error: BaseException) -> str:
+    """Of a library's error, whose other lines are for its developers."""
+    return excerpt(next(iter(str(error).strip().splitlines()), type(error).__name__), MOST_SHOWN)
+
+
 class ReasonragError(Exception):
     """Base of all errors meant for users. `cause` is one word for counting."""
 

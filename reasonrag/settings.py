@@ -207,6 +207,22 @@ CompletionPrice: TypeAlias = Annotated[
 ]
 
 
+# Fields of every command whose work can be spread over machines.
+On: TypeAlias = Annotated[
+    Literal["here", "ray"],
+    Panel.MACHINES,
+    Field(
+        description="Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is "
+        "started on this machine if there is none; needs the ray extra"
+    ),
+]
+Address: TypeAlias = Annotated[
+    str | None,
+    Panel.MACHINES,
+    Field(description="Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]"),
+]
+
+
 AnySettings = TypeVar("AnySettings", bound=Settings)
 Source = Literal["flag", "environment", "file"]
 

@@ -22,7 +22,8 @@ from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
 from tests.helpers.processes import simulated_endpoint
-from tests.helpers.shared import Shared, session_folder
+from tests.helpers.ray_cluster import shared_cluster
+from tests.helpers.shared import Shared, held, session_folder
 
 ROOT = Path(__file__).parents[1]
 TRAIN_PYTHON = Path(os.environ.get("REASONRAG_TRAIN_PYTHON", ROOT / ".venv-train" / "bin" / "python"))
@@ -43,15 +44,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="write golden files anew instead of comparing")
 
 
-SLOW_FIXTURES = {"ask_llama_factory", "browser", "endpoint", "hub", "minilm", "offline", "shared_data", "train_python"}
-"""What needs one of these is slow: other environments, browsers, encoders, servers and runs of real questions."""
+SLOW_FIXTURES = {
+    *("ask_llama_factory", "browser", "endpoint", "hub", "minilm", "offline", "ray_address", "shared_data"),
+    "train_python",
+}
+"""What needs one of these is slow: other environments, browsers, encoders, servers, clusters and real questions."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --refresh-golden only tests that compare with golden files run. Whole journeys are marked as slow."""
+    """With --refresh-golden only tests that compare with golden files run. Whole journeys are marked as slow, and what
+    needs the Ray cluster as ray."""
     for item in items:
         if "end_to_end" in item.path.parts or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+        if "ray_address" in getattr(item, "fixturenames", ()):
+            item.add_marker("ray")
     if config.getoption("--refresh-golden"):
         items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
 
@@ -163,6 +170,22 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
     lines = [orjson.dumps({"id": each, "contents": f"{title}\n{text}"}) for each, title, text in CORPUS]
     (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
     return open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of all test processes; tests take `ray_address`."""
+    pytest.importorskip("ray", reason="the ray extra is not installed")
+    with shared_cluster(session_folder(tmp_path_factory)) as address:
+        yield address
+
+
+@pytest.fixture
+def ray_address(ray_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a Ray cluster on this machine, for --address. Tests that use it take turns, in whatever process: they kill
+    workers by name, and together would need several gigabytes."""
+    with held(session_folder(tmp_path_factory) / "ray.turn"):
+        yield ray_cluster
 
 
 @pytest.fixture(scope="session")

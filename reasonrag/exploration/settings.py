@@ -18,7 +18,7 @@ from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.files import RUN_HOME
 from reasonrag.ranks import MOST_RANKS
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
-from reasonrag.settings import ExtraBody, Panel, Price, Share, Words, setting
+from reasonrag.settings import Address, ExtraBody, On, Panel, Price, Share, Words, setting
 
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
@@ -147,22 +147,14 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         default=0.95,
     )
 
-    on: Literal["here", "ray"] = setting(
-        "Where the run is made: here, in this process, or ray, by workers on a Ray cluster, which is started on this "
-        "machine if there is none; needs the ray extra",
-        Panel.MACHINES,
-        default="here",
-    )
+    on: On = "here"
     workers: int | None = setting(
         "Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]",
         Panel.MACHINES,
         ge=1,
         le=MOST_RANKS,
     )
-    address: str | None = setting(
-        "Ray cluster to join: auto, or ray://host:10001 [default: RAY_ADDRESS, else a cluster on this machine]",
-        Panel.MACHINES,
-    )
+    address: Address = None
     slurm: Path | None = setting(
         "Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing", Panel.MACHINES
     )

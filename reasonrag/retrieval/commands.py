@@ -1,4 +1,4 @@
-"""The commands of indexes: `reasonrag index build`, `info`, `check` and `serve`."""
+"""The commands of indexes: `reasonrag index info`, `check` and `serve`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
-from reasonrag.rendering import counted
-from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
+from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, ServeSettings
 from reasonrag.terminal import print_shown
-
-
-@options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
-def build(*, as_json: Json = False, **flags: Any) -> None:
-    """Build an index of a corpus: BM25, or dense with an encoder.
-
-    Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
-    stopped.
-    """
-    from reasonrag.retrieval.display import TerminalBuildWatcher, show_index
-    from reasonrag.retrieval.index import index_build
-
-    with interrupts():
-        directory, manifest = index_build(watcher=TerminalBuildWatcher(), **flags)
-    print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
-    if not as_json:
-        print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
 
 
 @options(example="reasonrag index info indexes/wiki-bm25")
@@ -72,6 +54,9 @@ def check(
 def serve(**flags: Any) -> None:
     """Serve an index over HTTP in Search-R1's protocol, for many workers and machines.
 
+    An index beyond one machine's memory is served in shards (--shard), each on its own machine, and by a front over
+    them (--shard-url).
+
     POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, requests without that token are
     refused.
     """
@@ -82,9 +67,9 @@ def serve(**flags: Any) -> None:
 
     def listening(url: str) -> None:
         print_shown(f"serving at {url}  (stop with Ctrl-C)", flush=True)
-        print_shown(
-            f"try: reasonrag generate --questions FILE --retriever {url} --model offline --run runs/served", flush=True
-        )
+        searched = f"generate --questions FILE --retriever {url} --model offline --run runs/served"
+        front = f"index serve --shard-url {url} --shard-url .."
+        print_shown(f"try: reasonrag {front if flags.get('shard') else searched}", flush=True)
 
     with interrupts():
         index_serve(say=say, listening=listening, **flags)

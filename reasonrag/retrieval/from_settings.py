@@ -19,7 +19,6 @@ from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
-from reasonrag.redaction import excerpt
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
@@ -132,16 +131,17 @@ async def _open_remote(
     return remote
 
 
-def refuse_local_flags(settings: SearchSettings, instead: str) -> None:
-    """Raises InputError for a flag of an index on this machine, which `instead` is not."""
-    for name in ("index", "corpus", "encoder", "index_type", "reranker", "gpu", "shard"):
-        if getattr(settings, name, None):
+def refuse_local_flags(settings: SearchSettings, instead: str, *others: str) -> None:
+    """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
+    served = ("shard",) if isinstance(settings, ServeSettings) else ()  # another command's is a rank
+    for name in ("index", "encoder", "index_type", "reranker", "gpu", *served, *others):
+        if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 
 
 def _refuse_if_not_exact(settings: SearchSettings, shard: str) -> None:
     """Raises InputError if parts of what the settings describe do not find together what the whole finds."""
-    given = f"--shard {excerpt(shard, 20)}"
+    given = f"--shard {shard}"
     if len(settings.index) != 1:
         raise InputError(f"{given}: give --index of one dense index that is built; each shard reads its own part of it")
     if settings.retriever == "bm25" or read_manifest(settings.index[0]).kind == "bm25":

@@ -1,4 +1,4 @@
-"""`reasonrag index`: builds, describes, checks and serves indexes."""
+"""`reasonrag index`: describes, checks and serves indexes; `scale.index_build` builds them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from preference.records import shared_fields
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import scan_corpus
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import counted
-from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
-from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import (
     NO_DIGESTS,
     OFFSETS,
@@ -30,67 +26,16 @@ from reasonrag.retrieval.dense.manifest import (
     IndexManifest,
     current_manifest,
     damaged_files,
-    default_index_directory,
     extra_files,
     read_manifest,
 )
 from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever, refuse_local_flags
-from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, Retriever
-from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, IndexSettings, ServeSettings
+from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, ServeSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.web.client import LOOPBACKS
-
-
-@public_call(IndexSettings)
-def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
-    """Build an index over a corpus; returns its directory and its manifest.
-
-    Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
-    vectors is built without encoding again. Raises InputError for a bad corpus, encoder or directory.
-
-    Example:
-        >>> place, manifest = reasonrag.index_build(corpus="corpora/handbook.jsonl", out="indexes/handbook")
-        >>> manifest.passages
-        2
-
-    Args:
-        watcher: is told what happens while it goes on; none: silent.
-    """
-    settings = resolve(IndexSettings, "index", flags)
-    watcher = watcher or SilentWatcher()
-    kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
-    if kind == "bm25":
-        for name in settings.of_a_dense_index:
-            if flags.get(name) is not None:  # settings from other sources may be meant for other commands
-                raise InputError(f"--{name.replace('_', '-')} is for dense indexes: give --kind dense, or leave it out")
-    corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
-    if kind == "bm25":
-        directory = settings.out or default_index_directory(corpus, settings.index_home)
-        return directory, _told_of_length(build_bm25(corpus, directory, watcher), watcher)
-    model = settings.encoder or MINILM
-    directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
-    given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
-    options = BuildOptions(
-        encoder=EncoderChoice.model_validate({name: value for name, value in given.items() if value is not None}),
-        index_type=settings.type,
-        devices=settings.device,
-        precision=settings.precision,
-        batch_size=settings.batch_size,
-        from_faiss=settings.from_faiss,
-        gpu=settings.gpu,
-    )
-    return directory, _told_of_length(build_dense(corpus, directory, options, watcher), watcher)
-
-
-def _told_of_length(manifest: IndexManifest, watcher: BuildWatcher) -> IndexManifest:
-    """The manifest, after a warning of long passages, if there are any."""
-    if manifest.long_passages:
-        watcher.say(long_passages_warning(manifest.long_passages))
-    return manifest
 
 
 @public_call()
@@ -192,7 +137,8 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    Raises InputError for a bad index or address.
+    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
+    one over the index. Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -203,7 +149,7 @@ def index_serve(
     """
     settings = resolve(ServeSettings, "serve", flags)
     if settings.shard_url:
-        refuse_local_flags(settings, "--shard-url")
+        refuse_local_flags(settings, "--shard-url", "corpus", "retriever")
     elif not settings.index and settings.corpus is None and not is_remote(settings):
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))

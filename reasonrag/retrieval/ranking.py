@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from reasonrag.errors import InputError
-from reasonrag.redaction import excerpt
 
 LOADING = threading.Lock()
 """NumPy parses file headers with `ast`, which is not thread-safe in Python 3.11 (cpython#106905)."""
@@ -47,7 +45,7 @@ class Ranking(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class IndexShard:
     """A range of the rows of a whole index. index: the identity of the whole. total: its rows."""
 
     index: str
@@ -60,13 +58,8 @@ class Shard:
 
 
 def rows_of_shard(shard: str, total: int) -> range:
-    """The rows of shard `i/n`, the i-th of n ranges of equal size, counted from 0. Raises InputError."""
-    given = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", shard)
-    number, shards = (int(each) for each in given.groups()) if given else (0, 0)
-    if number >= shards:
-        raise InputError(
-            f"--shard {excerpt(shard, 20)}: give i/n with i from 0 to n - 1, for example 0/4 for the first of four"
-        )
+    """The rows of shard i/n: the i-th, from 0, of n ranges of equal size. Raises InputError if there are fewer rows."""
+    number, shards = map(int, shard.split("/"))
     if shards > total:
         raise InputError(f"--shard {shard}: {total:,} passages cannot be divided into {shards:,} shards; take fewer")
     return range(total * number // shards, total * (number + 1) // shards)

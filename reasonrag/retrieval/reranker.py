@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from reasonrag.data.corpus import Passage
-from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.encoders import LONGEST, PROBE, first_line, folder_or_name
+from reasonrag.errors import InputError, first_line
+from reasonrag.retrieval.dense.encoders import LONGEST, PROBE, folder_or_name
 
 BATCH = 32
 """Pairs per forward pass."""

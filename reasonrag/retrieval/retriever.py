@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from reasonrag.data.corpus import Corpus, LongPassages, Passage
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.ranking import Ranked, Ranking, Shard
+from reasonrag.retrieval.ranking import IndexShard, Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
 
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
@@ -115,7 +115,7 @@ class IndexRetriever:
         *,
         reranker: Reranker | None = None,
         long_passages: LongPassages | None = None,
-        shard: Shard | None = None,
+        shard: IndexShard | None = None,
     ) -> None:
         self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
         self.passages = shard.stop - shard.start if shard else len(corpus)

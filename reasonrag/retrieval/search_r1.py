@@ -18,7 +18,7 @@ from preference.export.sanitize import plain_text
 from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
-from reasonrag.retrieval.ranking import Shard
+from reasonrag.retrieval.ranking import IndexShard
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.web.client import (
     CONNECT_S,
@@ -68,7 +68,7 @@ class ServerInfo:
     passages: int | None
     max_queries: int
     long_passages: LongPassages | None = None
-    shard: Shard | None = None
+    shard: IndexShard | None = None
     """None: it serves a whole index."""
 
 
@@ -298,13 +298,13 @@ def _long_passages(said: object) -> LongPassages | None:
         return None
 
 
-def _shard(said: object) -> Shard | None:
+def _shard(said: object) -> IndexShard | None:
     identity, rows = identity_of(said), said.get("rows") if isinstance(said, dict) else None
     if not identity or not isinstance(rows, list) or not all(type(each) is int for each in rows):
         return None
     match rows:
         case [start, stop, total] if 0 <= start < stop <= total:
-            return Shard(identity, start, stop, total)
+            return IndexShard(identity, start, stop, total)
     return None
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reasonrag.settings import ALLOW_HOST, COMMON, Panel, Places, Port, Settings, Words, setting
+from reasonrag.ranks import ShardText
+from reasonrag.settings import ALLOW_HOST, COMMON, Address, On, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web.client import LOOPBACK
 
 INDEX_HOME = Path("indexes")
@@ -74,6 +75,8 @@ class ReadingSettings(SearchSettings):
 
 
 IndexKind = Literal["bm25", "dense"]
+OF_MACHINES = ("on", "workers", "address")
+"""Settings that `generate` has too: from the environment they may be meant for it."""
 
 
 class IndexSettings(Settings):
@@ -123,11 +126,18 @@ class IndexSettings(Settings):
         common=True,
     )
     gpu: bool = setting("Train faiss on GPUs; needs the index-gpu extra", Panel.ENCODER, default=False)
+    on: On = "here"
+    workers: int | None = setting(
+        "Encoders at a time, with --on ray [default: one for each GPU of the cluster, else for each CPU]",
+        Panel.MACHINES,
+        ge=1,
+    )
+    address: Address = None
 
     @property
     def of_a_dense_index(self) -> list[str]:
         """The settings that were given and that only a dense index has."""
-        ours = set(IndexSettings.model_fields) - {"corpus", "kind", "out", "index_home", "batch_size"}
+        ours = set(IndexSettings.model_fields) - {"corpus", "kind", "out", "index_home", "batch_size", *OF_MACHINES}
         return sorted(name for name in ours if getattr(self, name) not in (None, []) and (name != "gpu" or self.gpu))
 
 
@@ -139,7 +149,7 @@ class ServeSettings(SearchSettings):
     )
 
     corpus: Path | None = setting("Corpus to index if there is no index yet", Panel.RETRIEVAL, common=True)
-    shard: str | None = setting(
+    shard: ShardText | None = setting(
         "i/n: serve only the i-th of n equal ranges of the passages of a flat index, i from 0, and hold only their "
         "vectors in memory",
         Panel.RETRIEVAL,

@@ -17,7 +17,7 @@ from typing import Any
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.ranking import Shard
+from reasonrag.retrieval.ranking import IndexShard
 from reasonrag.retrieval.remote import TIMEOUT_S, RemoteRetriever
 from reasonrag.retrieval.replicas import Replicas
 from reasonrag.retrieval.retriever import CHARACTERS_KEPT, TOKEN_VARIABLE, ResultCache, check_query
@@ -33,7 +33,7 @@ from reasonrag.retrieval.search_r1 import (
 
 @dataclass(frozen=True)
 class _OpenShard:
-    rows: Shard
+    rows: IndexShard
     servers: Replicas
     retriever: RemoteRetriever
 
@@ -102,7 +102,7 @@ async def open_sharded(
     try:
         every = dict(zip(names, await together(*(_server_info(each) for each in servers.values())), strict=True))
         infos = [_common_info({name: every[name] for name in group}, say=say) for group in groups]
-        rows = [each.shard or Shard(each.identity, 0, each.passages or 0, each.passages or 0) for each in infos]
+        rows = [each.shard or IndexShard(each.identity, 0, each.passages or 0, each.passages or 0) for each in infos]
         _refuse_gaps(rows, [",".join(group) for group in groups])
         for group, its_rows, info in sorted(zip(groups, rows, infos, strict=True), key=lambda each: each[1].start):
             troubles = {name: str(said) if isinstance(said := every[name], SearchFailed) else "" for name in group}
@@ -152,7 +152,7 @@ def _common_info(infos: dict[str, ServerInfo | SearchFailed], *, say: Callable[[
     return info
 
 
-def _refuse_gaps(shards: Sequence[Shard], urls: Sequence[str]) -> None:
+def _refuse_gaps(shards: Sequence[IndexShard], urls: Sequence[str]) -> None:
     """Raises InputError unless the shards are of one index and have each of its rows once."""
     first, *others = shards
     for shard, url in zip(others, urls[1:], strict=True):
@@ -163,19 +163,19 @@ def _refuse_gaps(shards: Sequence[Shard], urls: Sequence[str]) -> None:
     reached, where = 0, ""
     for shard, url in sorted(zip(shards, urls, strict=True), key=lambda each: each[0].start):
         if shard.start > reached:
-            raise _not_served(Shard(first.index, reached, shard.start, first.total))
+            raise _not_served(IndexShard(first.index, reached, shard.start, first.total))
         if shard.start < reached:
-            both = Shard(first.index, shard.start, min(reached, shard.stop), first.total)
+            both = IndexShard(first.index, shard.start, min(reached, shard.stop), first.total)
             raise InputError(
                 f"{both} are on {where} and on {url}: give servers of one shard in one --shard-url, separated by "
                 "commas, and take all shards from one division i/n"
             )
         reached, where = shard.stop, url
     if reached < first.total:
-        raise _not_served(Shard(first.index, reached, first.total, first.total))
+        raise _not_served(IndexShard(first.index, reached, first.total, first.total))
 
 
-def _not_served(missing: Shard) -> InputError:
+def _not_served(missing: IndexShard) -> InputError:
     return InputError(
         f"{missing} are on no server; start one with reasonrag index serve --shard i/n and add its --shard-url"
     )

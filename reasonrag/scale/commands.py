@@ -15,6 +15,8 @@ from reasonrag.exploration.commands import leave
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.redaction import redact
+from reasonrag.rendering import counted
+from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import print_shown
 
@@ -129,3 +131,20 @@ def merge(
     print_result(merged, show_merged, as_json=as_json)
     if merged.summary and (merged.summary.stopped or merged.summary.failed):
         raise typer.Exit(FAILED)
+
+
+@options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
+def index_build(*, as_json: Json = False, **flags: Any) -> None:
+    """Build an index of a corpus: BM25, or dense with an encoder.
+
+    Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
+    stopped.
+    """
+    from reasonrag.retrieval.display import TerminalBuildWatcher, show_index
+    from reasonrag.scale.index_build import index_build as build
+
+    with interrupts():
+        directory, manifest = build(watcher=TerminalBuildWatcher(), **flags)
+    print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
+    if not as_json:
+        print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")

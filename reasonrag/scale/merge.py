@@ -8,6 +8,7 @@ what started the ranks.
 from __future__ import annotations
 
 import filecmp
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -96,7 +97,7 @@ def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = No
         if not (folders[0] / ROLLOUTS).exists():
             if verify:
                 raise InputError(f"{run} holds no trees; --verify is for runs of generate")
-            _join(run / JOURNAL, [each / JOURNAL for each in folders])
+            _join(run / JOURNAL, [each / JOURNAL for each in folders], keep=True)
             return joined
         joined.summary, settings = _merge_trees(run, manifest, folders)
     if verify:
@@ -215,12 +216,21 @@ def _before_a_stop(
     return decision.reach, stop_reason(DegenerateRun(decision.reason))
 
 
-def _join(target: Path, parts: Sequence[Path]) -> None:
-    """The parts one after another. Raises OSError."""
+def _join(target: Path, parts: Sequence[Path], *, keep: bool = False) -> None:
+    """The parts one after another. keep: after the whole lines of the target, which are not written twice: they may be
+    answers that one process paid for, before or after there were ranks. Raises OSError."""
+    kept = set[bytes]()
     with atomic_replacement(target) as file:
-        for each in parts:
+        for each in [target, *parts] if keep and target.exists() else parts:
             with each.open("rb") as part:
-                shutil.copyfileobj(part, file)
+                if not keep:
+                    shutil.copyfileobj(part, file)
+                    continue
+                for line in part:
+                    digest = hashlib.sha256(line).digest()
+                    if line.endswith(b"\n") and digest not in kept:
+                        kept.add(digest)
+                        file.write(line)
 
 
 def summary_of_ranks(

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from reasonrag.errors import InputError, needs_extra
+from reasonrag.errors import InputError, first_line, needs_extra
 
 OBJECT_STORE_BYTES = 128 << 20
 """Shared memory of a local cluster, of which Ray would take 30 % of the machine: workers write files, and only settings
 and short results travel. Ray's minimum is 75 MiB."""
+PATIENCE_S = 10
+"""For a cluster to accept a connection."""
 
 
 @contextmanager
@@ -37,6 +40,7 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     own = {"num_cpus": max(workers, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
     try:
+        _knock(address)
         ray.init(
             address,
             include_dashboard=False,  # it is what would send usage statistics
@@ -44,12 +48,12 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
             logging_level=logging.ERROR,
             **own if address == "local" else {},
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # Ray ends the program where it gives up waiting for a cluster
         if address == "local":
-            raise InputError(f"no Ray cluster can be started on this machine: {_first_line(error)}") from error
+            raise InputError(f"no Ray cluster can be started on this machine: {first_line(error)}") from error
         raise InputError(
-            f"the Ray cluster {address} cannot be reached: {_first_line(error)}. Check --address and RAY_ADDRESS; "
-            "without them a cluster is started on this machine"
+            f"the Ray cluster {address} cannot be reached: {first_line(error).rstrip('.')}. Check --address, "
+            "RAY_ADDRESS and RAY_AUTH_MODE; without an address a cluster is started on this machine"
         ) from error
     try:
         with redirect_stdout(sys.stderr):  # Ray tells of dead workers on stdout, which is for results
@@ -58,5 +62,8 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens: Ray would try for five minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()

@@ -31,12 +31,14 @@ from reasonrag.files import JOURNAL, ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.consent import ask_consent, needs_consent
 from reasonrag.llm.critic import critic_spec
+from reasonrag.llm.limiter.limiter import Rates
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import TICK_S, SessionTally, Watcher
 from reasonrag.ranks import Shard, read_manifest
 from reasonrag.rendering import counted
 from reasonrag.scale.merge import merge, summary_of_ranks
 from reasonrag.scale.ray_cluster import ray_cluster
+from reasonrag.scale.ray_limiter import RayLimiter, start_limiter
 
 MOST_DEATHS = 5
 """Deaths of a rank's worker in a row, with no answer recorded in between, after which the run ends."""
@@ -48,7 +50,8 @@ BASE_URL = "OPENAI_BASE_URL"
 class RankActor:
     """One rank, in a worker process of Ray. Its coroutines share the worker's event loop."""
 
-    def __init__(self, settings: Mapping[str, Any], base_url: str | None) -> None:
+    def __init__(self, settings: Mapping[str, Any], base_url: str | None, limiter: Any) -> None:
+        self._limiter = RayLimiter(limiter)
         self._settings = GenerateSettings.model_validate(settings)
         self._base_url = base_url
         self._interrupt = asyncio.Event()
@@ -62,7 +65,9 @@ class RankActor:
                     f"{BASE_URL} is {os.environ.get(BASE_URL)!r} on {socket.gethostname()} and another where the run "
                     "was started; give --base-url, or set it alike on all machines"
                 )
-            summary = await explore(self._settings, None, None, self._watcher, interrupt=self._interrupt)
+            summary = await explore(
+                self._settings, None, None, self._watcher, interrupt=self._interrupt, limiter=self._limiter
+            )
         except KeyboardInterrupt:
             return {"error": "interrupted", "cause": Interrupted.cause}
         except ReasonragError as error:
@@ -146,19 +151,20 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     workers = min(settings.workers or ranks, ranks)
     watcher.say(f"run directory: {run}, {counted(ranks, 'rank')}, {counted(workers, 'worker')} at a time")
     with ray_cluster(settings.address, workers=workers) as ray:
-        work_of_ranks = RayRanks(ray, settings, ranks, workers, total, watcher, told)
+        rates = Rates(settings.rpm, settings.tpm)
+        limiter = start_limiter(ray, run, caps_of(settings), rates)
+        work_of_ranks = RayRanks(ray, limiter, settings, ranks, workers, total, watcher, told)
         await work_of_ranks.run()
-    return _concluded(settings, work_of_ranks.ends, ranks, total, watcher)
+    return _concluded(run, work_of_ranks.ends, ranks, total, watcher)
 
 
 DEFAULT_WORKERS = 2
 
 
 def _concluded(
-    settings: GenerateSettings, ends: Mapping[int, Mapping[str, Any]], ranks: int, total: int, watcher: Watcher
+    run: Path, ends: Mapping[int, Mapping[str, Any]], ranks: int, total: int, watcher: Watcher
 ) -> RunSummary:
     """The merged run; or what there is of it, and why. Raises StorageError and KeyboardInterrupt."""
-    run = settings.whole_run
     for rank, end in sorted(ends.items()):
         if end.get("error") and end["cause"] != Interrupted.cause:
             raise StorageError(f"rank {rank}: {end['error']}")
@@ -178,11 +184,12 @@ def _concluded(
 class RayRanks:
     """Explores the ranks of a run on a connected cluster, `workers` at a time.
 
-    ray: the module. settings: of the whole run. total: its questions. told: messages that were shown, which ranks need
-    not repeat.
+    ray: the module. limiter: the actor that holds caps and rates. settings: of the whole run. total: its questions.
+    told: messages that were shown, which ranks need not repeat.
     """
 
     ray: Any
+    limiter: Any
     settings: GenerateSettings
     ranks: int
     workers: int
@@ -272,7 +279,7 @@ class RayRanks:
         of_a_rank = {"shard": f"{rank}/{self.ranks}", "on": "here", "workers": None, "address": None, "yes": True}
         own = self.settings.model_copy(update=of_a_rank)
         actor = self.ray.remote(num_cpus=1, max_restarts=0)(RankActor)
-        return actor.remote(sent_settings(own), os.environ.get(BASE_URL))
+        return actor.remote(sent_settings(own), os.environ.get(BASE_URL), self.limiter)
 
     def _recorded(self, rank: int) -> int:
         """Bytes of a rank's journal."""

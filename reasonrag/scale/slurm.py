@@ -24,7 +24,7 @@ _SCRIPT = """\
 #SBATCH --job-name={name}
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
-#SBATCH --output={log}-%A_%a.log
+#SBATCH --output={log_of_ranks}
 #SBATCH --open-mode=append
 #SBATCH --requeue
 #SBATCH --signal=B:INT@120
@@ -43,7 +43,7 @@ cd {here}
 case "${{1:-submit}}" in
 submit)
     array=$(sbatch --parsable --array="0-$((ranks - 1))" "$script" rank)
-    merge=$(sbatch --parsable --dependency="afterany:${{array%%;*}}" --output={log}-merge-%j.log "$script" merge)
+    merge=$(sbatch --parsable --dependency="afterany:${{array%%;*}}" --output={log_of_merge} "$script" merge)
     echo "submitted $ranks ranks as job ${{array%%;*}}, and their merge as job ${{merge%%;*}}"
     ;;
 rank)
@@ -68,7 +68,8 @@ def write_slurm_script(path: Path, flags: Mapping[str, Any], *, ranks: int, run:
         words += ["--run", str(run)]
     text = _SCRIPT.format(
         name="".join(each if each.isalnum() or each in "-_." else "-" for each in f"generate-{run.name}"),
-        log=one_line(path.absolute()),
+        log_of_ranks=shlex.quote(f"{one_line(path.absolute())}-%A_%a.log"),
+        log_of_merge=shlex.quote(f"{one_line(path.absolute())}-merge-%j.log"),
         script=shlex.quote(str(path.absolute())),
         ranks=ranks,
         here=shlex.quote(str(Path.cwd())),

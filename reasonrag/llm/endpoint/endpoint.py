@@ -70,7 +70,7 @@ MAX_FORBIDDEN = 20
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 _BEHIND_ALL = 10**9
-"""Larger than any priority: lets another request probe a failing endpoint, in case this one breaks it."""
+"""Larger than any priority: lets another request probe an endpoint that is wholly down, in case this one breaks it."""
 
 _TRIAL_TOKENS = 256
 """Token limit of the trial reply: enough for one word, and for a model that reasons to show that it does."""
@@ -177,8 +177,8 @@ class _Attempts:
     """Attempts that count against the request, not against an endpoint that is down."""
     bodies: Counter[str | None] = field(default_factory=Counter)
     """How often it got each body that is about requests."""
-    last_lane: int | None = None
-    """The endpoint that failed last; another one may do better."""
+    failed: Counter[int] = field(default_factory=Counter)
+    """Failed attempts by lane; another one may do better."""
     while_down: int = 0
     """Attempts that found their endpoint down."""
     hopeless: bool = False
@@ -268,7 +268,11 @@ class EndpointModel:
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
-        self.scheduler = RequestScheduler([each.pace for each in self._endpoints], most=self._limits.concurrency)
+        self.scheduler = RequestScheduler(
+            [each.pace for each in self._endpoints],
+            most=self._limits.concurrency,
+            addresses=[each.connection.base_url for each in self._endpoints],
+        )
         self._given_up = self._forbidden = 0
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
@@ -412,15 +416,19 @@ class EndpointModel:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
         prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         expected = prompt_tokens + len(request.samples) * self._reply_tokens
-        priority = request.priority + _BEHIND_ALL * trials.while_down
+        priority = request.priority
+        if all(each.pace.down_since is not None for each in self._endpoints):
+            priority += _BEHIND_ALL * trials.while_down
         paid = list[_Answer]()
         with self._keeping(paid):
-            async with self.scheduler.slot(priority, tokens=expected, avoid=trials.last_lane) as slot:
-                trials.last_lane = slot.lane
+            async with self.scheduler.slot(
+                priority, tokens=expected, question=request.question_id, failed=trials.failed
+            ) as slot:
                 endpoint = self._endpoints[slot.lane]
                 try:
                     paid.append(await self._post(endpoint, request))
                 except Exception as error:
+                    trials.failed[slot.lane] += 1
                     self._note(error, slot, trials)
                     raise
                 self._account(paid[0], slot)

@@ -1,8 +1,8 @@
 """The limiter: which part of the caps and of the rate limits each rank of a run may use.
 
-Pure state: no I/O and no clock, every time is passed in, in seconds. Decides that what all ranks have spent and may
-still spend never exceeds a cap, and that the shares of a rate that may be in use never exceed the limit. Does not know
-what a rank asks its models, nor how a report reaches it.
+Pure state: no I/O and no clock, every time is passed in, in seconds, and none is earlier than the last. Decides that
+what all ranks have spent and may still spend never exceeds a cap, and that the shares of a rate that may be in use
+never exceed the limit. Does not know what a rank asks its models, nor how a report reaches it.
 
 A rank reports its whole state, so that lost, doubled and late messages do no harm: a report counts only if it carries
 the `turn` of the rank's latest lease; any other changes nothing, and is answered with that turn. A rank lowers what it
@@ -12,8 +12,10 @@ may use before it reports, and raises it only by the lease that answers the repo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -35,6 +37,9 @@ MOST_NAME = 500
 """Characters of an address with its model."""
 MOST_KNOWN_ADDRESSES = 10_000
 """Of all ranks; those that nobody uses any more are forgotten first."""
+RANKS_PER_OLD_REPORT = 20
+"""The fair part of a rate is looked for anew when a twentieth of its ranks has reported: it costs time for each of
+them. That the limit is kept does not depend on it."""
 MOST_AMOUNT = 1e15
 """Largest number in a report: whole numbers are exact below it."""
 NOTHING = Amount()
@@ -144,34 +149,108 @@ class Lease(_Message):
 @dataclass(slots=True)
 class Account:
     """What the limiter knows of a rank. turn: 0 until its first report. journaled: tokens in its journal by model,
-    whose dollars are not known before a rank reports its prices."""
+    whose dollars are not known before a rank reports its prices. used: what counts as spent, which is all that it may
+    have spent while it is silent."""
 
     spent: Amount = NOTHING
     allowed: Amount = NOTHING
     turn: int = 0
     seen_at: float = -math.inf
     journaled: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-
-    def used(self, now: float) -> Amount:
-        """What counts as spent: of a rank that is silent, all that it may have spent."""
-        return self.spent if now - self.seen_at < SILENT_S else self.allowed
+    used: Amount = NOTHING
 
 
-@dataclass(slots=True)
+class _Sum:
+    """The exact sum of numbers that change one at a time; a sum of floats would drift. Infinite ones are counted."""
+
+    __slots__ = ("_finite", "_infinite")
+
+    def __init__(self) -> None:
+        self._finite, self._infinite = Fraction(), 0
+
+    def change(self, before: float, after: float) -> None:
+        if before == after:
+            return
+        self._infinite += math.isinf(after) - math.isinf(before)
+        self._finite += _finite(after) - _finite(before)
+
+    def __float__(self) -> float:
+        return math.inf if self._infinite else float(self._finite)
+
+
+def _finite(number: float) -> Fraction:
+    return Fraction(0 if math.isinf(number) else number)
+
+
+class _AmountSum:
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts = tuple(_Sum() for _ in NOTHING)
+
+    def change(self, before: Amount, after: Amount) -> None:
+        for part, old, new in zip(self._parts, before, after, strict=True):
+            part.change(old, new)
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(*map(float, self._parts))
+
+
+@dataclass(frozen=True, slots=True)
 class _Share:
     """held: the most that the rank may use until `ends_at`."""
 
-    held: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    demand: tuple[float, float] = (0.0, 0.0)
-    ends_at: float = -math.inf
+    held: tuple[float, float]
+    demand: tuple[float, float]
+    ends_at: float
+
+
+@dataclass(slots=True)
+class _FairLevel:
+    """What `fair_level` said of a limit. reports: so many more go by it."""
+
+    limit: float
+    most: float
+    spare: float
+    reports: int
 
 
 @dataclass(slots=True)
 class _Address:
+    """held: sums over the shares, of which those that end first come first."""
+
     governed: bool = False
     learned: Rates = NO_LIMITS
     paused_until: float = -math.inf
-    shares: dict[str, _Share] = field(default_factory=dict)
+    shares: OrderedDict[str, _Share] = field(default_factory=OrderedDict)
+    held: tuple[_Sum, _Sum] = field(default_factory=lambda: (_Sum(), _Sum()))
+    levels: list[_FairLevel | None] = field(default_factory=lambda: [None, None])
+
+    def put(self, rank: str, share: _Share) -> None:
+        self.shares[rank] = share
+        for total, each in zip(self.held, share.held, strict=True):
+            total.change(0.0, each)
+
+    def drop(self, rank: str) -> None:
+        if share := self.shares.pop(rank, None):
+            for total, each in zip(self.held, share.held, strict=True):
+                total.change(each, 0.0)
+
+    def drop_ended(self, now: float) -> None:
+        while self.shares and next(iter(self.shares.values())).ends_at <= now:
+            self.drop(next(iter(self.shares)))
+
+    def fair_share(self, kind: Literal[0, 1], demand: float, limit: float) -> float:
+        """As `fair_share` beside the others' demands, which among many ranks may be a few reports old."""
+        level = self.levels[kind]
+        if level is None or level.limit != limit or level.reports < 1:
+            demands = [each.demand[kind] for each in self.shares.values()]
+            most, spare = fair_level([demand, *demands], limit)
+            level = self.levels[kind] = _FairLevel(limit, most, spare, len(demands) // RANKS_PER_OLD_REPORT)
+        else:
+            level.reports -= 1
+        return min(demand, level.most) + level.spare
 
 
 class Limiter:
@@ -193,8 +272,13 @@ class Limiter:
     ) -> None:
         self.caps, self.rates = caps, rates
         self.accounts = dict(accounts or {})
+        self._live = OrderedDict(self.accounts)
+        """Those that are not silent, those that reported longest ago first."""
+        self._used, self._allowed = _AmountSum(), _AmountSum()
         for each in self.accounts.values():
-            each.turn, each.seen_at = 0, now
+            each.turn, each.seen_at, each.used = 0, now, each.spent
+            self._used.change(NOTHING, each.used)
+            self._allowed.change(NOTHING, each.allowed)
         self._unpriced = [each for each in self.accounts.values() if each.journaled]
         self._most = Amount(*(math.inf if each is None else each for each in (caps.calls, caps.tokens, caps.cost)))
         self._first_turn = first_turn
@@ -215,11 +299,15 @@ class Limiter:
             rank = self.accounts[report.rank] = Account()
         self._check_addresses(report, now)
         self._price(report.prices)
-        rank.turn, rank.seen_at, rank.spent = turn + 1, now, report.spent
+        rank.turn, rank.seen_at, rank.journaled = turn + 1, now, {}
+        self._live[report.rank] = rank
+        self._live.move_to_end(report.rank)
+        self._find_silent(now)
+        self._set(rank, report.spent, NOTHING)
         crossed = self._crossed(report, now)
-        rank.allowed = self._allowed(report, now, crossed=crossed is not None)
+        self._set(rank, report.spent, self._allow(report, now, crossed=crossed is not None))
         for name in self._addresses.keys() - report.addresses.keys():
-            self._addresses[name].shares.pop(report.rank, None)
+            self._addresses[name].drop(report.rank)
         addresses = {name: self._address(name, report.rank, each, now) for name, each in report.addresses.items()}
         return Lease(
             turn=rank.turn,
@@ -234,7 +322,20 @@ class Limiter:
 
     def spent(self, now: float) -> Amount:
         """Of all ranks; see `Account.used`."""
-        return _sum(each.used(now) for each in self.accounts.values())
+        self._find_silent(now)
+        return self._used.amount
+
+    def _find_silent(self, now: float) -> None:
+        while self._live and now - (first := next(iter(self._live.values()))).seen_at >= SILENT_S:
+            self._live.popitem(last=False)
+            self._set(first, first.spent, first.allowed, used=first.allowed)
+
+    def _set(self, rank: Account, spent: Amount, allowed: Amount, *, used: Amount | None = None) -> None:
+        """used: None: what is spent."""
+        used = spent if used is None else used
+        self._used.change(rank.used, used)
+        self._allowed.change(rank.allowed, allowed)
+        rank.spent, rank.allowed, rank.used = spent, allowed, used
 
     def _price(self, prices: Mapping[str, tuple[float, float, float]]) -> None:
         """Count the dollars of journals without them, now that the prices are known."""
@@ -245,8 +346,10 @@ class Limiter:
             cost = sum(
                 price.cost(prompt, completion, cached_tokens=cached) for price, (prompt, completion, cached) in known
             )
-            each.spent = each.spent.at_least(Amount(dollars=cost))
-            each.allowed = each.allowed.at_least(each.spent)
+            spent = each.spent.at_least(Amount(dollars=cost))
+            allowed = each.allowed.at_least(spent)
+            self._set(each, spent, allowed, used=spent if each.used == each.spent else allowed)
+            each.journaled = {}
         self._unpriced = []
 
     def _crossed(self, report: Report, now: float) -> Crossed | None:
@@ -259,11 +362,10 @@ class Limiter:
                 return Crossed(cap=name, spent=used, limit=most, needed=used + more)
         return None
 
-    def _allowed(self, report: Report, now: float, *, crossed: bool) -> Amount:
-        """The total that a rank may have spent or promised: at least what it holds, all that its next request needs or
-        nothing of it, and then a fair part of what is left."""
-        others = [each for name, each in self.accounts.items() if name != report.rank]
-        left = self._most - _sum(each.allowed for each in others)
+    def _allow(self, report: Report, now: float, *, crossed: bool) -> Amount:
+        """The total that a rank may have spent or promised, while its account has nothing: at least what it holds, all
+        that its next request needs or nothing of it, and then a fair part of what is left."""
+        left = self._most - self._allowed.amount
         least = report.least or report.held
         line = (name for name in self._line if now - self.accounts[name].seen_at < LEASE_S)
         first = next(line, report.rank)
@@ -275,8 +377,7 @@ class Limiter:
                 self._line[report.rank] = report.least - report.held
             return report.held
         self._line.pop(report.rank, None)
-        ranks = 2 + sum(now - each.seen_at < SILENT_S for each in others)
-        free = (left - kept - least).times(1 / ranks)
+        free = (left - kept - least).times(1 / (len(self._live) + 1))
         return least + (report.wanted - least).at_least(NOTHING).at_most(free)
 
     # -- rates ------------------------------------------------------------------------------------
@@ -301,9 +402,8 @@ class Limiter:
         )
         if asked.pause:
             address.paused_until = max(address.paused_until, now + asked.pause)
-        mine = address.shares.setdefault(rank, _Share())
-        mine.demand, mine.ends_at = asked.demand, now + LEASE_S
-        others = [each for each in address.shares.values() if each is not mine and each.ends_at > now]
+        address.drop(rank)
+        address.drop_ended(now)
         shares: list[float | None] = []
         for kind in _KINDS:
             given = self.rates[kind] if address.governed else None
@@ -311,31 +411,32 @@ class Limiter:
             held = asked.held[kind]
             share = None
             if limit is not None:
-                demands = [each.demand[kind] for each in others]
-                share = min(
-                    fair_share(asked.demand[kind], demands, limit), limit - sum(each.held[kind] for each in others)
-                )
+                fair = address.fair_share(kind, asked.demand[kind], limit)
+                share = min(fair, limit - float(address.held[kind]))
                 if now < self._shares_known_at and held is not None:
                     share = min(share, held)
                 share = max(0.0, share)
-            mine.held[kind] = max(math.inf if each is None else each for each in (held, share))
             shares.append(share)
+        requests, tokens = (
+            max(math.inf if each is None else each for each in pair) for pair in zip(asked.held, shares, strict=True)
+        )
+        address.put(rank, _Share((requests, tokens), asked.demand, ends_at=now + LEASE_S))
         return AddressLease(share=Rates(*shares), pause=max(0.0, address.paused_until - now))
 
 
 def fair_share(demand: float, others: Sequence[float], limit: float) -> float:
     """A rank's part of a limit: what it demands, or an equal part of what those leave who demand less (max-min fair).
     What nobody demands is divided into one part more than there are ranks, for the next that comes."""
-    demands = sorted((demand, *others))
+    most, spare = fair_level([demand, *others], limit)
+    return min(demand, most) + spare
+
+
+def fair_level(demands: Collection[float], limit: float) -> tuple[float, float]:
+    """The most that anybody has of a limit, and what each has beside its demand; see `fair_share`."""
     left = limit
-    for position, each in enumerate(demands):
+    for position, each in enumerate(sorted(demands)):
         part = left / (len(demands) - position)
         if each > part:
-            return min(demand, part)
+            return part, 0.0
         left -= each
-    return demand + left / (len(demands) + 1)
-
-
-def _sum(amounts: Iterable[Amount]) -> Amount:
-    """Column by column, as there may be thousands."""
-    return Amount(*map(sum, zip(*amounts, strict=True)))
+    return math.inf, left / (len(demands) + 1)

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from reasonrag.errors import InputError
-from reasonrag.redaction import excerpt
+from reasonrag.errors import InputError, first_line
 from reasonrag.retrieval.settings import Library, Pooling, Precision
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
@@ -206,10 +205,6 @@ def resolved(model: str) -> str:
 
 def _given(value: str | None, otherwise: str) -> str:
     return otherwise if value is None else value
-
-
-def first_line(error: Exception) -> str:
-    return excerpt(next(iter(str(error).strip().splitlines()), type(error).__name__), 300)
 
 
 def _place(model: str) -> str:

@@ -20,7 +20,7 @@ from reasonrag.retrieval.dense.encoders import PROBE, Encoder, EncoderChoice, En
 from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, flat_index_in_memory, open_faiss_index
 from reasonrag.retrieval.dense.manifest import DenseManifest, FaissFile
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
-from reasonrag.retrieval.ranking import Ranked, Shard, best
+from reasonrag.retrieval.ranking import IndexShard, Ranked, best
 from reasonrag.retrieval.settings import IndexType
 
 SPARE = 32
@@ -102,7 +102,7 @@ class DenseIndex:
                 _digest(encoder.spec),
             )
         )
-        self.shard = Shard(whole, rows.start, rows.stop, manifest.passages) if rows is not None else None
+        self.shard = IndexShard(whole, rows.start, rows.stop, manifest.passages) if rows is not None else None
         self.identity = whole if rows is None else f"{whole}:rows={rows.start}-{rows.stop}"
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:

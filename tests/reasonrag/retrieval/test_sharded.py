@@ -239,8 +239,8 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--index flat --shard 2/2", "--shard 2/2: give i/n with i from 0 to n - 1"),
-        ("--index flat --shard one", "--shard one: give i/n with i from 0 to n - 1"),
+        ("--index flat --shard 2/2", "--shard: must be i/n, the i-th of n"),
+        ("--index flat --shard one", "--shard: must be i/n, the i-th of n"),
         ("--index flat --shard 0/100", "4 passages cannot be divided into 100 shards"),
         ("--index bm25 --shard 0/2", "a BM25 index has no shards, as its word statistics are of the whole"),
         ("--index sq8 --shard 0/2", "sq8 has no flat index, only sq8. .* --type flat"),
@@ -250,6 +250,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--corpus of-flat/corpus.jsonl --shard 0/2", "give --index of one dense index that is built"),
         ("--index flat --shard-url http://127.0.0.1:1", "--index is for a local index; leave it out"),
         ("--shard 0/2 --shard-url http://127.0.0.1:1", "--shard is for a local index; leave it out"),
+        ("--retriever dense --shard-url http://127.0.0.1:1", "--retriever is for a local index; leave it out"),
         ("--shard-url http://127.0.0.1:1,http://127.0.0.1:1", "http://127.0.0.1:1 is given twice"),
         ("--shard-url 127.0.0.1:1", "'127.0.0.1:1' is not a retriever's address"),
     ],

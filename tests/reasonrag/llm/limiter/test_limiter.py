@@ -173,6 +173,9 @@ class World:
         used = sum((each.busy for each in self.ranks.values()), start=Amount())
         assert used.within(Amount(CAPS.calls or 0, CAPS.tokens or 0, (CAPS.cost or 0) + 1e-6))
         assert sum(each.live_share(self.now) for each in self.ranks.values()) <= LIMIT + 1e-6
+        accounts = self.limiter.accounts.values()
+        counted = [each.spent if self.now - each.seen_at < SILENT_S else each.allowed for each in accounts]
+        assert self.limiter.spent(self.now) == pytest.approx(sum(counted, start=Amount()))
 
 
 ACTIONS = (
@@ -240,6 +243,18 @@ def test_whatever_went_before_each_rank_soon_has_its_fair_share_of_the_rate(
         world.check()
     for each in world.ranks.values():
         assert each.live_share(world.now) >= min(each.demand, LIMIT / len(RANKS)) - 1e-6
+
+
+def test_many_ranks_soon_have_fair_shares_of_a_rate_though_these_are_not_looked_for_anew_for_each() -> None:
+    """Also after most of them have ended."""
+    world = World(ranks={str(each): Rank(str(each), demand=5.0 + each % 2 * 20) for each in range(100)})
+    for ranks, share in ((100, 7.0), (40, 20.0)):
+        world.ranks = dict([*world.ranks.items()][:ranks])
+        for _ in range(3 * int(LEASE_S)):
+            world.round(settles=1.0)
+            world.check()
+        for each in world.ranks.values():
+            assert each.live_share(world.now) >= min(each.demand, share) - 1e-6
 
 
 @given(demands=st.lists(st.floats(0, 1e6), min_size=1, max_size=9), limit=st.floats(0, 1e6))

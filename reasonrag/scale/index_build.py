@@ -1,0 +1,82 @@
+"""`reasonrag index build`: builds an index here, or a dense one with the workers of a Ray cluster.
+
+From the caller's keyword arguments to a build; `retrieval` carries it out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from preference.records import shared_fields
+from reasonrag.data.compressed import plain_corpus
+from reasonrag.errors import InputError
+from reasonrag.progress import SilentWatcher
+from reasonrag.retrieval.dense.build import BuildOptions, build_dense
+from reasonrag.retrieval.dense.build_progress import BuildWatcher
+from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
+from reasonrag.retrieval.dense.manifest import IndexManifest, default_index_directory
+from reasonrag.retrieval.lexical.bm25 import build_bm25
+from reasonrag.retrieval.passage_length import long_passages_warning
+from reasonrag.retrieval.settings import IndexSettings
+from reasonrag.scale.ray_encoding import RayEncoding
+from reasonrag.settings import resolve
+from reasonrag.signatures import public_call
+
+
+@public_call(IndexSettings)
+def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
+    """Build an index over a corpus; returns its directory and its manifest.
+
+    Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
+    vectors is built without encoding again. Raises InputError for a bad corpus, encoder or directory.
+
+    Example:
+        >>> place, manifest = reasonrag.index_build(corpus="corpora/handbook.jsonl", out="indexes/handbook")
+        >>> manifest.passages
+        2
+
+    Args:
+        watcher: is told what happens while it goes on; none: silent.
+    """
+    settings = resolve(IndexSettings, "index", flags)
+    watcher = watcher or SilentWatcher()
+    for name in ("workers", "address"):
+        if settings.on == "here" and flags.get(name) is not None:
+            raise InputError(f"--{name} goes with --on ray")
+    kind = settings.kind or ("dense" if settings.of_a_dense_index else "bm25")
+    if kind == "bm25":
+        for name in settings.of_a_dense_index:
+            if flags.get(name) is not None:  # settings from other sources may be meant for other commands
+                raise InputError(f"--{name.replace('_', '-')} is for dense indexes: give --kind dense, or leave it out")
+        if flags.get("on") == "ray":
+            raise InputError("--on ray is for dense indexes: give --kind dense, or leave it out")
+    corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
+    if kind == "bm25":
+        directory = settings.out or default_index_directory(corpus, settings.index_home)
+        return directory, _told_of_length(build_bm25(corpus, directory, watcher), watcher)
+    model = settings.encoder or MINILM
+    directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
+    given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
+    options = BuildOptions(
+        encoder=EncoderChoice.model_validate({name: value for name, value in given.items() if value is not None}),
+        index_type=settings.type,
+        devices=settings.device,
+        precision=settings.precision,
+        batch_size=settings.batch_size,
+        from_faiss=settings.from_faiss,
+        gpu=settings.gpu,
+    )
+    if settings.on == "here":
+        return directory, _told_of_length(build_dense(corpus, directory, options, watcher), watcher)
+    with RayEncoding(
+        corpus, directory, address=settings.address, workers=settings.workers, say=watcher.say
+    ) as encoding:
+        return directory, _told_of_length(build_dense(corpus, directory, options, watcher, encoding), watcher)
+
+
+def _told_of_length(manifest: IndexManifest, watcher: BuildWatcher) -> IndexManifest:
+    """The manifest, after a warning of long passages, if there are any."""
+    if manifest.long_passages:
+        watcher.say(long_passages_warning(manifest.long_passages))
+    return manifest
