@@ -8,6 +8,7 @@ pairs are filtered.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -195,7 +196,7 @@ class _ExportPlan:
 
 
 def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> _ExportPlan:
-    kept, ends, keys = PassedPairs(), [0], []
+    kept, ends, keys = PassedPairs(), array("Q", [0]), list[str]()
     for states in questions_of(read_lines(candidates, StateRecord)):
         key = question_key(states[0].question)
         for each in select(states, rules, contaminated=key in facts.contaminated):
@@ -206,9 +207,10 @@ def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts
             keys.append(key)
     beyond = dropped_by_caps(kept, rules)
     spans = zip(keys, ends, ends[1:], strict=False)
-    rows = {key: sum(i not in beyond for i in range(first, end)) for key, first, end in spans}
-    with_a_pair = {key: count for key, count in rows.items() if count}
-    held_out = _held_out(with_a_pair, options) if facts.held_out is None else facts.held_out
+    if facts.held_out is not None:
+        return _ExportPlan(rules, facts.contaminated, beyond, facts.held_out)
+    rows = ((key, sum(i not in beyond for i in range(first, end))) for key, first, end in spans)
+    held_out = _held_out({key: count for key, count in rows if count}, options)
     return _ExportPlan(rules, facts.contaminated, beyond, held_out)
 
 

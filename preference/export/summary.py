@@ -191,6 +191,10 @@ class RefinementTally:
         return self.found.model_copy(update=told).model_dump()
 
 
+_FAILED, _DONE, _PAIRED = 1, 2, 4
+_ENDED: dict[Ends, int] = {"all_right": 8, "all_wrong": 16, "mixed": 32, "unknown": 64}
+
+
 class ExportTally:
     """Counts questions, candidates and rows during an export."""
 
@@ -202,12 +206,10 @@ class ExportTally:
         self.tags: Counter[str] = Counter()
         self.gold: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.ends: dict[str, set[Ends]] = {}
         self.confidence = self.margin = 0.0
         self.squares: Counter[str] = Counter()
-        self.with_a_pair: set[str] = set()
-        self.failed: set[str] = set()
-        self.done: set[str] = set()
+        self.questions: dict[str, int] = {}
+        """What is known of each question, as bits: some 150 bytes for each."""
         self.usage: Usage | None = Usage(cost_usd=0.0)
         self.seen: dict[str, set[str]] = {"recipes": set(), "splits": set(), "teachers": set(), "renderers": set()}
 
@@ -224,7 +226,7 @@ class ExportTally:
             self._count(each)
         self.counts["flipped"] += sum(row["flipped"] for row in rows)
         if rows:
-            self.with_a_pair.add(question_key(chosen[0].state.question))
+            self._note(question_key(chosen[0].state.question), _PAIRED)
             self.counts["states_with_pairs"] += len(by_state)
             self.squares["state"] += sum(n * n for n in by_state.values())
             self.squares["question"] += len(rows) ** 2
@@ -256,21 +258,25 @@ class ExportTally:
         elif self.usage is not None:
             self.usage += question.usage
         if question.error is not None:
-            self.failed.add(key)
+            self._note(key, _FAILED)
             return
         self.seen["splits"].add(f"{origin.dataset}/{origin.split}")
         self.seen["recipes"].add(origin.recipe or "unknown")
         self.seen["teachers"].add(origin.teacher or "unknown")
-        self.done.add(key)
-        self.ends.setdefault(key, set()).add(question.ends)
+        self._note(key, _DONE | _ENDED[question.ends])
+
+    def _note(self, key: str, bits: int) -> None:
+        self.questions[key] = self.questions.get(key, 0) | bits
 
     def summary(self, rules: PairingRules, options: ExportOptions, facts: ExportFacts) -> PairSummary:
-        counts, failed = self.counts, self.failed - self.done
+        counts = self.counts
+        done = sum(bool(each & _DONE) for each in self.questions.values())
+        failed = sum(each & (_DONE | _FAILED) == _FAILED for each in self.questions.values())
         return PairSummary(
             sources=list(facts.sources),
-            questions=len(self.done | self.failed),
-            failed_questions=len(failed),
-            questions_with_a_pair=len(self.with_a_pair),
+            questions=done + failed,
+            failed_questions=failed,
+            questions_with_a_pair=self._with_a_pair,
             without_a_pair=self._without_a_pair(),
             **{name: counts[name] for name in _COUNTED},
             pairs_by_label=dict(sorted(self.labels.items())),
@@ -294,19 +300,24 @@ class ExportTally:
             warnings=[*self._warnings(options), *facts.warnings],
         )
 
+    @property
+    def _with_a_pair(self) -> int:
+        return sum(bool(each & _PAIRED) for each in self.questions.values())
+
     def _without_a_pair(self) -> dict[str, int]:
         """Why questions have no pair, judged over all trees of a question."""
+        alike = {_ENDED[end]: end for end in ("all_right", "all_wrong")}
         why: Counter[str] = Counter()
-        for key in self.ends.keys() - self.with_a_pair:
-            [end, *others] = self.ends[key]
-            why[end if not others and end in ("all_right", "all_wrong") else "dropped"] += 1
+        for each in self.questions.values():
+            if each & _DONE and not each & _PAIRED:
+                why[alike.get(each & sum(_ENDED.values()), "dropped")] += 1
         return dict(sorted(why.items()))
 
     def _effective(self) -> EffectiveSize:
         pairs = self.counts["pairs"]
         return EffectiveSize(
             states=self.counts["states_with_pairs"],
-            questions=len(self.with_a_pair),
+            questions=self._with_a_pair,
             by_state=effective_sample_size(pairs, self.squares["state"]),
             by_question=effective_sample_size(pairs, self.squares["question"]),
         )

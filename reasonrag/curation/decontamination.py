@@ -1,16 +1,17 @@
 """Which questions of a data set stand in an evaluation split, and which are therefore left out.
 
 Decides what is dropped (`decontaminate`) and what is reported of it. `near_duplicates` decides when two questions are
-the same, `data.eval_splits` which splits they are compared with. The data set is held as numbers and the evaluation
-splits stream past it, so neither their size nor their order matters. `publish`, training and evaluation ask
+the same, `data.eval_splits` which splits they are compared with. The data set is held as numbers, a block at a time,
+and the evaluation splits stream past it, so neither its size nor theirs matters. `publish`, training and evaluation ask
 `find_contaminated`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 import orjson
@@ -25,6 +26,8 @@ from reasonrag.errors import InputError, choices
 from reasonrag.rendering import counted
 
 CONTAMINATION = "contamination.jsonl"
+HELD_AT_ONCE = 50_000
+"""Questions of a data set that are held while the splits stream past them: some 70 MB."""
 
 
 class EvalMatch(BaseModel):
@@ -70,15 +73,28 @@ class _HeldQuestion:
         return named or self.origin.revision == split.sha256
 
 
-def find_contaminated(data_set: Path, splits: Iterable[EvalSplit]) -> list[ContaminatedQuestion]:
+def find_contaminated(
+    data_set: Path, splits: Iterable[EvalSplit], *, held_at_once: int = HELD_AT_ONCE
+) -> list[ContaminatedQuestion]:
     """The questions of a data set that stand in evaluation splits, in order; none is dropped here.
 
-    data_set: a folder with questions.jsonl. Each split is read once. Raises InputError for a split that cannot be read,
-    MalformedCandidatesError for a bad line of the data set, OSError if the data set is missing.
+    data_set: a folder with questions.jsonl, which is not read if there are no splits. held_at_once: questions for which
+        each split is read once; they decide nothing. Raises InputError for a split that cannot be read,
+        MalformedCandidatesError for a bad line of the data set, OSError if the data set is missing.
     """
-    held, asked = _hold(data_set / QUESTIONS)
+    every = list(splits)
+    found: dict[tuple[str, ...], ContaminatedQuestion] = {}
+    for held, asked in _blocks(data_set / QUESTIONS, held_at_once) if every else ():
+        for each in _found_in(held, asked, every):
+            found.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
+    return list(found.values())
+
+
+def _found_in(
+    held: QuestionIndex, asked: Sequence[_HeldQuestion], splits: Iterable[EvalSplit]
+) -> list[ContaminatedQuestion]:
     found: dict[int, dict[str, EvalMatch]] = {}
-    for split in splits if len(held) else ():
+    for split in splits:
         for other in split.read():
             for number, (rule, similarity) in held.same_as(other.question, other.answers).items():
                 match = EvalMatch(
@@ -106,11 +122,17 @@ def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
     return match.own_split, RULES.index(match.rule), -match.similarity, match.eval_id
 
 
-def _hold(questions: Path) -> tuple[QuestionIndex, list[_HeldQuestion]]:
-    """All questions, without repeats from several runs."""
+def _blocks(questions: Path, size: int) -> Iterator[tuple[QuestionIndex, list[_HeldQuestion]]]:
+    """All questions in blocks of this size, without repeats from several runs within a block."""
+    records = read_lines(questions, QuestionRecord)
+    while (first := next(records, None)) is not None:
+        yield _hold(chain([first], islice(records, size - 1)))
+
+
+def _hold(block: Iterable[QuestionRecord]) -> tuple[QuestionIndex, list[_HeldQuestion]]:
     held, asked, origins = QuestionIndex(), [], dict[Origin, Origin]()
     seen: set[tuple[str, str, str, str]] = set()
-    for record in read_lines(questions, QuestionRecord):
+    for record in block:
         origin = Origin(dataset=record.origin.dataset, split=record.origin.split, revision=record.origin.revision)
         each = _HeldQuestion(record.question_id, question_key(record.question), origins.setdefault(origin, origin))
         identity = (each.key, each.question_id, origin.dataset, origin.split)

@@ -16,8 +16,9 @@ from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.data.questions import Questions, QuestionSource
+from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
+from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
@@ -42,7 +43,7 @@ from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
-from reasonrag.ranks import Manifest, complete, join_ranks, read_manifest
+from reasonrag.ranks import Manifest, Shard, complete, join_ranks, read_manifest
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 
@@ -71,7 +72,12 @@ async def explore(
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
     rule, settings = find_rule(settings, function), with_limiter(settings, limiter)
-    _check_place(settings, shared=shared_journal is not None, replay=replay)
+    _check_place(
+        settings.run_directory,
+        settings.whole_run if settings.rank else None,
+        shared=shared_journal is not None,
+        replay=replay,
+    )
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
     settings, named = with_critic(settings, critic_model)
     critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
@@ -80,7 +86,8 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        _check_prices(settings, teacher, student, watcher.say)
+        _check_prices(teacher, student, watcher.say, capped=settings.max_cost is not None)
+        say_caps(settings, watcher.say)
     async with AsyncExitStack() as opened:
         chat_model, value_chat_model = _opened(
             opened, teacher, student, (chat_model, value_chat_model), replay=bool(replay), say=watcher.say
@@ -131,11 +138,10 @@ async def explore(
                 run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic, interrupt
             )
             session.begin(questions)
-            if session.stopped is None and session.owes(questions):
-                await session.check()
-                if not (replay or shared_journal or settings.yes):
-                    await _agree(session, questions, (teacher, student, critics.spec), begun=journal.questions)
-            whole = _join_ranks(settings, source, identity.config_hash)
+            begun = None if replay or shared_journal or settings.yes else journal.questions
+            await _check(session, questions, (teacher, student, critics.spec), begun=begun)
+            if settings.rank:
+                join_ranks(settings.whole_run, _manifest(settings.rank, identity, source.limited(settings.limit)))
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
@@ -146,28 +152,22 @@ async def explore(
             )
             run.write_summary(summary.model_dump())
             if settings.rank and session.stopped is None:
-                complete(settings.whole_run, settings.rank.rank, whole)
+                complete(settings.whole_run, settings.rank.rank, len(source.limited(settings.limit)))
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
 
 
-def _check_prices(
-    settings: GenerateSettings, teacher: ModelSpec, student: ModelSpec | None, say: Callable[[str], None]
-) -> None:
-    say_caps(settings, say)
-    check_prices(say, teacher, student, capped=settings.max_cost is not None)
+def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
+    """What all ranks of the run must have in common."""
+    ids = [each.id for each in every]
+    return Manifest(ranks=rank.ranks, config_hash=identity.config_hash, question_ids=ids)
+
+
+def _check_prices(teacher: ModelSpec, student: ModelSpec | None, say: Callable[[str], None], *, capped: bool) -> None:
+    check_prices(say, teacher, student, capped=capped)
     if student and student.price is SELF_HOSTED:
         say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-
-
-def _join_ranks(settings: GenerateSettings, source: QuestionSource, config_hash: str) -> int:
-    """Enter a rank into its run. The number of questions of the whole; 0 if this is no rank. Raises InputError."""
-    if settings.rank is None:
-        return 0
-    every = [each.id for each in source.limited(settings.limit)]
-    join_ranks(settings.whole_run, Manifest(ranks=settings.rank.ranks, config_hash=config_hash, question_ids=every))
-    return len(every)
 
 
 def _opened(
@@ -219,6 +219,21 @@ class _Critics:
         return self.spec, self.model or await open_critic(self.found, self.spec, opened, say=say)
 
 
+async def _check(
+    session: ExplorationSession,
+    questions: Questions,
+    models: tuple[ModelSpec, ModelSpec | None, ModelSpec | None],
+    *,
+    begun: Collection[str] | None,
+) -> None:
+    """Check the models of a session that will ask them, and get consent; see `_agree`. begun: None: it is not needed.
+    Raises InputError."""
+    if session.stopped is None and session.owes(questions):
+        await session.check()
+        if begun is not None:
+            await _agree(session, questions, models, begun=begun)
+
+
 async def _agree(
     session: ExplorationSession,
     questions: Questions,
@@ -241,19 +256,16 @@ async def _agree(
     get_consent(work, shares, session.watcher, session.models)
 
 
-def _check_place(settings: GenerateSettings, *, shared: bool, replay: bool | str | Path) -> None:
+def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | str | Path) -> None:
     """Raises InputError for trials of tune, for a run of ranks that this is none of, and for a replay without recorded
-    answers, before anything is written."""
-    run = settings.run_directory
-    if settings.rank is None and not replay and (there := read_manifest(run)):
+    answers, before anything is written. whole: the folder of the whole that `run` is a rank of; None: it is none."""
+    if whole is None and not replay and (there := read_manifest(run)):
         raise InputError(
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
             f"`reasonrag merge {run}` to join them; or choose another --run"
         )
-    if settings.rank and (settings.whole_run / ROLLOUTS).exists() and read_manifest(settings.whole_run) is None:
-        raise InputError(
-            f"{settings.whole_run} holds a run of one process; go on without --shard, or choose another --run"
-        )
+    if whole and (whole / ROLLOUTS).exists() and read_manifest(whole) is None:
+        raise InputError(f"{whole} holds a run of one process; go on without --shard, or choose another --run")
     if not shared and ((run / TUNING).exists() or (run / TRIALS).is_dir()):
         raise InputError(f"{run} holds the trials of a tune; choose another --run")
     journal = run / JOURNAL if replay is True else Path(replay or run)

@@ -52,8 +52,8 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
         if address == "local":
             raise InputError(f"no Ray cluster can be started on this machine: {first_line(error)}") from error
         raise InputError(
-            f"the Ray cluster {address} cannot be reached: {first_line(error).rstrip('.')}. Check --address and "
-            "RAY_ADDRESS; without them a cluster is started on this machine"
+            f"the Ray cluster {address} cannot be reached: {first_line(error).rstrip('.')}. Check --address, "
+            "RAY_ADDRESS and RAY_AUTH_MODE; without an address a cluster is started on this machine"
         ) from error
     try:
         with redirect_stdout(sys.stderr):  # Ray tells of dead workers on stdout, which is for results

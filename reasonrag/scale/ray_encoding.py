@@ -40,7 +40,7 @@ class RayEncoding:
     def __init__(
         self, corpus: Path, directory: Path, *, address: str | None, workers: int | None, say: Callable[[str], None]
     ) -> None:
-        self.devices: Sequence[str] = ()
+        self.devices: tuple[str, ...] = ()
         self._corpus, self._directory = corpus.resolve(), directory.resolve()
         self._address, self._workers, self._say = address, workers, say
         self._opened = ExitStack()
@@ -60,35 +60,36 @@ class RayEncoding:
         there = ray.cluster_resources()
         self._kind = _kind(devices, gpus=int(there.get("GPU", 0)))
         self._most = self._workers or max(1, int(there.get("GPU" if self._kind == "cuda" else "CPU", 1)))
-        choice = choice.model_copy(
-            update={"model": resolved(choice.model)} if "model" in choice.model_fields_set else {}
-        )
+        choice = choice.model_copy(update={"model": resolved(choice.model)})
         with _stopping(ray), tempfile.NamedTemporaryFile(dir=self._directory.parent, prefix=".seen-") as marker:
-            place = _Place(self._corpus, *_size_and_time(self._corpus), Path(marker.name))
-            loading = _Loading(choice, self._kind, precision, batch_size)
-            first = ray.remote(_Worker).options(**self._needs()).remote(place, loading)
+            place = Place(self._corpus, *_size_and_time(self._corpus), Path(marker.name))
+            loading = Loading(choice, self._kind, precision, batch_size)
+            first = ray.remote(Worker).options(**self._needs()).remote(place, loading)
             found = first.look.remote()
             while not ray.wait([found], timeout=SAID_EVERY_S)[0]:
                 self._say(f"waiting for a worker; free on the cluster: {_free(ray, self._kind)}")
-            seen: _Seen | str = ray.get(found)
+            seen: Seen | str = ray.get(found)
         if isinstance(seen, str):
             raise InputError(seen)
 
+        self.devices = (seen.device,)
+
         def lengths(texts: list[str]) -> list[int]:
-            return list(ray.get(first.lengths.remote(texts)))
+            with _stopping(ray):
+                return list(ray.get(first.lengths.remote(texts)))
 
         def embed(texts: list[str]) -> Vectors:
-            return np.asarray(ray.get(first.embed.remote(texts)))
+            with _stopping(ray):
+                return np.asarray(ray.get(first.embed.remote(texts)))
 
         return Encoder(
-            seen.spec, seen.precision, (seen.device,), embed, lengths, seen.at_once, close=lambda: ray.kill(first)
+            seen.spec, seen.precision, self.devices, embed, lengths, seen.at_once, close=lambda: ray.kill(first)
         )
 
     def pieces(
         self, job: EncodingJob, encoder: Encoder, owed: Sequence[Piece], reached: Callable[[int], None]
     ) -> Iterator[tuple[Piece, Storable]]:
         encoder.close()  # its GPU is needed
-        self.devices = encoder.devices
         if not owed:
             return
         job = replace(job, corpus=self._corpus, folder=job.folder.resolve(), slices=job.slices.resolve())
@@ -112,15 +113,15 @@ class RayEncoding:
                 used.add(found.device)
                 done += found.piece.stop - found.piece.start
                 reached(done)
-        self.devices = sorted(used)
+        self.devices = tuple(sorted(used))
 
-    def _slices(self, job: EncodingJob, owed: Sequence[Piece]) -> Iterator[_Slice | str]:
-        """What `_Worker.encode` returns of each piece, in any order."""
+    def _slices(self, job: EncodingJob, owed: Sequence[Piece]) -> Iterator[Slice | str]:
+        """What `Worker.encode` returns of each piece, in any order."""
         from ray.util import ActorPool
 
-        place = _Place(job.corpus, job.corpus_bytes, job.corpus_mtime_ns, job.folder)
-        loading = _Loading(job.choice, self._kind, job.precision, job.batch_size)
-        worker = self._ray.remote(_Worker).options(max_restarts=-1, max_task_retries=DEATHS_OF_A_PIECE, **self._needs())
+        place = Place(job.corpus, job.corpus_bytes, job.corpus_mtime_ns, job.folder)
+        loading = Loading(job.spec.choice, self._kind, job.precision, job.batch_size)
+        worker = self._ray.remote(Worker).options(max_restarts=-1, max_task_retries=DEATHS_OF_A_PIECE, **self._needs())
         pool = ActorPool([worker.remote(place, loading, job) for _ in range(min(self._most, len(owed)))])
         yield from pool.map_unordered(lambda each, piece: each.encode.remote(piece), owed)
 
@@ -132,7 +133,7 @@ class RayEncoding:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """What a worker must find under the same paths as the machine that asks. marker: a file or folder of the build."""
 
     corpus: Path
@@ -158,7 +159,7 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Loading:
+class Loading:
     choice: EncoderChoice
     kind: Literal["cpu", "cuda"]
     precision: Precision | None
@@ -175,7 +176,7 @@ class _Loading:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """The encoder of a worker."""
 
     spec: EncoderSpec
@@ -185,7 +186,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class _Slice:
+class Slice:
     """A piece that was encoded. name: of its file in `EncodingJob.slices`."""
 
     piece: Piece
@@ -194,14 +195,14 @@ class _Slice:
     host: str
 
 
-class _Worker:
+class Worker:
     """Encodes pieces in a process of the cluster. What is wrong is returned, not raised: Ray would raise a traceback of
     its own, and start the worker again.
 
     job: None in the first worker, which encodes only the probe.
     """
 
-    def __init__(self, place: _Place, loading: _Loading, job: EncodingJob | None = None) -> None:
+    def __init__(self, place: Place, loading: Loading, job: EncodingJob | None = None) -> None:
         self._fault, self._job = "", job
         try:
             place.check()
@@ -220,14 +221,14 @@ class _Worker:
             differs = "other weights"
         if differs:
             raise InputError(
-                f"{job.choice.model} is another encoder on {socket.gethostname()} than in the first worker ({differs})"
+                f"{job.spec.model} is another encoder on {socket.gethostname()} than in the first worker ({differs})"
             )
 
-    def look(self) -> _Seen | str:
+    def look(self) -> Seen | str:
         """Its encoder, or why it cannot work."""
         if self._fault:
             return self._fault
-        return _Seen(self._encoder.spec, self._encoder.precision, self._device, self._encoder.at_once)
+        return Seen(self._encoder.spec, self._encoder.precision, self._device, self._encoder.at_once)
 
     def lengths(self, texts: list[str]) -> list[int]:
         return self._encoder.lengths(texts)
@@ -235,7 +236,7 @@ class _Worker:
     def embed(self, texts: list[str]) -> Vectors:
         return self._encoder.embed(texts)
 
-    def encode(self, piece: Piece) -> _Slice | str:
+    def encode(self, piece: Piece) -> Slice | str:
         """Where the piece's vectors are, or why there are none."""
         if self._fault or not self._job:
             return self._fault
@@ -244,7 +245,7 @@ class _Worker:
             name = write_slice(self._job.slices, piece.number, vectors)
         except (ReasonragError, OSError) as error:
             return str(error)
-        return _Slice(piece, name, self._device, socket.gethostname())
+        return Slice(piece, name, self._device, socket.gethostname())
 
 
 def _device(kind: Literal["cpu", "cuda"]) -> str:

@@ -159,17 +159,16 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
         limiter = start_limiter(ray, run, caps_of(settings), rates)
         work_of_ranks = RayRanks(ray, limiter, settings, ranks, workers, total, watcher, told)
         await work_of_ranks.run()
-    return _concluded(settings, work_of_ranks.ends, ranks, total, watcher)
+    return _concluded(run, work_of_ranks.ends, ranks, total, watcher)
 
 
 DEFAULT_WORKERS = 2
 
 
 def _concluded(
-    settings: GenerateSettings, ends: Mapping[int, Mapping[str, Any]], ranks: int, total: int, watcher: Watcher
+    run: Path, ends: Mapping[int, Mapping[str, Any]], ranks: int, total: int, watcher: Watcher
 ) -> RunSummary:
     """The merged run; or what there is of it, and why. Raises StorageError and KeyboardInterrupt."""
-    run = settings.whole_run
     for rank, end in sorted(ends.items()):
         if end.get("error") and end["cause"] != Interrupted.cause:
             raise StorageError(f"rank {rank}: {end['error']}")

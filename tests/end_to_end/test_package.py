@@ -119,6 +119,8 @@ SHOWN_BY = {
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
         """,
     "end_to_end/test_kills": "preference/export/staging",
+    "end_to_end/test_scale_chaos": "reasonrag/scale/ray_limiter",
+    "reasonrag/scale/test_ray_ranks": "reasonrag/scale/commands reasonrag/scale/generate",
     "end_to_end/test_consent": "reasonrag/llm/consent reasonrag/exploration/rehearsal",
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
@@ -171,7 +173,9 @@ SHOWN_BY = {
         reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering
         """,
     "reasonrag/publishing/test_publish": "reasonrag/publishing/hub reasonrag/publishing/staging",
-    "reasonrag/retrieval/dense/test_index": "reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check",
+    "reasonrag/retrieval/dense/test_index": """
+        reasonrag/retrieval/dense/build reasonrag/retrieval/dense/check reasonrag/retrieval/dense/piece_encoding
+        """,
     "reasonrag/retrieval/dense/test_vector_store": "reasonrag/retrieval/dense/build_progress",
     "reasonrag/retrieval/test_index": """
         reasonrag/retrieval/commands reasonrag/retrieval/display reasonrag/retrieval/from_settings
@@ -179,6 +183,7 @@ SHOWN_BY = {
         """,
     "reasonrag/retrieval/test_remote": "reasonrag/retrieval/search_r1",
     "reasonrag/retrieval/test_retriever": "reasonrag/retrieval/lexical/bm25",
+    "reasonrag/scale/test_index_build": "reasonrag/scale/ray_encoding",
     "reasonrag/studies/test_calibrate": """
         reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation
         reasonrag/studies/settings
@@ -217,11 +222,15 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/evaluate.evaluate_with": "the body of the public call, which sweep calls for each point",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
     "reasonrag/evaluation/sweep._Swept": "is a recorded evaluation, and makes the settings of each of its points",
-    "reasonrag/exploration/cost_estimate._rehearse": "builds the parts of the run that it rehearses",
+    "reasonrag/exploration/cost_estimate.rehearse_run": "builds the parts of the run that it rehearses",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
     "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
     "reasonrag/retrieval/index._serve": "the body of the public call",
+    "reasonrag/scale/merge._verify": "explores the run again, in one process",
+    "reasonrag/scale/ray_ranks.explore_on_ray": "the body of the public call, on Ray",
+    "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
+    "reasonrag/scale/ray_ranks.sent_settings": "writes them for a process on another machine",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._tune": "the body of the public call",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",

@@ -371,8 +371,8 @@ def test_every_flag_the_pages_speak_of_exists() -> None:
     assert {each for each in spoken if each[0] not in known} == set()
 
 
-OF_OTHERS = {"--help", "--version", "--install-completion"}
-"""Flags that are no command's own."""
+OF_OTHERS = {"--help", "--version", "--install-completion", "--data-parallel-size", "--no-enable-prefix-caching"}
+"""Flags that are no command's own, and those of vLLM."""
 
 
 def test_the_readme_is_short() -> None:

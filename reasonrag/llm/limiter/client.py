@@ -182,7 +182,7 @@ class _Borrower:
             self._say(f"the limiter at {self._transport.shown} answers again")
         self._away_since, self._told = None, False
         self._begun = True
-        lower = self._go_by(lease, report, sent_at=now)
+        lower = self._go_by(lease, sent_at=now)
         lent = report.least is None or report.least.within(lease.allowed)
         return SOONEST_S if lower else REPORT_S if lent else RETRY_S
 
@@ -236,7 +236,7 @@ class _Borrower:
             )
         )
 
-    def _go_by(self, lease: Lease, report: Report, *, sent_at: float) -> bool:
+    def _go_by(self, lease: Lease, *, sent_at: float) -> bool:
         """Whether a share is lower than before: others get what it leaves once that is reported."""
         if lease.caps.cost is not None and self._ledger.cost is None:
             nameless = next(each.name for each in self._models.all if each.ledger.price is None)

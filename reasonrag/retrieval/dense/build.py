@@ -59,7 +59,7 @@ from reasonrag.retrieval.dense.vector_store import (
 )
 from reasonrag.retrieval.settings import IndexType, Precision
 
-BUILD = "build.json"
+BUILD, SLICES = "build.json", "slices"
 ADOPTION_SAMPLE = 32
 """Passages re-encoded to check that an adopted index matches this corpus and encoder."""
 BYTES_PER_DIMENSION: dict[IndexType, float] = {
@@ -336,7 +336,8 @@ class _Build:
             ):
                 writer.write(piece.number, vectors, seconds=time.monotonic() - begun)
                 begun = time.monotonic()
-            shutil.rmtree(job.slices, ignore_errors=True)
+            for each in self.unfinished.glob(f"{SLICES}-*"):
+                shutil.rmtree(each)
             return writer.sha256, writer.seconds
 
     def _job(self, encoder: Encoder, probe: str) -> EncodingJob:
@@ -345,8 +346,7 @@ class _Build:
             corpus_bytes=self.stat.st_size,
             corpus_mtime_ns=self.stat.st_mtime_ns,
             folder=self.unfinished,
-            slices=self.unfinished / f"slices-{file_digest(self.unfinished / BUILD)[:16]}",
-            choice=self.options.encoder,
+            slices=self.unfinished / f"{SLICES}-{file_digest(self.unfinished / BUILD)[:16]}",
             spec=encoder.spec,
             precision=encoder.precision,
             batch_size=self.options.batch_size,

@@ -36,7 +36,6 @@ class EncodingJob:
     corpus_mtime_ns: int
     folder: Path
     slices: Path
-    choice: EncoderChoice
     spec: EncoderSpec
     precision: Precision
     batch_size: int
@@ -65,7 +64,8 @@ Encoded: TypeAlias = Iterable[tuple[Piece, Storable]]
 class Encoding(Protocol):
     """Where passages are encoded. `devices`: those that were used, once all pieces are encoded."""
 
-    devices: Sequence[str]
+    @property
+    def devices(self) -> Sequence[str]: ...
 
     def load(
         self, choice: EncoderChoice, *, devices: Sequence[str], precision: Precision | None, batch_size: int

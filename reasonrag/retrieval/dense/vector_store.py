@@ -194,7 +194,10 @@ def write_slice(folder: Path, number: int, vectors: Storable) -> str:
 def read_slice(path: Path) -> npt.NDArray[np.float16]:
     """Raises OSError and ValueError for a file that cannot be read or does not hold what its name says."""
     found = _SLICE.fullmatch(path.name)
-    vectors: npt.NDArray[np.float16] = np.load(path)
+    try:
+        vectors: npt.NDArray[np.float16] = np.load(path)
+    except EOFError as error:
+        raise ValueError(f"{path} is empty") from error
     if not found or hashlib.sha256(vectors.tobytes()).hexdigest() != found[2]:
         raise ValueError(f"{path} does not hold the vectors that its name says")
     return vectors

@@ -279,6 +279,21 @@ def splits_of(*files: Path) -> EvalSplits:
     return splits
 
 
+def test_how_many_questions_are_held_at_once_does_not_matter(tmp_path: Path) -> None:
+    """Those of several runs are told once, in their order."""
+    asked = [("Who shot Bo Ek?", ["Ann Lee"]), ("Who wrote Up?", []), ("Who is Bo Ek?", []), ("Who sang Down?", [])]
+    one = data_set(tmp_path / "one", *asked)
+    made = data_set(tmp_path / "two", *asked)
+    (made / "questions.jsonl").write_bytes(2 * (one / "questions.jsonl").read_bytes())
+    found = {"id": "1", "question": "Bo Ek was shot by whom?", "golden_answers": ["Ann Lee"]}
+    again = {"id": "2", "question": "who sang down", "golden_answers": []}
+    splits = [open_split(put(tmp_path / name / "dev.jsonl", found, again)) for name in ("a", "b")]
+    whole = find_contaminated(made, splits)
+    assert [(each.question_id, len(each.matches)) for each in whole] == [("q0", 2), ("q3", 2)]
+    for size in range(1, 9):
+        assert find_contaminated(made, splits, held_at_once=size) == whole
+
+
 def test_the_order_of_evaluation_splits_does_not_matter(tmp_path: Path) -> None:
     """Each is compared by itself, and the nearest question of each is told."""
     made = data_set(tmp_path, ("Who shot Bo Ek?", ["Ann Lee"]), ("Who wrote Up?", []))

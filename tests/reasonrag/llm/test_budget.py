@@ -339,3 +339,19 @@ async def test_a_request_may_be_settled_with_fewer_answers_than_it_asked_for() -
     async with ledger.reserve(request(draws=3)) as reservation:
         reservation.settle([answer()] * 3)
     assert ledger.spent.calls == 4
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("caps", "number", "part"),
+    [
+        (Caps(), 8, Caps()),
+        (Caps(40.0, 100, 1_000), 8, Caps(5.0, 12, 125)),
+        (Caps(calls=3), 4, Caps(calls=0)),
+        (Caps(1.0, 7, 9), 1, Caps(1.0, 7, 9)),
+    ],
+)
+def test_equal_parts_of_caps_are_together_no_more_than_the_caps(caps: Caps, number: int, part: Caps) -> None:
+    assert caps.parts(number) == part

@@ -439,3 +439,66 @@ def test_what_is_left_of_an_allowance_holds_nobody_back() -> None:
     pace = Pace(8)
     pace.learn({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"})
     assert pace.wait(100.0) == (0.0, "")
+
+
+# -- shares of a limit that several processes have -----------------------------------------------------------------
+
+
+@settings(max_examples=100)
+@given(
+    shares=st.lists(st.floats(0, 1), min_size=2, max_size=20),
+    demand=st.lists(st.booleans(), min_size=20, max_size=20),
+)
+def test_two_that_divide_a_limit_send_no_more_than_it_allows_however_it_is_moved(
+    shares: list[float], demand: list[bool]
+) -> None:
+    """Every second another part: what one saved up for a burst is not there a second time for the other."""
+    limit, rates, taken = 6_000.0, (Rate(0.0), Rate(0.0)), 0
+    for second, (part, hungry) in enumerate(zip(shares, demand, strict=False)):
+        for rate, own in zip(rates, (part, 1 - part), strict=True):
+            rate.share(own * limit, float(second))
+        for hundredth in range(100):
+            now = second + hundredth / 100
+            for rate in rates if hungry else rates[:1]:
+                while rate.wait(now) <= 0:
+                    rate.take(1, now)
+                    taken += 1
+    assert taken <= HEADROOM * limit / MINUTE * (len(shares) + BURST_S) + 2 * len(shares)
+
+
+def test_a_pace_sends_nothing_before_and_after_its_lease() -> None:
+    """Also where no limit is known."""
+    pace = Pace(8)
+    pace.lease(None, None, until=-math.inf, pause=0.0, now=0.0)
+    assert pace.wait(0.0) == (math.inf, "limiter")
+    pace.lease(None, None, until=5.0, pause=0.0, now=0.0)
+    assert [pace.wait(now)[0] for now in (0.0, 4.9, 5.0)] == [0.0, 0.0, math.inf]
+    pace.lease(0.0, None, until=9.0, pause=0.0, now=5.0)
+    assert pace.wait(6.0) == (math.inf, "rate limit")
+    pace.lease(60.0, None, until=9.0, pause=2.0, now=6.0)
+    assert pace.wait(7.0) == (1.0, "asked to wait")
+
+
+def test_a_limit_that_is_learned_under_a_lease_is_reported_and_not_gone_by() -> None:
+    """The lease that was made without it ends; one of its kind stays as it is."""
+    pace = Pace(8)
+    pace.lease(None, 100.0, until=5.0, pause=0.0, now=0.0)
+    pace.learn({"x-ratelimit-limit-tokens": "900"})
+    assert (pace.learned, pace.tokens.limit, pace.wait(1.0)[0]) == ({"tokens": 900.0}, 100.0, 0.0)
+    pace.learn({"x-ratelimit-limit-requests": "60"})
+    assert (pace.learned, pace.requests.limit) == ({"requests": 60.0, "tokens": 900.0}, None)
+    assert pace.wait(1.0) == (math.inf, "limiter")
+
+
+def test_one_of_several_equal_parts_learns_its_part_of_a_limit() -> None:
+    pace = Pace(8, parts=4)
+    pace.learn({"x-ratelimit-limit-requests": "60"})
+    assert pace.requests.limit == 15
+
+
+def test_what_a_refusal_asked_to_wait_is_told_apart_from_other_pauses() -> None:
+    pace = Pace(8)
+    start(pace, 2)
+    pace.failed(sent_at=0.0, retry_after=9.0, now=1.0)
+    pace.refused(sent_at=0.0, retry_after=3.0, now=1.0)
+    assert (pace.asked_until, pace.paused_until) == (4.0, 10.0)
