@@ -1735,8 +1735,6 @@ def tune(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
-    shard: str | None = None,
-    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -1762,10 +1760,6 @@ def tune(
     value_price_in: float | None = None,
     value_price_out: float | None = None,
     abort_degenerate: float = 0.95,
-    on: Literal["here", "ray"] = "here",
-    workers: int | None = None,
-    address: str | None = None,
-    slurm: str | Path | None = None,
 ) -> Tuning:
     """Try configurations on the first questions, and find the one that gives the most right pairs for its cost.
 
@@ -1848,11 +1842,6 @@ def tune(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
-        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
-            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n, unless a --limiter holds them
-        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
-            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -1893,11 +1882,6 @@ def tune(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
-        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
-            this machine if there is none; needs the ray extra
-        workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
-        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
-        slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
 def view(

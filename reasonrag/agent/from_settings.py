@@ -29,7 +29,7 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import TEACHERS
 from reasonrag.llm.prices import find_price
-from reasonrag.ranks import rank_name
+from reasonrag.ranks import Shard, rank_name
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
 from reasonrag.settings import AnySettings, Settings
@@ -101,14 +101,17 @@ def with_limiter(settings: AnySettings, limiter: LimiterTransport | None) -> Any
         return settings
     if settings.rank is None:
         raise InputError("--limiter holds caps and rate limits of several ranks: give --shard i/n, or leave it out")
-    own = [f"--{name.replace('_', '-')}" for name in _HELD_BY_LIMITER if getattr(settings, name, None) is not None]
+    held = (
+        _HELD_BY_LIMITER if isinstance(settings, AgentSettings) else _HELD_BY_LIMITER[:2]
+    )  # pairs filters by a length
+    own = [f"--{name.replace('_', '-')}" for name in held if getattr(settings, name) is not None]
     if own and limiter is None:
         raise InputError(
             f"--limiter holds caps and rate limits of all ranks: give {' and '.join(own)} to `reasonrag limiter`, and "
             "not here (reasonrag.toml and the environment count, too)"
         )
     shown = limiter.shown if limiter else settings.limiter
-    return settings.model_copy(update={**dict.fromkeys(_HELD_BY_LIMITER), "limiter": shown})
+    return settings.model_copy(update={**dict.fromkeys(held), "limiter": shown})
 
 
 _HELD_BY_LIMITER = ("max_cost", "max_calls", "max_tokens", "rpm", "tpm")
@@ -116,20 +119,20 @@ _HELD_BY_LIMITER = ("max_cost", "max_calls", "max_tokens", "rpm", "tpm")
 
 async def enter_limits(
     models: Models,
-    settings: RankSettings | None,
-    limiter: LimiterTransport | None,
+    rank: Shard | None,
+    limiter: LimiterTransport | str | None,
     opened: AsyncExitStack,
     *,
     say: Callable[[str], None],
 ) -> Models:
-    """The models, held to the limiter's caps and rates until `opened` ends, if the settings name one. limiter: used
-    instead of opening it. settings: None where nothing will be asked. See `limited` for what it raises."""
-    if settings is None or settings.rank is None or not settings.limiter:
+    """The models of a rank, held to the limiter's caps and rates until `opened` ends. limiter: or its address; None:
+    there is none. See `limited` for what it raises."""
+    if rank is None or not limiter:
         return models
-    if limiter is None:
-        limiter = HttpLimiter(settings.limiter, limiter_token())
+    if isinstance(limiter, str):
+        limiter = HttpLimiter(limiter, limiter_token())
         opened.push_async_callback(limiter.close)
-    await opened.enter_async_context(limited(models, limiter, rank=rank_name(settings.rank.rank), say=say))
+    await opened.enter_async_context(limited(models, limiter, rank=rank_name(rank.rank), say=say))
     return models
 
 

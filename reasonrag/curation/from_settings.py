@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reasonrag.agent.from_settings import parts_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.curation.labels.critic_scores import CriticWitnesses
@@ -26,7 +27,7 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
     model = ModelSpec(
         name,
         Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
-        Limits(settings.concurrency, TIMEOUT_S),
+        Limits(settings.concurrency, TIMEOUT_S, parts=parts_of(settings)),
         price=find_price(
             name,
             addresses=settings.base_url,
@@ -37,9 +38,9 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
         addresses=tuple(settings.base_url),
         in_process=name in OFFLINE and not settings.base_url,
     )
-    caps = Caps(settings.max_cost, settings.max_calls)
+    caps = Caps(settings.max_cost, settings.max_calls).parts(parts_of(settings))
     prompts, gold = load_prompts(settings.prompts), settings.judge_gold
-    return StateJudge(model, prompts, gold, settings.seed, caps, settings.yes, settings.rank)
+    return StateJudge(model, prompts, gold, settings.seed, caps, settings.yes, settings.rank, settings.limiter)
 
 
 def critic_witnesses(

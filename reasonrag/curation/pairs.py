@@ -32,6 +32,7 @@ from preference.labelled_runs import label_by_outcome, label_run, merge_candidat
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
+from reasonrag.agent.from_settings import with_limiter
 from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
 from reasonrag.concurrency import run_to_end
@@ -118,7 +119,7 @@ def make_data_set(
 
     A rank has its states judged and writes no data set, as others may be at work for the same one.
     """
-    out = settings.out or _default_out(runs)
+    settings, out = with_limiter(settings, None), settings.out or _default_out(runs)
     with _understood(out):
         export = DataSetExport(settings, out, held_out=held_out)
         sources = _sources(runs, out)

@@ -19,7 +19,17 @@ from typing import Any
 
 from preference.candidates import is_training_split
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import caps_of, find_data, questions_left, shown_sampling, shown_settings, shown_urls
+from reasonrag.agent.from_settings import (
+    caps_of,
+    enter_limits,
+    find_data,
+    questions_left,
+    say_caps,
+    shown_sampling,
+    shown_settings,
+    shown_urls,
+    with_limiter,
+)
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity, style_recorded
 from reasonrag.concurrency import run_to_end
@@ -171,6 +181,7 @@ class EvaluationParts:
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
     _check_place(settings.run, settings.rank)
+    settings = with_limiter(settings, None)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
@@ -187,6 +198,7 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
+    say_caps(settings, watcher.say)
     split = f"{source.dataset}/{source.split}"
     checks = [lineage.seen(every, split, settings.allow)]
     asked = EvaluationConditions(
@@ -359,6 +371,7 @@ class _Run:
             fresh = {each.id for each in owed} - journal.questions
             models = self._behind(journal, *(await self._open() if owed else ()))
             if owed:
+                models = await enter_limits(models, settings.rank, settings.limiter, opened, say=self.watcher.say)
                 await self._agree(session, models, owed, fresh=len(fresh))
             if settings.rank:
                 await models.check()

@@ -125,8 +125,8 @@ async def explore(
             scoring = await critics.open(opened, idle=idle, say=watcher.say)
             models = await enter_limits(
                 Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring),
-                None if idle else settings,
-                limiter,
+                None if idle else settings.rank,
+                limiter or settings.limiter,
                 opened,
                 say=watcher.say,
             )

@@ -20,6 +20,8 @@ from reasonrag.ranks import MOST_RANKS
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import Address, ExtraBody, On, Panel, Price, Share, Words, setting
 
+OF_RANKS = ("shard", "limiter", "on", "workers", "address", "slurm")
+"""Settings that say by which processes a run is explored."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 

@@ -135,7 +135,7 @@ def _merge_trees(run: Path, manifest: Manifest, folders: Sequence[Path]) -> tupl
         _join(run / name, [each / name for each in folders])
     with atomic_replacement(run / ROLLOUTS) as file:
         file.writelines(lines[each].read() for each in manifest.question_ids[:kept])
-    own = {"settings": given[0] | {"shard": None, "run": str(run), "abort_degenerate": share}}
+    own = {"settings": given[0] | {"shard": None, "limiter": None, "run": str(run), "abort_degenerate": share}}
     content = configs[0].model_dump()
     config = RunConfig.model_validate(content | {"operational": content["operational"] | own})
     for each in configs:

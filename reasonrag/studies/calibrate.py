@@ -25,7 +25,7 @@ from preference.statistics import (
     RuleAgreement,
     RuleTally,
 )
-from reasonrag.agent.from_settings import shown_settings
+from reasonrag.agent.from_settings import shown_settings, with_limiter
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
@@ -106,7 +106,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
     if settings.rank and not settings.revalue:
         raise InputError("--shard goes with --revalue: without it nothing is asked that ranks could share")
-    whole = run / PLACE
+    settings, whole = with_limiter(settings, None), run / PLACE
     place = settings.rank.folder(whole) if settings.rank else whole
     if settings.revalue and not settings.rank:
         check_merged(whole)

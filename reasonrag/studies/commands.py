@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.exploration.commands import leave
-from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 from reasonrag.studies.settings import CalibrateSettings, TuneSettings
 
@@ -37,7 +37,7 @@ def calibrate(
 @options(
     TuneSettings,
     GenerateSettings,
-    without=("limit", *_OF_A_VALUE_MODEL),
+    without=("limit", *OF_RANKS, *_OF_A_VALUE_MODEL),
     example="reasonrag tune --dataset hotpotqa --model gpt-4o --max-cost 9 --run runs/tune",
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:

@@ -33,7 +33,7 @@ from preference.statistics import (
     sign_agreement_by,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
-from reasonrag.agent.from_settings import shown_sampling
+from reasonrag.agent.from_settings import enter_limits, shown_sampling
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.concurrency import together
@@ -252,6 +252,7 @@ async def revalue(
         values, owed = await continuations.recorded(sides)
         if owed:
             models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
+            models = await enter_limits(models, rank, parts.limiter, opened, say=watcher.say)
             if needs_consent([spec], parts.caps, yes=parts.yes):
                 await models.check()
                 expected = continuations.expected(owed, begun=journal.questions)

@@ -41,7 +41,7 @@ from reasonrag.exploration.from_settings import (
     value_flags,
 )
 from reasonrag.exploration.rehearsal import rehearse
-from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
 from reasonrag.llm.budget import Caps, Tokens
@@ -212,7 +212,7 @@ class Trial:
         return 0 if relabels else int(questions * call_budget(search, path=max_steps(self.settings)))
 
 
-@public_call(TuneSettings, GenerateSettings, without=("limit",))
+@public_call(TuneSettings, GenerateSettings, without=("limit", *OF_RANKS))
 def tune(
     *,
     chat_model: ChatModel | None = None,
@@ -244,8 +244,11 @@ def tune(
     others = {name: value for name, value in flags.items() if name not in own}
     if others.get("limit") is not None:
         raise InputError("tune has no --limit; --pilot says how many questions are tried")
+    if given := [name for name in OF_RANKS if others.get(name) is not None]:
+        raise InputError(f"tune explores in this process alone: leave out --{given[0]}")
     settings = resolve(TuneSettings, "tune", own)
     base = resolve(GenerateSettings, "generate", others | {"run": settings.run, "limit": settings.pilot})
+    base = base.model_copy(update={name: GenerateSettings.model_fields[name].default for name in OF_RANKS})
     if of_a_value_model := value_flags(base):
         raise InputError(
             f"tune varies the teacher's settings only: leave out {', '.join(of_a_value_model)}, also in the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,8 +19,8 @@ QUESTIONS = 12
 
 
 @contextmanager
-def limiter(*words: object) -> Iterator[tuple[Command, str]]:
-    with Command("limiter", "run", *words) as running:
+def limiter(*words: object, run: str = "run") -> Iterator[tuple[Command, str]]:
+    with Command("limiter", run, *words) as running:
         yield running, running.first_line().split()[2]
 
 
@@ -71,6 +72,8 @@ def test_two_ranks_stay_within_one_cap_and_go_on_under_a_higher_one(endpoint: st
             assert ended.returncode == 0, ended.stderr
     assert finished(*explore(endpoint, "--run", "alone")).returncode == 0
     assert lines(*RANKS) == lines("alone")
+    merged = finished("merge", "run", "--verify")
+    assert (merged.returncode, "verified: " in merged.stdout) == (0, True), merged.stderr
 
 
 def test_a_limiter_killed_in_the_middle_goes_on_where_it_was_and_so_do_its_ranks(endpoint: str) -> None:
@@ -112,6 +115,31 @@ def test_a_cap_stands_in_one_place(endpoint: str, flags: list[str], message: str
     ended = finished(*explore(endpoint, "--run", "run", "--limiter", "http://127.0.0.1:1", *flags))
     assert ended.returncode == 2
     assert message in " ".join(ended.stderr.split())
+
+
+ASKING = {
+    "evaluation": ("evaluate --dataset atlas --limit 8 --run evaluation", 3),
+    "first/calibration": ("calibrate first --revalue 8 --k 4", 10),
+    "data/judging": ("pairs first --out data --label judge", 3),
+}
+"""Commands with ranks and a cap on their calls, by the folder of the whole."""
+
+
+@pytest.mark.parametrize("whole", ASKING)
+def test_ranks_of_other_work_share_a_limiter_or_divide_the_caps_too(endpoint: str, whole: str) -> None:
+    (words, most), ranks = ASKING[whole], [f"{whole}/ranks/0000{each}" for each in range(2)]
+    words = [*words.split(), "--model", "offline", "--base-url", endpoint, "--yes"]
+    with limiter("--port", 0, "--max-calls", most, run=whole) as (_, address):
+        ended = [finished(*words, "--shard", f"{each}/2", "--limiter", address) for each in range(2)]
+        refused = finished(*words, "--shard", "0/2", "--limiter", address, "--max-calls", 9)
+    assert {each.returncode for each in ended} <= {0, 3}, ended
+    assert 0 < sum(calls_in(each) for each in ranks if Path(each, JOURNAL).exists()) <= most
+    assert refused.returncode == 2
+    assert "give --max-calls to `reasonrag limiter`" in " ".join(refused.stderr.split())
+    shutil.rmtree(Path(whole))
+    for each in range(2):
+        finished(*words, "--shard", f"{each}/2", "--max-calls", most)
+    assert all(calls_in(each) <= most // 2 for each in ranks if Path(each, JOURNAL).exists())
 
 
 def test_without_a_limiter_a_rank_has_its_part_of_the_caps(endpoint: str) -> None:

@@ -25,7 +25,7 @@ from preference.export.files import atomic_replacement
 from preference.labelling import TOLERANCE, distinct_steps, with_judge_label
 from preference.published.pair_rules import is_judged_by_visits, visited_enough
 from preference.statistics import Share, share_of
-from reasonrag.agent.from_settings import shown_sampling
+from reasonrag.agent.from_settings import enter_limits, shown_sampling
 from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, render_pick
@@ -85,7 +85,8 @@ class StateJudge:
 
     gold: whether that is the golden answers, too. seed: of the order of the steps. caps: of all its judgements. yes:
     consent to their cost. rank: whose states it judges; None: all. It has the questions of which the text hashes to it,
-    so that a state that two questions of one text share is judged once.
+    so that a state that two questions of one text share is judged once. limiter: address of the one that holds the
+    caps of all ranks, if any.
     """
 
     model: ModelSpec
@@ -95,6 +96,7 @@ class StateJudge:
     caps: Caps
     yes: bool = False
     rank: Shard | None = None
+    limiter: str | None = None
 
     def states(self, candidates: Path) -> Iterator[tuple[int, StateRecord, list[StepRecord]]]:
         """Position, state and shown steps, of every state with at least two different steps."""
@@ -168,6 +170,7 @@ async def label_by_judge(
             models = Models.journaled(
                 journal, judge.caps, (judge.model, chat_model or judge.model.open(opened, say=watcher.say))
             )
+            models = await enter_limits(models, judge.rank, judge.limiter, opened, say=watcher.say)
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
             judging = _Verdicts(judge, models, failures)

@@ -431,6 +431,18 @@ def test_two_at_once_do_not_write_to_one_journal(reasonrag: Reasonrag) -> None:
     assert (done.status, "runs/t is being written by another reasonrag" in done.err) == (2, True)
 
 
+def test_tune_has_no_ranks_whatever_those_of_generate_are() -> None:
+    """What reasonrag.toml says of them is for generate."""
+    asked: dict[str, Any] = {"dataset": "atlas", "model": "offline", "pilot": 3, "vary": ["siblings"]}
+    one = package.tune(**asked, run="runs/one")
+    Path("reasonrag.toml").write_text(
+        '[generate]\nshard = "0/2"\nlimiter = "http://127.0.0.1:1"\non = "ray"\nslurm = "job.sh"\n'
+    )
+    assert package.tune(**asked, run="runs/two").trials == one.trials
+    with pytest.raises(InputError, match="leave out --shard"):
+        package.tune(**asked, run="runs/three", shard="0/2")
+
+
 def test_the_number_of_questions_is_called_pilot() -> None:
     """Of a run it is --limit; a call that has both would say two things."""
     with pytest.raises(InputError, match="--pilot says how many"):
