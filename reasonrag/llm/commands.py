@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import socket
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,7 +112,8 @@ async def _limit(run: Path, settings: LimiterSettings) -> None:
         if not (token or settings.host in LOOPBACKS):
             warning = f"warning: anyone who can reach {settings.host} can use the limiter; set {TOKEN_VARIABLE} to "
             print_shown(f"{warning}require a token", flush=True)
-        ranks = f"--run {shlex.quote(str(run))} --limiter {address}"
+        there = address.replace("//0.0.0.0:", f"//{socket.gethostname()}:")  # every machine is that to itself
+        ranks = f"--run {shlex.quote(str(run))} --limiter {there}"
         print_shown(f"ranks: reasonrag generate .. --shard 0/8 {ranks}", flush=True)
 
     token = limiter_token()
