@@ -104,11 +104,10 @@ def disturb(folder: Path, *, kills: int, questions: int, seed: int = 0, address:
             elif target == "driver":
                 driver.kill()
             else:
-                pid = driver.find(target, dice)
-                if pid is None:
-                    continue
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                found_one = driver.wait_for(target, dice)
+                if found_one is None:
+                    break
+                os.kill(found_one, signal.SIGKILL)
             found.killed[target] += 1
         status = driver.wait()
         if status:
@@ -217,6 +216,11 @@ class _Driver:
 
     def _recorded(self) -> int:
         return sum(each.stat().st_size for each in (self._folder / RUN).glob("ranks/*/journal.jsonl"))
+
+    def wait_for(self, target: str, dice: random.Random) -> int | None:
+        """`find`, as soon as there is one; None once the run is over."""
+        _until(lambda: self.is_over() or self.find(target, None) is not None)
+        return self.find(target, dice)
 
     def find(self, target: str, dice: random.Random | None) -> int | None:
         """A process that has a journal of a rank open, or the limiter's file; None without one."""
