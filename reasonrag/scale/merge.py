@@ -126,7 +126,7 @@ def _check_complete(run: Path, manifest: Manifest, folders: Sequence[Path]) -> N
 
 def _merge_trees(run: Path, manifest: Manifest, folders: Sequence[Path]) -> tuple[RunSummary, GenerateSettings]:
     """Write the files of a run of `generate`; its summary, and its settings. Raises InputError and OSError."""
-    configs = [_config(each, manifest) for each in folders]
+    configs, before = [_config(each, manifest) for each in folders], _versions(folders)
     lines = _find_lines(manifest, folders)
     given = [each.operational.settings if each.operational else {} for each in configs]
     share = min(float(each.get("abort_degenerate", 0.0)) for each in given)
@@ -135,9 +135,10 @@ def _merge_trees(run: Path, manifest: Manifest, folders: Sequence[Path]) -> tupl
         _join(run / name, [each / name for each in folders])
     with atomic_replacement(run / ROLLOUTS) as file:
         file.writelines(lines[each].read() for each in manifest.question_ids[:kept])
+        _check_unchanged(before)
     own = {"settings": given[0] | {"shard": None, "limiter": None, "run": str(run), "abort_degenerate": share}}
     content = configs[0].model_dump()
-    config = RunConfig.model_validate(content | {"operational": content["operational"] | own})
+    config = RunConfig.model_validate(content | {"operational": (content["operational"] or {}) | own})
     for each in configs:
         if each.operational and each.operational.refused_parameters:
             config = config.with_refusals(each.operational.refused_parameters)
@@ -170,6 +171,18 @@ class _Line:
         with self.path.open("rb") as file:
             file.seek(self.start)
             return file.read(self.length)
+
+
+def _versions(folders: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
+    found = ((each / ROLLOUTS, (each / ROLLOUTS).stat()) for each in folders)
+    return {path: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found}
+
+
+def _check_unchanged(before: Mapping[Path, tuple[int, int, int]]) -> None:
+    """Raises InputError for a file that was written while it was read."""
+    now = _versions([each.parent for each in before])
+    if changed := [path for path, version in before.items() if now[path] != version]:
+        raise InputError(f"{changed[0]} was written while the ranks were joined: wait until no rank runs, then merge")
 
 
 def _find_lines(manifest: Manifest, folders: Sequence[Path]) -> dict[str, _Line]:

@@ -27,16 +27,20 @@ class LimiterActor:
         self._opened = AsyncExitStack()
         self._limiter: KeptLimiter | None = None
 
-    async def lease(self, report: str) -> tuple[str, str]:
-        """The lease, or else why there is none."""
-        try:
-            if self._limiter is None:
+    async def lease(self, report: str) -> tuple[str, str, str]:
+        """The lease; or why there is none now, such as the lock of an actor that died on a machine that is lost; or why
+        there will be none."""
+        if self._limiter is None:
+            try:
                 limiter = open_limiter(self._run, self._caps, self._rates)
                 self._limiter = await self._opened.enter_async_context(limiter)
+            except ReasonragError as error:
+                return "", str(error), ""
+        try:
             lease = await self._limiter.lease(Report.model_validate_json(report))
         except ReasonragError as error:
-            return "", str(error)
-        return lease.model_dump_json(), ""
+            return "", "", str(error)
+        return lease.model_dump_json(), "", ""
 
 
 class RayLimiter:
@@ -51,9 +55,11 @@ class RayLimiter:
         from ray.exceptions import RayError
 
         try:
-            lease, error = await self._actor.lease.remote(report.model_dump_json())
-        except RayError as away:
-            raise LimiterAway(first_line(away)) from away
+            lease, away, error = await self._actor.lease.remote(report.model_dump_json())
+        except RayError as died:
+            raise LimiterAway(first_line(died)) from died
+        if away:
+            raise LimiterAway(away)
         if error:
             raise InputError(error)
         return Lease.model_validate_json(lease)

@@ -176,7 +176,9 @@ class _Borrower:
             self._away(away)
             return RETRY_S
         self._turn = lease.turn
-        if not lease.counted:
+        if not lease.counted:  # it was started again, perhaps with a cap that it did not have
+            self._ledger.under(self, lease.caps)
+            self.granted = self._where_capped(self._ledger.total(promised=True))
             return SOONEST_S
         if self._told:
             self._say(f"the limiter at {self._transport.shown} answers again")
