@@ -27,6 +27,7 @@ from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.manifest import IndexManifest
 from reasonrag.retrieval.index import IndexCheck
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.scale.merge import Merged
 from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.tune import Tuning
 from reasonrag.training.doctor.doctor import Diagnosis
@@ -60,6 +61,7 @@ __all__ = [
     "index_serve",
     "load_pairs",
     "load_rollouts",
+    "merge",
     "pairs",
     "publish",
     "review_report",
@@ -244,6 +246,8 @@ def calibrate(
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
     outcome: OutcomeFunction | None = None,
+    shard: str | None = None,
+    limiter: str | None = None,
     revalue: int = 0,
     k: int = 16,
     seed: int = 0,
@@ -277,6 +281,11 @@ def calibrate(
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
         k: Fresh continuations per step
         seed: Seed of the sample of pairs
@@ -449,6 +458,7 @@ def estimate(
     tpm: int | None = None,
     timeout: float = 300.0,
     shard: str | None = None,
+    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -552,7 +562,9 @@ def estimate(
         timeout: Seconds before an unanswered request is given up
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -650,6 +662,8 @@ def evaluate(
     max_model_len: int | None = None,
     trained_on: str | Path | None = None,
     patience: float = 120.0,
+    shard: str | None = None,
+    limiter: str | None = None,
     run: str | Path,
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
@@ -753,6 +767,11 @@ def evaluate(
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
         patience: Seconds without a response before the endpoint counts as lost
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         run: Directory of the evaluation; an interrupted one found there is continued
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
@@ -893,6 +912,7 @@ def generate(
     tpm: int | None = None,
     timeout: float = 300.0,
     shard: str | None = None,
+    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -999,7 +1019,9 @@ def generate(
         timeout: Seconds before an unanswered request is given up
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -1196,6 +1218,8 @@ def index_serve(
     reranker: str | None = None,
     gpu: bool = False,
     corpus: str | Path | None = None,
+    shard: str | None = None,
+    shard_url: str | Sequence[str] = [],
     host: str = "127.0.0.1",
     port: int = 8977,
     allow_host: str | Sequence[str] = [],
@@ -1204,7 +1228,8 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    Raises InputError for a bad index or address.
+    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
+    one over the index. Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -1222,6 +1247,10 @@ def index_serve(
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         corpus: Corpus to index if there is no index yet
+        shard: i/n: serve only the i-th of n equal ranges of the passages of a flat index, i from 0, and hold only
+            their vectors in memory
+        shard_url: Serve the index whose shards are at these addresses; repeatable, once for each shard; several
+            servers of one shard separated by commas
         host: Address to listen on; 0.0.0.0 accepts other machines
         port: Port; 0 picks a free one
         allow_host: Host name by which clients reach the server, for example through a reverse proxy; repeatable. If
@@ -1265,6 +1294,26 @@ def load_rollouts(run: str | Path) -> Rollouts:
         run: a run directory, or a rollouts file.
     """
 
+def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = None) -> Merged:
+    """Join the ranks of a run: of `generate` into the files that one process would have written, in question order.
+
+    Of an evaluation, a calibration or judge labels it joins the journals; the same command without `shard` then takes
+    every answer from there. May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
+    incomplete or of different configurations, and NotReproduced.
+
+    Example:
+        >>> for rank in ("0/2", "1/2"):
+        ...     part = reasonrag.generate(dataset="atlas", limit=10, run="runs/two", shard=rank)
+        >>> reasonrag.merge("runs/two", verify=True).verified
+        True
+
+    Args:
+        run: the folder that was given to the ranks.
+        verify: also explore the run anew in one process, from the joined journal alone, and compare the bytes of
+            rollouts.jsonl.
+        watcher: is told what happens while it goes on; none: silent.
+    """
+
 def pairs(
     runs: str | Path | Sequence[str | Path],
     *,
@@ -1282,6 +1331,8 @@ def pairs(
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_repeated_query: bool = False,
+    shard: str | None = None,
+    limiter: str | None = None,
     out: str | Path | None = None,
     replace: bool = False,
     format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
@@ -1350,6 +1401,11 @@ def pairs(
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
@@ -1680,6 +1736,7 @@ def tune(
     tpm: int | None = None,
     timeout: float = 300.0,
     shard: str | None = None,
+    limiter: str | None = None,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -1793,7 +1850,9 @@ def tune(
         timeout: Seconds before an unanswered request is given up
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n
+            divided by n, unless a --limiter holds them
+        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
+            from REASONRAG_LIMITER_TOKEN
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other

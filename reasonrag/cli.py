@@ -22,13 +22,13 @@ from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.evaluation.commands import ask, compare, evaluate, sweep
 from reasonrag.exploration.commands import init
-from reasonrag.llm.commands import simulate_endpoint
+from reasonrag.llm.commands import limiter, simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
 from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
-from reasonrag.scale.commands import generate, index_build
+from reasonrag.scale.commands import generate, index_build, merge
 from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
@@ -39,11 +39,18 @@ _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None}
 corpus_app = typer.Typer(cls=HelpOfGroup, help="Build a corpus from your own documents.", **_PLAIN)
 index_app = typer.Typer(cls=HelpOfGroup, help="Build, check and serve an index of a corpus.", **_PLAIN)
 GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
-    "Explore": {"init": init, "corpus": corpus_app, "generate": generate, "calibrate": calibrate, "tune": tune},
+    "Explore": {
+        "init": init,
+        "corpus": corpus_app,
+        "generate": generate,
+        "merge": merge,
+        "calibrate": calibrate,
+        "tune": tune,
+    },
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "sweep": sweep, "ask": ask},
-    "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
+    "Serve": {"index": index_app, "limiter": limiter, "simulate-endpoint": simulate_endpoint},
     "Look": {"view": view, "show": show, "stats": stats},
 }
 """Commands by what they are for, in the order of use."""

@@ -76,21 +76,21 @@ class RunStopped(ReasonragError):
 
 
 class CapReached(RunStopped):
-    """The next request could exceed a cap. `cap`: the setting's name. `needed`: a value it could not exceed."""
+    """The next request could exceed a cap. `cap`: the setting's name. `needed`: a value it could not exceed. `holder`:
+    where the cap is a flag of another command than this one."""
 
     cause = "cap"
     exit_status = 3
 
-    def __init__(self, cap: str, message: str, *, needed: float = 0.0) -> None:
-        super().__init__(f"--{cap.replace('_', '-')}: {message}; the next request could cross it")
+    def __init__(self, cap: str, message: str, *, needed: float = 0.0, holder: str = "") -> None:
+        enough = f"{2 * needed:.2f}" if cap == "max_cost" else f"{2 * needed:.0f}"
+        flag = f"--{cap.replace('_', '-')}"
+        where = f". First start {holder} again with {flag} {enough}" if holder else ""
+        super().__init__(f"{flag}: {message}; the next request could cross it{where}")
         self.cap = cap
         self.needed = needed
-
-    @property
-    def raised(self) -> dict[str, str]:
+        self.raised = {} if holder else {flag: enough}
         """The flag and a value that leaves room to continue."""
-        enough = 2 * self.needed
-        return {f"--{self.cap.replace('_', '-')}": f"{enough:.2f}" if self.cap == "max_cost" else f"{enough:.0f}"}
 
 
 class Interrupted(RunStopped):

@@ -4,6 +4,9 @@
     RUN/ranks/00017/             of rank 17: an ordinary run directory
     RUN/completions/00017        written last, once every question of the rank has its line
 
+An evaluation, a revaluation and the judging of a data set have ranks in the same way, in the folder that has their
+journal. Of these the ranks' journals are all that is joined: the command without a rank then finds every answer there.
+
 Decides which rank a question belongs to, and that all ranks of a run have one configuration, one number of ranks and
 the same questions. Does not know what a rank does with its questions, nor what starts it.
 """
@@ -23,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from preference.export.files import atomic_replacement
 from reasonrag.errors import InputError
-from reasonrag.files import read_small, storing, writing
+from reasonrag.files import JOURNAL, read_small, storing, writing
 
 RANKS, COMPLETIONS, MANIFEST = "ranks", "completions", "manifest.json"
 MOST_RANKS = 100_000
@@ -48,7 +51,7 @@ class Shard:
         rank, ranks = map(int, found.groups()) if found else (0, 0)
         if not rank < ranks <= MOST_RANKS:
             raise ValueError(
-                f"must be i/n, the i-th of n ranks with i from 0 to n - 1, such as 0/8; n is at most {MOST_RANKS:,}"
+                f"must be i/n, the i-th of n with i from 0 to n - 1, such as 0/8; n is at most {MOST_RANKS:,}"
             )
         return cls(rank, ranks)
 
@@ -61,6 +64,12 @@ class Shard:
     def folder(self, whole: Path) -> Path:
         """The rank's folder in that of the whole."""
         return whole / RANKS / rank_name(self.rank)
+
+
+def whole_of(folder: Path) -> Path | None:
+    """The folder of the whole that this folder is a rank's of; None if it is none."""
+    whole = folder.parent.parent
+    return whole if folder.parent.name == RANKS and (whole / MANIFEST).exists() else None
 
 
 def rank_of(question_id: str, ranks: int) -> int:
@@ -101,10 +110,11 @@ def read_manifest(run: Path) -> Manifest | None:
         raise InputError(f"{path} is not a manifest of ranks; restore it, or choose another --run") from error
 
 
-def join_ranks(run: Path, wanted: Manifest) -> None:
+def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --run") -> None:
     """Enter a rank into its run, the first one by writing the manifest.
 
-    Raises InputError where the ranks that are there have another configuration, number or questions.
+    instead: what else the user can do where the ranks that are there have another configuration, number or questions,
+    for which InputError is raised.
     """
     path, content = run / MANIFEST, orjson.dumps(wanted.model_dump())
     with writing(path):
@@ -116,13 +126,12 @@ def join_ranks(run: Path, wanted: Manifest) -> None:
         return
     if there.ranks != wanted.ranks:
         raise InputError(
-            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or another "
-            "--run"
+            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or {instead}"
         )
     if there.config_hash != wanted.config_hash:
         raise InputError(
             f"the ranks of {run} have the configuration {there.config_hash}, this one has {wanted.config_hash}: give "
-            "all the same settings and versions, or choose another --run"
+            f"all the same settings and versions, or {instead}"
         )
     known, now = there.question_ids, wanted.question_ids
     if known[: len(now)] == now:
@@ -131,7 +140,7 @@ def join_ranks(run: Path, wanted: Manifest) -> None:
             "give all the same --limit and --sample"
         )
     if now[: len(known)] != known:
-        raise InputError(f"the ranks of {run} have other questions, or in another order; choose another --run")
+        raise InputError(f"the ranks of {run} have other questions, or in another order; {instead}")
     with storing(path), atomic_replacement(path) as file:
         file.write(content)
 
@@ -167,6 +176,32 @@ def incomplete_ranks(run: Path, manifest: Manifest) -> list[int]:
             return False
 
     return [rank for rank in range(manifest.ranks) if not marked(rank)]
+
+
+def join_to_ask(whole: Path, shard: Shard, config_hash: str, question_ids: Sequence[str]) -> None:
+    """`join_ranks` for a rank that is to ask its part of a folder's questions, whose answers the folder's journal may
+    have in part. Raises InputError."""
+    wanted = Manifest(ranks=shard.ranks, config_hash=config_hash, question_ids=list(question_ids))
+    others = f"{MANIFEST}, {RANKS} and {COMPLETIONS} of {whole}"
+    join_ranks(whole, wanted, instead=f"join them by `reasonrag merge {whole}`, then remove {others} to begin others")
+
+
+def complete_part(whole: Path, shard: Shard, questions: int) -> str:
+    """`complete` for such a rank. Returns what is to be done next, as a sentence."""
+    complete(whole, shard.rank, questions)
+    manifest = read_manifest(whole)
+    left = incomplete_ranks(whole, manifest) if manifest else []
+    done = f"rank {shard} is complete, {shown_ranks(left)} not yet; then" if left else "all ranks are complete; next"
+    return f"{done}: reasonrag merge {whole}, and after it the same command without --shard"
+
+
+def check_merged(whole: Path) -> None:
+    """Raises InputError for a folder of ranks whose journals were never joined."""
+    if (there := read_manifest(whole)) and not (whole / JOURNAL).exists():
+        raise InputError(
+            f"the answers in {whole} are those of {there.ranks:,} ranks, which are not joined: `reasonrag merge "
+            f"{whole}` joins them, and --shard i/{there.ranks} goes on with one"
+        )
 
 
 def shown_ranks(ranks: Sequence[int]) -> str:

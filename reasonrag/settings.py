@@ -30,7 +30,20 @@ one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = (
-    *("generate", "pairs", "import", "audit", "review", "publish", "calibrate", "tune", "corpus", "index", "serve"),
+    *(
+        "generate",
+        "pairs",
+        "import",
+        "audit",
+        "review",
+        "publish",
+        "calibrate",
+        "tune",
+        "corpus",
+        "index",
+        "serve",
+        "limiter",
+    ),
     *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "sweep", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
@@ -235,7 +248,7 @@ def resolve(
         if name not in fields:
             raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
-        if name.endswith(("base_url", "retriever", "critic", "against")):
+        if name.endswith(("base_url", "retriever", "critic", "against", "limiter")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
         elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):

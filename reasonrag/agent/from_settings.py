@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.settings import AgentSettings
+from reasonrag.agent.settings import AgentSettings, RankSettings
 from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, needs_passages, passage_prefix
 from reasonrag.data.datasets import data_sets, find_questions, folder_of
@@ -22,13 +23,17 @@ from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.limiter.client import HttpLimiter, LimiterTransport, limited, limiter_token
 from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import TEACHERS
 from reasonrag.llm.prices import find_price
+from reasonrag.ranks import rank_name
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
-from reasonrag.settings import Settings
+from reasonrag.settings import AnySettings, Settings
+from reasonrag.terminal import dollars
 from reasonrag.web.client import http_address, shown_url
 
 
@@ -47,7 +52,7 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
             max_tokens=settings.max_reply_tokens,
             extra_body=settings.extra_body,
         ),
-        Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm),
+        Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm, parts=parts_of(settings)),
         price=find_price(
             name,
             addresses=settings.base_url,
@@ -61,7 +66,71 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
 
 
 def caps_of(settings: AgentSettings) -> Caps:
+    """Of this process."""
+    return _whole_caps(settings).parts(parts_of(settings))
+
+
+def _whole_caps(settings: AgentSettings) -> Caps:
     return Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+
+
+def parts_of(settings: Settings) -> int:
+    """Of so many equal parts of caps and rates this process uses one: a rank, where no limiter holds them."""
+    rank = settings.rank if isinstance(settings, RankSettings) and not settings.limiter else None
+    return rank.ranks if rank else 1
+
+
+def say_caps(settings: RankSettings, say: Callable[[str], None]) -> None:
+    """Tell what part of the caps a rank has, where they are divided."""
+    if not isinstance(settings, AgentSettings) or settings.rank is None or settings.limiter:
+        return
+    caps, rank = caps_of(settings), settings.rank
+    parts = [
+        None if caps.cost is None else f"{dollars(caps.cost)} of --max-cost {settings.max_cost:g}",
+        None if caps.calls is None else f"{caps.calls:,} of --max-calls {settings.max_calls:,}",
+        None if caps.tokens is None else f"{caps.tokens:,} of --max-tokens {settings.max_tokens:,}",
+    ]
+    if given := ", ".join(filter(None, parts)):
+        say(f"{given} for rank {rank.rank} of {rank.ranks}; with a --limiter all ranks share them")
+
+
+def with_limiter(settings: AnySettings, limiter: LimiterTransport | None) -> AnySettings:
+    """The settings without caps and rates of this process, where a limiter holds them: the one that is given, or that
+    of --limiter. Raises InputError for settings that name both."""
+    if not isinstance(settings, RankSettings) or not (limiter or settings.limiter):
+        return settings
+    if settings.rank is None:
+        raise InputError("--limiter holds caps and rate limits of several ranks: give --shard i/n, or leave it out")
+    own = [f"--{name.replace('_', '-')}" for name in _HELD_BY_LIMITER if getattr(settings, name, None) is not None]
+    if own and limiter is None:
+        raise InputError(
+            f"--limiter holds caps and rate limits of all ranks: give {' and '.join(own)} to `reasonrag limiter`, and "
+            "not here (reasonrag.toml and the environment count, too)"
+        )
+    shown = limiter.shown if limiter else settings.limiter
+    return settings.model_copy(update={**dict.fromkeys(_HELD_BY_LIMITER), "limiter": shown})
+
+
+_HELD_BY_LIMITER = ("max_cost", "max_calls", "max_tokens", "rpm", "tpm")
+
+
+async def enter_limits(
+    models: Models,
+    settings: RankSettings | None,
+    limiter: LimiterTransport | None,
+    opened: AsyncExitStack,
+    *,
+    say: Callable[[str], None],
+) -> Models:
+    """The models, held to the limiter's caps and rates until `opened` ends, if the settings name one. limiter: used
+    instead of opening it. settings: None where nothing will be asked. See `limited` for what it raises."""
+    if settings is None or settings.rank is None or not settings.limiter:
+        return models
+    if limiter is None:
+        limiter = HttpLimiter(settings.limiter, limiter_token())
+        opened.push_async_callback(limiter.close)
+    await opened.enter_async_context(limited(models, limiter, rank=rank_name(settings.rank.rank), say=say))
+    return models
 
 
 def questions_left(owed: int, total: int, source: QuestionSource, *, limited: bool) -> str:

@@ -83,7 +83,13 @@ class RankSettings(Settings):
 
     shard: ShardText | None = setting(
         "Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to i, in a "
-        "folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are divided by n",
+        "folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are divided by n, "
+        "unless a --limiter holds them",
+        Panel.MACHINES,
+    )
+    limiter: str | None = setting(
+        "Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read from "
+        "REASONRAG_LIMITER_TOKEN",
         Panel.MACHINES,
     )
 

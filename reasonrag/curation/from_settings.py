@@ -38,7 +38,8 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
         in_process=name in OFFLINE and not settings.base_url,
     )
     caps = Caps(settings.max_cost, settings.max_calls)
-    return StateJudge(model, load_prompts(settings.prompts), settings.judge_gold, settings.seed, caps, settings.yes)
+    prompts, gold = load_prompts(settings.prompts), settings.judge_gold
+    return StateJudge(model, prompts, gold, settings.seed, caps, settings.yes, settings.rank)
 
 
 def critic_witnesses(

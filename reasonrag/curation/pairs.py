@@ -53,7 +53,7 @@ from reasonrag.curation.existing_data_set import (
 )
 from reasonrag.curation.from_settings import critic_witnesses, state_judge
 from reasonrag.curation.labels.critic_scores import score_by_critics
-from reasonrag.curation.labels.judge_labels import Judging, label_by_judge
+from reasonrag.curation.labels.judge_labels import JUDGING, Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
@@ -62,6 +62,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.ranks import Shard, check_merged
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -113,7 +114,10 @@ def make_data_set(
     processes: int = 1,
     held_out: Collection[str] | None = None,
 ) -> PairSummary:
-    """`pairs` by these settings. held_out: keys of the questions for validation; None: they are drawn."""
+    """`pairs` by these settings. held_out: keys of the questions for validation; None: they are drawn.
+
+    A rank has its states judged and writes no data set, as others may be at work for the same one.
+    """
     out = settings.out or _default_out(runs)
     with _understood(out):
         export = DataSetExport(settings, out, held_out=held_out)
@@ -123,8 +127,14 @@ def make_data_set(
         if settings.as_published:
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
         judge = state_judge(settings, chat_model) if by_judge else None
+        _check_ranks(out, settings.rank, judge)
         witnesses = critic_witnesses(settings, critic_model, judged=by_judge)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
+        if judge and judge.rank:
+            with tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
+                gather(sources, Path(scratch), export.tokens, out=out, processes=processes)
+                found = run_to_end(label_by_judge(Path(scratch) / CANDIDATES, out, judge, chat_model, watcher))
+            return PairSummary(out=str(judge.rank.folder(out / JUDGING)), judging=found.model_dump())
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
             kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
@@ -154,6 +164,14 @@ def make_data_set(
             for removed in pages.values():
                 watcher.say(removed)
     return summary
+
+
+def _check_ranks(out: Path, rank: Shard | None, judge: StateJudge | None) -> None:
+    """Raises InputError for a rank without a judge, and for judgements of ranks that are not joined."""
+    if rank and judge is None:
+        raise InputError("--shard is for the judge of --label judge: other labels ask nothing that could be shared")
+    if judge and rank is None:
+        check_merged(out / JUDGING)
 
 
 class DataSetExport:

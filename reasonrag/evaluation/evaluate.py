@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -70,10 +70,19 @@ from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.ranks import Shard, check_merged, complete_part, join_to_ask
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, versions
+from reasonrag.run_config import (
+    RunConfig,
+    config_hash,
+    config_restored,
+    has_answers,
+    keep_config,
+    note_refusals,
+    versions,
+)
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -158,24 +167,16 @@ class EvaluationParts:
     async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
         return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
 
-    @asynccontextmanager
-    async def open_journal(self, run: Path, *, say: Callable[[str], None]) -> AsyncIterator[Journal]:
-        async with open_journal((self.home or run) / JOURNAL, say=say) as journal:
-            if self.known:
-                async with open_journal(self.known, writable=False) as earlier:
-                    journal.answers = earlier.answers | journal.answers
-                    journal.questions |= earlier.questions
-            yield journal
-
 
 async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
     """`evaluate` for resolved settings."""
+    _check_place(settings.run, settings.rank)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
-    questions = list(source.limited(settings.limit))
+    every = list(source.limited(settings.limit))
     subject = find_evaluated_model(settings, parts.chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), settings.allow)
@@ -186,10 +187,8 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
-    if (settings.run / ROLLOUTS).exists():
-        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     split = f"{source.dataset}/{source.split}"
-    checks = [lineage.seen(questions, split, settings.allow)]
+    checks = [lineage.seen(every, split, settings.allow)]
     asked = EvaluationConditions(
         renderer=renderer_hash(prompts),
         top_k=settings.top_k,
@@ -201,9 +200,9 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
     )
     if settings.of_agent:
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
-    texts = [each.question for each in questions]
+    texts = [each.question for each in every]
     critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
-    begun = has_answers(parts.home or settings.run)
+    begun = has_answers(parts.home or settings.run_directory)
     model = parts.chat_model
     if model is None and not (subject.served_here or begun):
         model = await parts.open_model(subject, spec, say=watcher.say)
@@ -220,15 +219,21 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
-    setup = _Setup(
-        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
-    )
+    setup = _Setup(settings, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic)
     parts.check(setup.config)
     for warning in setup.warnings:
         watcher.warn(warning)
-    with only_writer(settings.run), config_restored(settings.run):
-        keep_config(settings.run, setup.config, held=begun and parts.home is None)
+    with only_writer(settings.run_directory), config_restored(settings.run_directory):
+        keep_config(settings.run_directory, setup.config, held=begun and parts.home is None)
         return await _Run(setup, parts, watcher).carry_out()
+
+
+def _check_place(run: Path, rank: Shard | None) -> None:
+    """Raises InputError for a run of generate, and for an evaluation whose ranks are not joined."""
+    if any((each / ROLLOUTS).exists() for each in (run, *([rank.folder(run)] if rank else []))):
+        raise InputError(f"{run} is a run of generate; choose another --run for its evaluation")
+    if rank is None:
+        check_merged(run)
 
 
 def _answerable(question: Question) -> None:
@@ -240,11 +245,12 @@ def _answerable(question: Question) -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """Models, questions, conditions and checks of an evaluation, resolved."""
+    """Models, questions, conditions and checks of an evaluation, resolved. every: the questions of all
+    ranks."""
 
     settings: EvaluateSettings
     source: QuestionSource
-    questions: list[Question]
+    every: list[Question]
     subject: EvaluatedModel
     spec: ModelSpec
     judge: ModelSpec | None
@@ -254,6 +260,12 @@ class _Setup:
     lineage: ProvenanceCheck
     checks: list[ConditionCheck]
     critic: StepCritic | None = None
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """Those that are asked here."""
+        rank = self.settings.rank
+        return [each for each in self.every if rank is None or rank.holds(each.id)]
 
     @property
     def warnings(self) -> list[str]:
@@ -280,6 +292,15 @@ class _Setup:
             **style_identity(self.settings.style),
         } | method_identity(self.settings, self.prompts, self.critic.found.name if self.critic else None)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
+
+    def join_ranks(self, rank: Shard) -> None:
+        """Enter a rank into the whole evaluation, which gets the configuration. Raises InputError."""
+        judge = {"judge": self.judge.name, "sampling": shown_sampling(self.judge.sampling)} if self.judge else None
+        decides = config_hash({"answers": self.config.config_hash, "judge": judge})
+        whole = self.settings.run
+        with config_restored(whole):
+            keep_config(whole, self.config, held=has_answers(whole))
+            join_to_ask(whole, rank, decides, [each.id for each in self.every])
 
     @property
     def shown_settings(self) -> dict[str, Any]:
@@ -323,30 +344,39 @@ class _Run:
 
     async def carry_out(self) -> Report:
         """Answer every question, from the journal or by asking, and write the report."""
-        setup, settings = self.setup, self.setup.settings
+        setup, settings, folder = self.setup, self.setup.settings, self.setup.settings.run_directory
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(self.parts.open_journal(settings.run, say=self.watcher.say))
-            failures = opened.enter_context(FailureLog(settings.run / FAILURES))
+            known = settings.run / JOURNAL if settings.rank else self.parts.known
+            own = (self.parts.home or folder) / JOURNAL
+            journal = await opened.enter_async_context(open_journal(own, known=known, say=self.watcher.say))
+            failures = opened.enter_context(FailureLog(folder / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
             )
             if journal.questions:
                 self.outcomes = await session.replay(self._behind(journal))
             owed = [each for each in setup.questions if each.id not in self.outcomes]
+            fresh = {each.id for each in owed} - journal.questions
+            models = self._behind(journal, *(await self._open() if owed else ()))
             if owed:
-                models = self._behind(journal, *await self._open())
-                fresh = {each.id for each in owed} - journal.questions
                 await self._agree(session, models, owed, fresh=len(fresh))
+            if settings.rank:
+                await models.check()
+                setup.join_ranks(settings.rank)
+            if owed:
                 cost = await self._ask(session, models, owed, fresh=fresh)
             else:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
-                cost = self._behind(journal).cost
-        self.refused = note_refusals(settings.run, self.refused)
+                cost = models.cost
+        self.refused = note_refusals(folder, self.refused)
         report = self._report(cost)
         for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
             self.watcher.warn(warning)
         self._write(report)
+        if settings.rank:
+            note_refusals(settings.run, self.refused)
+            self.watcher.say(complete_part(settings.run, settings.rank, len(setup.every)))
         return report
 
     async def _agree(self, session: EvaluationSession, models: Models, owed: Sequence[Question], *, fresh: int) -> None:
@@ -361,7 +391,8 @@ class _Run:
         scored = setup.critic is not None
         usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None, scored=scored)
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
-        work = questions_left(len(owed), len(setup.questions), setup.source, limited=setup.settings.limit is not None)
+        limited = setup.settings.limit is not None or setup.settings.rank is not None
+        work = questions_left(len(owed), len(setup.questions), setup.source, limited=limited)
         get_consent(work, expected, self.watcher, models)
 
     async def _ask(
@@ -413,7 +444,7 @@ class _Run:
         unreadable = _parse_failures(answered)
         only_reasoning = unreadable.get("reasoning_cut", 0) + unjudged["reasoning_cut"]
         return Report(
-            run=str(settings.run),
+            run=str(settings.run_directory),
             dataset=setup.source.dataset,
             split=setup.source.split,
             questions_sha256=setup.source.sha256,
@@ -460,13 +491,13 @@ class _Run:
     def _earlier_latency(self) -> Latency:
         """The latency in the report that this one replaces."""
         try:
-            earlier = read_report(self.setup.settings.run)
+            earlier = read_report(self.setup.settings.run_directory)
         except InputError:  # there is none, or none that can be read: it is written anew
             return Latency()
         return earlier.latency if earlier.config_hash == self.setup.config.config_hash else Latency()
 
     def _write(self, report: Report) -> None:
-        folder = self.setup.settings.run
+        folder = self.setup.settings.run_directory
         predictions = [self.outcomes[each.id].prediction for each in self.setup.questions]
         write_predictions(folder, predictions)
         report.write(folder)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.settings import AgentSettings, CriticSettings
+from reasonrag.agent.settings import AgentSettings, CriticSettings, RankSettings
 from reasonrag.errors import choices
 from reasonrag.retrieval.settings import BEST_FIRST, MAX_TOP_K, PassageOrder
 from reasonrag.settings import (
@@ -137,7 +137,7 @@ class AskSettings(ModelSettings):
     """Settings of `ask`."""
 
 
-class EvaluateSettings(ModelSettings):
+class EvaluateSettings(RankSettings, ModelSettings):
     """Settings of `evaluate`."""
 
     run: Annotated[Path, Panel.EXECUTION, COMMON] = Field(
@@ -188,6 +188,11 @@ class EvaluateSettings(ModelSettings):
     bootstrap: Resamples = setting("Bootstrap resamples per interval", Panel.STATISTICS, default=RESAMPLES)
     bootstrap_seed: Seed = setting("Seed of the resamples", Panel.STATISTICS, default=0)
     confidence: Level = setting("Confidence level of the intervals", Panel.STATISTICS, default=COMPARISON_LEVEL)
+
+    @property
+    def run_directory(self) -> Path:
+        """Of the rank if this is one, else of the whole."""
+        return self.rank.folder(self.run) if self.rank else self.run
 
     @property
     def of_agent(self) -> bool:

@@ -196,6 +196,8 @@ def _read(
     for name, path in zip(names_of([each.resolve() for each in runs]), runs, strict=True):
         run = read_evaluation(path)
         settings = _recorded(run, changed)
+        if settings.rank:
+            raise InputError(f"{path} is rank {settings.rank} of an evaluation; give the whole, once it is joined")
         if settings.method in SEARCHLESS:
             raise InputError(f"{path} is an evaluation of {settings.method}, which does not search; leave it out")
         if settings.draws > 1:

@@ -171,7 +171,7 @@ def estimate(
         )
         measured = _measured(run_to_end(piloting))
     else:
-        rehearsing = _rehearse(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
+        rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
         measured = _Measured(run_to_end(rehearsing))
     shares = measured.usage.shares(teacher, student, critic, low=total, high=total)
     first, *others = (share for model, share in shares if model is not critic)
@@ -199,7 +199,7 @@ def estimate(
     )
 
 
-async def _rehearse(
+async def rehearse_run(
     settings: GenerateSettings,
     source: QuestionSource,
     corpus: Path | None,

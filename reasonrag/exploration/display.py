@@ -10,6 +10,7 @@ from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
 from reasonrag.llm.expected_usage import Range
+from reasonrag.ranks import RANKS, whole_of
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
@@ -55,11 +56,14 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}{critic}"
     print_table(title, rows)
     warn(_once(summary.warnings, warned))
-    print_shown(f"wrote {run / ROLLOUTS}")
+    whole = (run / ROLLOUTS).exists()
+    print_shown(f"wrote {run / ROLLOUTS}" if whole else f"wrote {run / RANKS}, which are merged when all are complete")
     if summary.failed:
         print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
     if summary.stopped:
         print_prose(f"stopped: {summary.stopped.message}")
+    elif of_a_rank := whole_of(run):
+        print_next("merge", of_a_rank)
     elif summary.done:
         print_next("pairs", run, "--out", f"data/{run.name}")
 

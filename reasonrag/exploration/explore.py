@@ -12,7 +12,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reasonrag.agent.from_settings import caps_of, find_data, questions_left
+from preference import read_rollouts
+from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions, QuestionSource
@@ -36,6 +37,7 @@ from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
+from reasonrag.llm.limiter.client import LimiterTransport
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
@@ -57,16 +59,18 @@ async def explore(
     shared_journal: Path | None = None,
     function: OutcomeFunction | None = None,
     interrupt: asyncio.Event | None = None,
+    limiter: LimiterTransport | None = None,
 ) -> RunSummary:
     """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers`, `address` and `slurm`
     are the caller's.
 
-    interrupt: set from outside, it ends the session as the first Ctrl-C does.
+    interrupt: set from outside, it ends the session as the first Ctrl-C does. limiter: holds caps and rates of all
+        ranks instead of those of the settings; None: the one that the settings name, if any.
 
     function: the user's outcome function. shared_journal: of several runs, instead of the run's own. Caps then apply to
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
-    rule = find_rule(settings, function)
+    rule, settings = find_rule(settings, function), with_limiter(settings, limiter)
     _check_place(settings, shared=shared_journal is not None, replay=replay)
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
     settings, named = with_critic(settings, critic_model)
@@ -110,9 +114,15 @@ async def explore(
                 )
             )
             value = (student, value_chat_model) if student else None
-            done = all(run.is_done(each.id) for each in questions)
-            scoring = await critics.open(opened, idle=bool(replay) or done, say=watcher.say)
-            models = Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring)
+            idle = bool(replay) or all(run.is_done(each.id) for each in questions)
+            scoring = await critics.open(opened, idle=idle, say=watcher.say)
+            models = await enter_limits(
+                Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring),
+                None if idle else settings,
+                limiter,
+                opened,
+                say=watcher.say,
+            )
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             critic = Critic(billed[-1]) if critics.found else None
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
@@ -145,6 +155,7 @@ async def explore(
 def _check_prices(
     settings: GenerateSettings, teacher: ModelSpec, student: ModelSpec | None, say: Callable[[str], None]
 ) -> None:
+    say_caps(settings, say)
     check_prices(say, teacher, student, capped=settings.max_cost is not None)
     if student and student.price is SELF_HOSTED:
         say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
@@ -255,7 +266,7 @@ def _check_place(settings: GenerateSettings, *, shared: bool, replay: bool | str
 def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:
     identity, models, tally = session.identity, session.models, session.session.tally
     return count_run(
-        run.rollouts_path,
+        read_rollouts(run.rollouts_path),
         SessionNumbers(
             run=str(run.path),
             config_hash=identity.config_hash,
@@ -277,12 +288,13 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, cr
             session_failed_calls=tally.failed_calls,
             session_cached_calls=models.cached_calls,
             session_seconds_per_request=models.seconds_per_request,
-            stopped=_stop_reason(session.stopped),
+            stopped=stop_reason(session.stopped),
         ),
     )
 
 
-def _stop_reason(stopped: RunStopped | None) -> StopReason | None:
+def stop_reason(stopped: RunStopped | None) -> StopReason | None:
+    """Of a summary."""
     if stopped is None:
         return None
     raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pydantic import BaseModel
 
-from preference import FinalScore, RolloutRecord, Usage, read_rollouts
+from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
@@ -113,10 +113,10 @@ class RunSummary(SessionNumbers):
     versions: dict[str, str]
 
 
-def count_run(rollouts: Path, numbers: SessionNumbers) -> RunSummary:
+def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> RunSummary:
     """The summary of a run: counts of its records, and the session's numbers."""
     counts = RunCounts()
-    for rollout in read_rollouts(rollouts):
+    for rollout in rollouts:
         counts.add(rollout)
     return RunSummary(
         **numbers.model_dump(),

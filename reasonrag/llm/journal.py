@@ -54,8 +54,9 @@ class Journal:
     """Answers by key, and their file.
 
     wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
-        one request's answers that is held. writable: False for a read-only journal. say: called with a message about
-        lines without a digest. Raises InputError for a file that is not a journal, or whose lines were changed.
+        one request's answers that is held. writable: False for a read-only journal. known: another journal, if it is
+        there, whose answers are not requested again. say: called with a message about lines without a digest. Raises
+        InputError for a file that is not a journal, or whose lines were changed.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Journal:
         wanted: Wanted = lambda _: True,
         held: Held = list,
         writable: bool = True,
+        known: Path | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.path = path
@@ -86,6 +88,11 @@ class Journal:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
             undigested = self._load(wanted, held, writable=writable)
+            if known and known.is_file():
+                earlier = Journal(known, writable=False)
+                earlier._file.close()
+                self.answers = earlier.answers | self.answers
+                self.questions |= earlier.questions
         except BaseException:
             self._file.close()
             raise
@@ -218,7 +225,7 @@ class JournaledModel:
         self.cached_calls = 0
         """Draws answered by the journal so far."""
         self._journal = journal
-        self._recorded_as = recorded_as
+        self.recorded_as = recorded_as
         self._fetching: set[asyncio.Task[list[Completion]]] = set()
         self._stopped: RunStopped | None = None
 
@@ -289,7 +296,7 @@ class JournaledModel:
             except Exception as error:  # noqa: BLE001 - a paid answer must reach the journal
                 self.stop(UnexpectedError(error, kept=True))
                 completions = _at_most(request, said)
-                line = journal_line(request.question_id, keys[: len(said)], completions, model=self._recorded_as)
+                line = journal_line(request.question_id, keys[: len(said)], completions, model=self.recorded_as)
             await self._journal.append_line(line)
             reservation.settle(completions)
         return completions
@@ -304,7 +311,7 @@ class JournaledModel:
         used = Tokens.of(completions)
         if not all(isinstance(each, int) and each >= 0 for each in (used.requests, used.prompt, used.completion)):
             raise ValueError(f"{used} is not a possible usage of a request")
-        return completions, journal_line(request.question_id, answered, completions, model=self._recorded_as)
+        return completions, journal_line(request.question_id, answered, completions, model=self.recorded_as)
 
     def holds(self, request: ChatRequest) -> bool:
         """Whether the journal answers it whole, as far as earlier sessions go."""

@@ -14,6 +14,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import CallFailure, EndpointModel
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.prices import Price
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,15 @@ class Models:
         return tuple(each for each in (self.main, self.second, self.critic) if each is not None)
 
     @property
-    def _endpoints(self) -> list[EndpointModel]:
+    def endpoints(self) -> list[EndpointModel]:
+        """Of those that are asked over HTTP."""
         return [each.inner for each in self.all if isinstance(each.inner, EndpointModel)]
 
     def begin(self, *, on_failure: Callable[[CallFailure], None], say: Callable[[str], None]) -> None:
         """Reset for a new session. on_failure: called with every failed attempt of a request. say: called with messages
         about an endpoint for the user."""
-        for endpoint in self._endpoints:
+        self.main.ledger.begin()
+        for endpoint in self.endpoints:
             endpoint.begin()
             endpoint.on_failure, endpoint.say = on_failure, say
 
@@ -72,8 +75,9 @@ class Models:
         """Send no more requests; `drain` awaits those in flight."""
         for each in self.all:
             each.stop(reason)
-        for endpoint in self._endpoints:
+        for endpoint in self.endpoints:
             endpoint.stop(reason)
+        self.main.ledger.stop(reason)
 
     async def drain(self) -> None:
         """Wait until every answer in flight is on disk."""
@@ -85,7 +89,7 @@ class Models:
     @property
     def stopped(self) -> RunStopped | None:
         """Why one of the models sends no more requests; None if all do."""
-        reasons = [each.stopped for each in self.all] + [each.stopped for each in self._endpoints]
+        reasons = [each.stopped for each in self.all] + [each.stopped for each in self.endpoints]
         return next((each for each in reasons if each is not None), None)
 
     @property
@@ -105,6 +109,11 @@ class Models:
         return self.main.ledger.cost
 
     @property
+    def prices(self) -> dict[str, Price]:
+        """Of those that have one, by their name in the journal; empty for the run's teacher."""
+        return {each.recorded_as or "": each.ledger.price for each in self.all if each.ledger.price}
+
+    @property
     def cached_calls(self) -> int:
         """Draws answered by the journal in this session."""
         return sum(each.cached_calls for each in self.all)
@@ -119,16 +128,16 @@ class Models:
     @property
     def seconds_per_request(self) -> float | None:
         """Mean time from sending to answer over the endpoints; None before the first answer."""
-        known = [each for each in self._endpoints if each.answered]
+        known = [each for each in self.endpoints if each.answered]
         answered = sum(each.answered for each in known)
         return sum(each.answered * (each.seconds_per_request or 0.0) for each in known) / answered if answered else None
 
     @property
     def waiting_for(self) -> str:
         """Why no request is sent; empty while requests go out."""
-        if reasons := [endpoint.waiting_for for endpoint in self._endpoints if endpoint.waiting_for]:
+        if reasons := [endpoint.waiting_for for endpoint in self.endpoints if endpoint.waiting_for]:
             return "; ".join(reasons)
-        return "a cap is near: one request at a time" if any(each.ledger.waiting for each in self.all) else ""
+        return self.main.ledger.waiting_for
 
 
 def _journaled(journal: Journal, ledger: Ledger, spec: ModelSpec, inner: ChatModel | None) -> JournaledModel:

@@ -20,15 +20,17 @@ import orjson
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.retrieval.retriever import ResultCache, check_query
+from reasonrag.retrieval.retriever import ResultCache, RetrieverUnavailable, check_query
 from reasonrag.retrieval.search_r1 import (
     ATTEMPTS,
     ATTEMPTS_AT_OPENING,
     FIRST_WAIT_S,
     MAX_BATCH,
+    PASSING,
     FailureKind,
     SearchFailed,
     SearchServer,
+    SearchTarget,
     ServerInfo,
     checked_address,
     checked_token,
@@ -42,7 +44,7 @@ LOST_AFTER = 5
 """Failed requests in a row, each after all its attempts, that end the run: some minutes without a server."""
 MAX_IN_FLIGHT = 4
 """Requests at a time: one is searched while others are in transit."""
-_PROBE = "Who wrote Hamlet?"
+PROBE = "Who wrote Hamlet?"
 """The first query sent to a server; it need not find anything."""
 
 _ATTEMPTS_WHEN_DIVIDED: Mapping[FailureKind, int] = {**ATTEMPTS, "broken": 1}
@@ -68,7 +70,7 @@ async def open_remote(
     try:
         server_info = await server.server_info()
         retriever = RemoteRetriever(server, server_info)
-        await retriever._probe(top_k)
+        await retriever.probe(top_k)
     except SearchFailed as failed:
         await server.close()
         raise InputError(f"the retriever {server.url} cannot be used: {failed}. {failed.advice()}") from failed
@@ -82,10 +84,18 @@ class RemoteRetriever:
     """A `Retriever` over HTTP, opened by `open_remote`.
 
     identity: the index's for our own server; else `http:` and the address, which says nothing about the index: see
-        `warning`. Results are cached, and equal searches are sent once. Usable from one event loop at a time.
+        `warning`. cache: of its results. lost_after: failed requests in a row that end the run; None: none do, as in a
+        service. Equal searches are sent once. Usable from one event loop at a time.
     """
 
-    def __init__(self, server: SearchServer, server_info: ServerInfo | None) -> None:
+    def __init__(
+        self,
+        server: SearchTarget,
+        server_info: ServerInfo | None,
+        *,
+        cache: ResultCache | None = None,
+        lost_after: int | None = LOST_AFTER,
+    ) -> None:
         self.url = server.url
         self.foreign = server_info is None
         """Whether the server reports no identity, so that a changed index goes unnoticed."""
@@ -93,9 +103,10 @@ class RemoteRetriever:
         self.passages = server_info.passages if server_info else None
         """Number of passages on the server; None if it does not report it."""
         self.long_passages = server_info.long_passages if server_info else None
-        self._server = server
+        self.shard = server_info.shard if server_info else None
+        self._server, self._lost_after = server, lost_after
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
-        self._latest = ResultCache()
+        self._latest = cache or ResultCache()
         self._failed_in_a_row = 0
         self._open: dict[tuple[str, int], _PendingSearch] = {}
         """Unanswered searches, in flight or waiting."""
@@ -108,6 +119,11 @@ class RemoteRetriever:
     @property
     def warning(self) -> str | None:
         """A warning about the server for the user, or None."""
+        if self.shard:
+            return (
+                f"{self.url} serves only {self.shard} of an index: nothing else is found. "
+                "For the whole index, give the address of: reasonrag index serve --shard-url .."
+            )
         if not self.foreign:
             return None
         return (
@@ -136,9 +152,9 @@ class RemoteRetriever:
             if not search.wanted_by and not search.sent and self._open.get(key) is search:
                 del self._open[key]
 
-    async def _probe(self, top_k: int) -> None:
+    async def probe(self, top_k: int) -> None:
         """One search, not cached. Raises SearchFailed."""
-        [found] = await self._ask([_PROBE], top_k, ATTEMPTS_AT_OPENING)
+        [found] = await self._ask([PROBE], top_k, ATTEMPTS_AT_OPENING)
         parsed_passages(found, top_k)
 
     async def close(self) -> None:
@@ -253,12 +269,13 @@ class RemoteRetriever:
         """The error of the searches, or of the whole run: otherwise each question would pay for its first steps in
         vain."""
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
-        if self._failed_in_a_row >= LOST_AFTER:
+        if self._lost_after is not None and self._failed_in_a_row >= self._lost_after:
             return EndpointLost(
                 f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
                 f"{failed.advice()}, then run the same command"
             )
-        return RetrievalError(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}")
+        error = RetrieverUnavailable if failed.kind in PASSING else RetrievalError
+        return error(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}")
 
 
 @dataclass(eq=False, slots=True)

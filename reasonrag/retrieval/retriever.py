@@ -11,11 +11,11 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from reasonrag.data.corpus import Corpus, LongPassages, Passage
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.ranking import Ranked, Ranking
+from reasonrag.retrieval.ranking import IndexShard, Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
 
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
@@ -32,6 +32,10 @@ QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 RERANKED_DEPTH = 20
 """Passages given to a reranker if fewer are requested."""
+
+
+class RetrieverUnavailable(RetrievalError):
+    """A server does not answer, or not yet: the same search may succeed later."""
 
 
 class Retriever(Protocol):
@@ -71,7 +75,7 @@ class ResultCache:
     """A cache of the latest results, in which the oldest are evicted first. size: results; characters: of all their
     passages."""
 
-    def __init__(self, size: int = SEARCHES_KEPT, characters: int = CHARACTERS_KEPT) -> None:
+    def __init__(self, size: int = SEARCHES_KEPT, *, characters: int = CHARACTERS_KEPT) -> None:
         self._size, self._most_characters = size, characters
         self._characters = 0
         self._found: OrderedDict[tuple[str, int], tuple[Passage, ...]] = OrderedDict()
@@ -111,14 +115,22 @@ class IndexRetriever:
         *,
         reranker: Reranker | None = None,
         long_passages: LongPassages | None = None,
+        shard: IndexShard | None = None,
     ) -> None:
         self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
-        self.passages, self.long_passages = len(corpus), long_passages
+        self.passages = shard.stop - shard.start if shard else len(corpus)
+        self.long_passages, self.shard = long_passages, shard
         self._corpus, self._index, self._reranker = corpus, index, reranker
         self._instant = index.instant and reranker is None
         self._latest = ResultCache()
         self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
+
+    def health(self) -> dict[str, Any]:
+        """What a server's /health says of the index besides its identity and number of passages."""
+        if self.shard is None:
+            return {}
+        return {"shard": {"identity": self.shard.index, "rows": [self.shard.start, self.shard.stop, self.shard.total]}}
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         if self._instant:

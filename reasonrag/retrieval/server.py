@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import orjson
 from aiohttp import web
@@ -37,7 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import LongPassages, Passage
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever
+from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever, RetrieverUnavailable
 from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES
 from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
 from reasonrag.web.client import LOOPBACK
@@ -54,6 +54,8 @@ PIECE_BYTES = 256 * 1024
 """Bytes of the pieces in which an answer is sent, so that unread parts are not held twice."""
 _CUT_OFF_S = 1.0
 """Extra time, granted twice, for connections still open after draining, such as a request arriving byte by byte."""
+_Why = Literal["full", "memory", "slow", "retriever", "draining"]
+"""Why a request is answered with 503; `_ServiceMetrics` explains each."""
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """From a cached search to one over a whole Wikipedia without an accelerator."""
 
@@ -217,6 +219,8 @@ class _SearchService:
             raise self.unavailable(
                 "slow", f"the search took longer than {self.limits.request_timeout_s:g} s; send fewer queries at once"
             ) from None
+        except RetrieverUnavailable as error:
+            raise self.unavailable("retriever", f"the search failed: {error}") from error
         except ReasonragError as error:
             raise _RefusedRequest(HTTPStatus.INTERNAL_SERVER_ERROR, f"the search failed: {error}") from error
 
@@ -227,7 +231,7 @@ class _SearchService:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    def unavailable(self, why: Literal["full", "draining", "slow", "memory"], message: str) -> _RefusedRequest:
+    def unavailable(self, why: _Why, message: str) -> _RefusedRequest:
         self.counts.refused.labels(why).inc()
         return _RefusedRequest(
             HTTPStatus.SERVICE_UNAVAILABLE,
@@ -291,11 +295,11 @@ class _ServiceMetrics:
         self.refused = Counter(
             f"{prefix}_refused",
             "Requests answered with 503: full, too many queries were waiting; memory, too many answers were not yet "
-            "read; slow, the search took too long; draining",
+            "read; slow, the search took too long; retriever, a server behind this one did not answer; draining",
             ["why"],
             registry=self.registry,
         )
-        for why in ("full", "memory", "slow", "draining"):
+        for why in get_args(_Why):
             self.refused.labels(why)  # shown as 0 before the first
         self.seconds = Histogram(
             f"{prefix}_request_seconds",
@@ -397,6 +401,7 @@ async def _health(request: web.Request) -> web.Response:
     limits = service.limits.model_dump() | {"max_queries": service.limits.queries_at_once}
     long: LongPassages | None = getattr(service.retriever, "long_passages", None)
     found = {"passages": service.passages} | ({"long_passages": long.model_dump()} if long else {})
+    found |= getattr(service.retriever, "health", dict)()
     return _json({"status": "ok", "identity": service.retriever.identity} | found | {"limits": limits})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +13,11 @@ import typer
 from reasonrag.errors import InputError
 from reasonrag.exploration.commands import leave
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.options import Json, interrupts, options, print_result
+from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.redaction import redact
 from reasonrag.rendering import counted
 from reasonrag.retrieval.settings import IndexSettings
-from reasonrag.settings import COMMON, Panel
+from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import print_shown
 
 
@@ -61,6 +63,9 @@ def generate(
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return
+    if (settings := resolve(GenerateSettings, "generate", flags)).slurm:
+        _write_slurm_script(settings.slurm, settings, flags)
+        return
     from reasonrag.exploration.display import show_run
     from reasonrag.scale.generate import generate as generate_run
     from reasonrag.terminal import TerminalWatcher
@@ -70,6 +75,19 @@ def generate(
         summary = generate_run(watcher=watcher, replay=replay, **flags)
     print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
+
+
+def _write_slurm_script(path: Path, settings: GenerateSettings, flags: dict[str, Any]) -> None:
+    from reasonrag.exploration.from_settings import find_models, find_rule
+    from reasonrag.scale.slurm import write_slurm_script
+
+    find_rule(settings)
+    find_models(settings)
+    if settings.on != "here" or settings.workers is None:
+        raise InputError("--slurm goes with --workers N, the number of ranks, and without --on")
+    write_slurm_script(path, flags, ranks=settings.workers, run=settings.whole_run)
+    print_shown(f"wrote {path}: {settings.workers:,} ranks and their merge")
+    print_shown(f"next: read it, fill in time and partition, then: bash {shlex.quote(str(path))}")
 
 
 def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
@@ -86,6 +104,33 @@ def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
             return
     print_result(found, show_estimate, as_json=as_json)
     leave(found.stopped, failed=found.failed)
+
+
+@options(example="reasonrag merge runs/hotpotqa-train-economy --verify")
+def merge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that was the --run of ranks (--shard i/n)")],
+    *,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Also explore the run in one process from the joined journal, and compare the bytes"
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Join the ranks of a run, once all are complete, into what one process would have made.
+
+    Exit status 1: some question has no tree, or --verify found other trees; 2: ranks are missing or incomplete.
+    """
+    from reasonrag.scale.display import show_merged
+    from reasonrag.scale.merge import merge as merge_ranks
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        merged = merge_ranks(run, verify=verify, watcher=TerminalWatcher())
+    print_result(merged, show_merged, as_json=as_json)
+    if merged.summary and (merged.summary.stopped or merged.summary.failed):
+        raise typer.Exit(FAILED)
 
 
 @options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")

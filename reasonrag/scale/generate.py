@@ -1,6 +1,7 @@
 """`reasonrag generate`: explores many questions and writes them to a run directory as they finish.
 
-From the caller's keyword arguments to a run; `explore` carries it out.
+From the caller's keyword arguments to a run. Decides who carries it out: `explore` in this process, as a whole or as
+one rank, or ranks on a Ray cluster.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from preference import OutcomeName
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
+from reasonrag.errors import InputError
 from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import function_or_name
 from reasonrag.exploration.settings import GenerateSettings
@@ -64,6 +66,18 @@ def generate(
     retriever, named = object_or_name(retriever)
     function, valued = function_or_name(outcome)
     settings = resolve(GenerateSettings, "generate", flags | named | valued)
+    if settings.slurm:
+        raise InputError("slurm: a script is written by the command line only, as it makes no run: reasonrag generate")
+    if settings.on == "ray":
+        objects = (chat_model, value_chat_model, critic_model, retriever, function, replay or None)
+        if any(each is not None for each in objects):
+            raise InputError(
+                "on='ray': models, retrievers and functions of this process cannot be given to ranks, nor a replay; "
+                "name them by settings, or leave out on"
+            )
+        from reasonrag.scale.ray_ranks import explore_on_ray
+
+        return run_to_end(explore_on_ray(settings, watcher or SilentWatcher()))
     summary = run_to_end(
         explore(
             settings,

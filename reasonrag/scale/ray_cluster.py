@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from reasonrag.errors import InputError, first_line, needs_extra
@@ -55,7 +56,8 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
             "RAY_ADDRESS and RAY_AUTH_MODE; without an address a cluster is started on this machine"
         ) from error
     try:
-        yield ray
+        with redirect_stdout(sys.stderr):  # Ray tells of dead workers on stdout, which is for results
+            yield ray
     finally:
         ray.shutdown()
 

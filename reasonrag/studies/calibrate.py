@@ -33,6 +33,7 @@ from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, only_writer, writing
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.ranks import check_merged, complete_part
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -103,6 +104,12 @@ def calibrate(
 async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
+    if settings.rank and not settings.revalue:
+        raise InputError("--shard goes with --revalue: without it nothing is asked that ranks could share")
+    whole = run / PLACE
+    place = settings.rank.folder(whole) if settings.rank else whole
+    if settings.revalue and not settings.rank:
+        check_merged(whole)
     made = made_with(run)
     tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed, min_confidence=settings.min_confidence)
     rules = PairingRules(min_confidence=settings.min_confidence)
@@ -122,9 +129,9 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         rules_by_action_type={each: tally.agreement(each) for each in sorted(tally.siblings)},
         settings=shown_settings(settings),
         versions=versions(),
-        report=str(run / PLACE / REPORT),
+        report=str(place / REPORT),
     )
-    with only_writer(run / PLACE):
+    with only_writer(place):
         if settings.revalue:
             async with AsyncExitStack() as opened:
                 parts = await find_parts(run, made, settings, asked, opened)
@@ -132,15 +139,18 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
                     parts,
                     sample,
                     k=settings.k,
-                    folder=run / PLACE,
+                    folder=whole,
+                    rank=settings.rank,
                     chat_model=asked.chat_model,
                     watcher=asked.watcher,
                 )
         else:
-            revaluation = _earlier_revaluation(run / PLACE / REPORT, made.config_hash, asked.watcher)
+            revaluation = _earlier_revaluation(place / REPORT, made.config_hash, asked.watcher)
         found = found.model_copy(update={"revaluation": revaluation})
-        with writing(run / PLACE / REPORT):
-            write_json(run / PLACE / REPORT, found.model_dump())
+        with writing(place / REPORT):
+            write_json(place / REPORT, found.model_dump())
+        if settings.rank:
+            asked.watcher.say(complete_part(whole, settings.rank, len(sample.question_ids)))
     return found
 
 

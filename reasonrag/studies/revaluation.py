@@ -33,6 +33,7 @@ from preference.statistics import (
     sign_agreement_by,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.from_settings import shown_sampling
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.concurrency import together
@@ -48,9 +49,10 @@ from reasonrag.llm.journal import open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
+from reasonrag.ranks import Shard, join_to_ask
 from reasonrag.rendering import counted
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import RecordedRecipe
+from reasonrag.run_config import RecordedRecipe, config_hash
 from reasonrag.studies.from_settings import RunParts
 
 PLACE, REPORT = "calibration", "report.json"
@@ -157,10 +159,10 @@ class PairSample:
 
     def __init__(self, size: int, seed: int, *, min_confidence: float) -> None:
         self.seen = 0
+        self.size = size
         self.seed = seed
         self.min_confidence = min_confidence
         """Minimum confidence of the pairs in the stream."""
-        self._size = size
         self._held: list[tuple[int, int, _Pair]] = []
         """Heap by negated lot, so that the largest is on top; `seen` breaks ties."""
 
@@ -169,12 +171,17 @@ class PairSample:
         """The sample, ordered by lot."""
         return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
 
+    @property
+    def question_ids(self) -> list[str]:
+        """Of the pairs in the sample, each once."""
+        return list(dict.fromkeys(each.rollout.question_id for each in self.pairs))
+
     def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
         for each in passing:
             self.seen += 1
             pair = _Pair(rollout, each)
             held = (-self._lot(pair), self.seen, pair)
-            if len(self._held) < self._size:
+            if len(self._held) < self.size:
                 heapq.heappush(self._held, held)
             elif self._held and held > self._held[0]:
                 heapq.heapreplace(self._held, held)
@@ -215,22 +222,32 @@ _Values = dict[tuple[str, int], _Fresh]
 
 
 async def revalue(
-    parts: RunParts, sample: PairSample, *, k: int, folder: Path, chat_model: ChatModel | None, watcher: Watcher
+    parts: RunParts,
+    sample: PairSample,
+    *,
+    k: int,
+    folder: Path,
+    rank: Shard | None = None,
+    chat_model: ChatModel | None,
+    watcher: Watcher,
 ) -> Revaluation:
     """Value both sides of the pairs by `k` continuations of each, from the journal in `folder` or from the model, which
     is opened only if it has to be asked.
 
-    chat_model: asked instead of opening the one of the parts. Raises InputError where passages or models are others,
-    RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
+    rank: whose pairs are valued, with a journal of its own below `folder`; None: all are. chat_model: asked instead of
+    opening the one of the parts. Raises InputError where passages, models or ranks are others, RunStopped where a cap
+    or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
     """
     spec = parts.model
+    pairs = [each for each in sample.pairs if rank is None or rank.holds(each.rollout.question_id)]
+    place, known = (rank.folder(folder), folder / JOURNAL) if rank else (folder, None)
     async with AsyncExitStack() as opened:
-        journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
+        journal = await opened.enter_async_context(open_journal(place / JOURNAL, known=known, say=watcher.say))
         models = Models.journaled(journal, parts.caps, (spec, None))
         calls_before = models.spent.calls
         agent = parts.agent_of(models.main)
-        sides = await _sides_of(agent, sample.pairs, judged=parts.rule.judged)
-        failures = opened.enter_context(FailureLog(folder / FAILURES))
+        sides = await _sides_of(agent, pairs, judged=parts.rule.judged)
+        failures = opened.enter_context(FailureLog(place / FAILURES))
         continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, parts.recipe))
         values, owed = await continuations.recorded(sides)
         if owed:
@@ -242,9 +259,13 @@ async def revalue(
                 get_consent(work, [(spec, expected)], watcher, models)
             else:
                 watcher.say(continuations.describe(owed, spec.name))
+        if rank:
+            await models.check()
+            join_to_ask(folder, rank, _identity(parts, sample, k), sample.question_ids)
+        if owed:
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
-        [_revalued(each, values) for each in sample.pairs],
+        [_revalued(each, values) for each in pairs],
         failures,
         label_model=parts.label_model,
         model=spec.name,
@@ -257,6 +278,13 @@ async def revalue(
         cost_usd=models.cost,
         refused_parameters=models.refused_parameters,
     )
+
+
+def _identity(parts: RunParts, sample: PairSample, k: int) -> str:
+    """Hash of what decides the answers."""
+    asked = {"run": parts.config_hash, "model": parts.model.name, "sampling": shown_sampling(parts.model.sampling)}
+    sampled = {"pairs": sample.size, "seed": sample.seed, "min_confidence": sample.min_confidence}
+    return config_hash(asked | sampled | {"k": k})
 
 
 async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:

@@ -280,6 +280,32 @@ def test_two_endpoints_one_dead_are_one_good_endpoint(undisturbed: str) -> None:
     assert 1 <= failed <= 40, "a dead endpoint is left alone"  # some in flight at first, then single trials
 
 
+def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undisturbed: str) -> None:
+    """Which address a question has changes no byte, and neither does what becomes of the address."""
+    stage = Stage(EndpointBehaviour())
+    stage.hold_from(8)
+    with (
+        stage.open(),
+        simulated_endpoint() as alive,
+        Command("simulate-endpoint", "--port", 0) as doomed,
+        Command(
+            *command(stage.base_url, "--base-url", alive, "--base-url", doomed.first_line().split()[2]),
+            *("--concurrency", 12),
+        ) as running,
+    ):
+        stage.held.wait()
+        assert stats(doomed.first_line().split()[2])["requests"] > 1  # the first is the trial question
+        doomed.kill()
+        failures = Path("runs/a/failures.jsonl")
+        until(lambda: failures.exists() and b'"cause":"connection"' in failures.read_bytes())
+        port = urlsplit(doomed.first_line().split()[2]).port
+        with Command("simulate-endpoint", "--port", port) as again:
+            again.first_line()
+            stage.release()
+            assert running.wait() == 0, running.err
+    assert digest("runs/a") == undisturbed
+
+
 @pytest.mark.parametrize(("kind", "limit"), [("--rpm", 1_200), ("--tpm", 1_000_000)])
 def test_a_rate_limit_is_kept_without_a_storm_of_refusals(kind: str, limit: int) -> None:
     """So much a minute is allowed, 64 requests are wanted at once: hardly any is refused, and the run ends."""
@@ -361,7 +387,7 @@ def test_a_cap_on_dollars_needs_a_price() -> None:
 def test_ctrl_c_loses_nothing(presses: int, undisturbed: str) -> None:
     """The first drains and says what it waits for, the second stops at once; the same command goes on."""
     stage = Stage(EndpointBehaviour())
-    stage.hold_from(20)
+    stage.hold_from(8)
     with stage.open(), Command(*command(stage.base_url, "--concurrency", 8)) as running:
         stage.held.wait()
         running.send_signal(signal.SIGINT)

@@ -104,4 +104,4 @@ def test_every_message_that_the_page_explains_is_said() -> None:
     assert [each for each in messages if each not in said] == []
 
 
-OURS = {"mcts", "preference", "reasonrag", "train_configs", "indexes", "notebooks", "benchmarks", "tests"}
+OURS = {"mcts", "preference", "reasonrag", "train_configs", "deploy", "indexes", "notebooks", "benchmarks", "tests"}

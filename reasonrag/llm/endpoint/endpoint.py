@@ -70,7 +70,7 @@ MAX_FORBIDDEN = 20
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 _BEHIND_ALL = 10**9
-"""Larger than any priority: lets another request probe a failing endpoint, in case this one breaks it."""
+"""Larger than any priority: lets another request probe an endpoint that is wholly down, in case this one breaks it."""
 
 _TRIAL_TOKENS = 256
 """Token limit of the trial reply: enough for one word, and for a model that reasons to show that it does."""
@@ -94,7 +94,7 @@ class Limits:
 
     concurrency: requests in flight over all addresses. timeout: seconds per request. rpm, tpm: requests and tokens per
     minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without an answer from any
-    address after which the endpoint is lost.
+    address after which the endpoint is lost. parts: of so many equal parts of these rates this process uses one.
     """
 
     concurrency: int
@@ -102,6 +102,12 @@ class Limits:
     rpm: int | None = None
     tpm: int | None = None
     patience: float = MAX_DOWN_S
+    parts: int = 1
+
+    def pace(self) -> Pace:
+        """Of one address, as it begins."""
+        requests, tokens = (Rate(None if each is None else each / self.parts) for each in (self.rpm, self.tpm))
+        return Pace(self.concurrency, requests, tokens, self.parts)
 
 
 @dataclass
@@ -171,8 +177,8 @@ class _Attempts:
     """Attempts that count against the request, not against an endpoint that is down."""
     bodies: Counter[str | None] = field(default_factory=Counter)
     """How often it got each body that is about requests."""
-    last_lane: int | None = None
-    """The endpoint that failed last; another one may do better."""
+    failed: Counter[int] = field(default_factory=Counter)
+    """Failed attempts by lane; another one may do better."""
     while_down: int = 0
     """Attempts that found their endpoint down."""
     hopeless: bool = False
@@ -223,7 +229,7 @@ class EndpointModel:
         self._endpoints = [
             OneAddress(
                 Connection(base_url, key or "none", limits.timeout),
-                Pace(limits.concurrency, Rate(limits.rpm), Rate(limits.tpm)),
+                limits.pace(),
             )
             for base_url in addresses
         ]
@@ -262,7 +268,11 @@ class EndpointModel:
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
-        self.scheduler = RequestScheduler([each.pace for each in self._endpoints], most=self._limits.concurrency)
+        self.scheduler = RequestScheduler(
+            [each.pace for each in self._endpoints],
+            most=self._limits.concurrency,
+            addresses=[each.connection.base_url for each in self._endpoints],
+        )
         self._given_up = self._forbidden = 0
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
@@ -406,15 +416,19 @@ class EndpointModel:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
         prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)
         expected = prompt_tokens + len(request.samples) * self._reply_tokens
-        priority = request.priority + _BEHIND_ALL * trials.while_down
+        priority = request.priority
+        if all(each.pace.down_since is not None for each in self._endpoints):
+            priority += _BEHIND_ALL * trials.while_down
         paid = list[_Answer]()
         with self._keeping(paid):
-            async with self.scheduler.slot(priority, tokens=expected, avoid=trials.last_lane) as slot:
-                trials.last_lane = slot.lane
+            async with self.scheduler.slot(
+                priority, tokens=expected, question=request.question_id, failed=trials.failed
+            ) as slot:
                 endpoint = self._endpoints[slot.lane]
                 try:
                     paid.append(await self._post(endpoint, request))
                 except Exception as error:
+                    trials.failed[slot.lane] += 1
                     self._note(error, slot, trials)
                     raise
                 self._account(paid[0], slot)
@@ -536,9 +550,8 @@ class EndpointModel:
         downs = [each.pace.down_since for each in self._endpoints]
         patience = self._limits.patience
         if all(since is not None and now - since > patience for since in downs):
-            waited = f"{patience / 60:.0f} minutes" if patience >= 2 * 60 else f"{patience:g} seconds"
             raise EndpointLost(
-                f"{self._shown()} has not answered for {waited}: {_clean(error_message(error))}. "
+                f"{self._shown()} has not answered for {seconds_text(patience)}: {_clean(error_message(error))}. "
                 "Run the same command to continue once it does"
             ) from error
 
@@ -574,6 +587,11 @@ class EndpointModel:
         return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
 
     @property
+    def paces(self) -> list[tuple[str, Pace]]:
+        """Of each address, which is shown without user, password and query."""
+        return [(shown_url(each.connection.base_url), each.pace) for each in self._endpoints]
+
+    @property
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
         return self.scheduler.in_flight
@@ -606,6 +624,11 @@ class EndpointModel:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
             self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
+
+
+def seconds_text(seconds: float) -> str:
+    """`10 minutes`, or seconds where they are few."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"
 
 
 def _only_reasoning(request: ChatRequest) -> Completion:

@@ -7,6 +7,7 @@ wait; does not know which requests wait.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class Rate:
         if self.limit is None:
             return 0.0
         per_second = self._drain(now)
+        if not per_second:
+            return math.inf
         return max(0.0, (self._level - per_second * BURST_S) / per_second)
 
     def take(self, amount: float, now: float) -> None:
@@ -55,23 +58,41 @@ class Rate:
             self._drain(now)
             self._level = max(0.0, self._level + amount)
 
+    def share(self, limit: float | None, now: float) -> None:
+        """Take another limit, a part of what several share: a burst that the part allows more than the last one is
+        first saved up, as another may have just used it."""
+        before = self._drain(now)
+        self.limit = limit
+        self._level += max(0.0, self._drain(now) - before) * BURST_S
+
 
 @dataclass(slots=True)
 class Pace:
     """The state of one endpoint.
 
-    most: most requests in flight. requests, tokens: limits per minute; learned from headers if not given.
+    most: most requests in flight. requests, tokens: limits per minute; learned from headers if not given. parts: of so
+    many equal parts of what is learned, this is one.
     """
 
     most: int
     requests: Rate = field(default_factory=Rate)
     tokens: Rate = field(default_factory=Rate)
+    parts: int = 1
     in_flight: int = 0
     window: float = 0.0
     paused_until: float = 0.0
     down_since: float | None = None
     failures: int = 0
     """Number in a row."""
+    leased_until: float = math.inf
+    """Nothing is sent from then on; before infinity the limits are what a lease allows."""
+    learned: dict[str, float] = field(default_factory=dict)
+    """Limits of requests and tokens in headers."""
+    asked_until: float = 0.0
+    """Until when a refusal asked to wait."""
+    sent_requests: int = 0
+    sent_tokens: float = 0.0
+    """In all, as expected when they were sent."""
     _trial: bool = False
     """Whether a trial request is in flight, which tests whether the endpoint is back."""
     _pause: float = FIRST_PAUSE_S
@@ -91,10 +112,12 @@ class Pace:
         """Seconds until the next request may be sent, and why; infinity if it waits for another one to end."""
         if now < self.paused_until:
             return self.paused_until - now, "endpoint down" if self.down_since is not None else "asked to wait"
+        if now >= self.leased_until:
+            return math.inf, "limiter"
         if self._trial:
-            return float("inf"), "endpoint down"
+            return math.inf, "endpoint down"
         if self.in_flight >= max(1, int(self.window)):
-            return float("inf"), WINDOW_FULL
+            return math.inf, WINDOW_FULL
         seconds = max(self.requests.wait(now), self.tokens.wait(now))
         return seconds, "rate limit" if seconds else ""
 
@@ -104,6 +127,17 @@ class Pace:
         self._trial = self.down_since is not None
         self.requests.take(1, now)
         self.tokens.take(tokens, now)
+        self.sent_requests += 1
+        self.sent_tokens += tokens
+
+    def lease(self, requests: float | None, tokens: float | None, *, until: float, pause: float, now: float) -> None:
+        """Send only what a lease allows: so many requests and tokens per minute until then, and nothing during a pause
+        in seconds."""
+        self.requests.share(requests, now)
+        self.tokens.share(tokens, now)
+        self.leased_until = until
+        if pause:
+            self.paused_until = max(self.paused_until, now + pause)
 
     def succeeded(self, *, expected_tokens: float, tokens: float, now: float) -> None:
         """An answer arrived: the window grows by one request per round, and the breaker closes."""
@@ -117,6 +151,7 @@ class Pace:
         """Too many requests (429): wait for Retry-After, and shrink the window."""
         self.answered()
         if retry_after is not None:
+            self.asked_until = max(self.asked_until, now + retry_after)
             self.paused_until = max(self.paused_until, now + retry_after)
         if sent_at >= self._decreased_at:  # requests of the same round share one decrease
             self.window = max(1.0, self.window * DECREASE)
@@ -152,8 +187,13 @@ class Pace:
             self._trial = False
 
     def learn(self, headers: Mapping[str, str]) -> None:
-        """Learn limits from x-ratelimit headers, unless they were given."""
+        """Learn limits from x-ratelimit headers, unless they were given. A lease made without them ends."""
         for position, (rate, kind) in enumerate(((self.requests, "requests"), (self.tokens, "tokens"))):
             limit = headers.get(f"x-ratelimit-limit-{kind}", "")
-            if not self._given[position] and limit.isdecimal() and len(limit) <= MOST_DIGITS and int(limit) > 0:
-                rate.limit = float(limit)
+            if self._given[position] or not (limit.isdecimal() and len(limit) <= MOST_DIGITS and int(limit) > 0):
+                continue
+            self.learned[kind] = float(limit)
+            if self.leased_until == math.inf:
+                rate.limit = self.learned[kind] / self.parts
+            elif rate.limit is None:
+                self.leased_until = -math.inf

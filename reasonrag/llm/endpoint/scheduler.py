@@ -1,17 +1,26 @@
-"""Request scheduling: which waiting request is sent next, and when. Knows paces and priorities, not requests."""
+"""Request scheduling: which waiting request is sent next, when, and to which address.
+
+Decides that the requests of a question go to the same address where they can, as the question's states share a prefix
+that the server then has in its cache. Knows paces, priorities and names of questions, not requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from reasonrag.errors import RunStopped
 from reasonrag.llm.endpoint.rate_limits import Pace
+
+LOAD_BOUND = 1.25
+"""A question's request goes to another address where its own has this many times the mean number of requests in flight:
+consistent hashing with bounded loads (arXiv 1608.01350)."""
 
 
 @dataclass(slots=True)
@@ -46,30 +55,56 @@ class RequestSlot:
         self.pace.cancelled(sent_at=self.sent_at)
 
 
-class RequestScheduler:
-    """Sends waiting requests as soon as a pace allows: smallest priority first, then first come, first served; among
-    several paces the least loaded one.
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request that waits for its slot. places: see `_places`; None: any address is as good."""
 
-    most: most requests in flight over all paces.
+    tokens: float
+    places: Sequence[bytes] | None
+    failed: Mapping[int, int]
+    granted: asyncio.Future[RequestSlot]
+
+
+class RequestScheduler:
+    """Sends waiting requests as soon as a pace allows: smallest priority first, then first come, first served.
+
+    Among several paces, one whose address is down and may be tried again comes first, then the question's own, then the
+    next in the question's order; without a question the least loaded one. No request waits for a pace while another one
+    is free.
+
+    most: most requests in flight over all paces. addresses: one per pace, which decide where questions go.
     """
 
-    def __init__(self, paces: Sequence[Pace], *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        paces: Sequence[Pace],
+        *,
+        most: int,
+        addresses: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.paces = paces
         self.clock = clock
         self.in_flight = 0
         self.waiting_for = ""
         """Why requests are waiting, if any are; `waiting_until` is infinite while it depends on an answer."""
         self.waiting_until = 0.0
-        self._most = most
+        self._most, self._addresses = most, addresses
         self._asked = 0
-        self._waiting: list[tuple[int, int, float, int | None, asyncio.Future[RequestSlot]]] = []
+        self._waiting: list[tuple[int, int, _Waiting]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: RunStopped | None = None
 
     @asynccontextmanager
-    async def slot(self, priority: int, *, tokens: float = 0.0, avoid: int | None = None) -> AsyncIterator[RequestSlot]:
-        """Wait for a slot, preferably outside the lane to avoid. Raises RunStopped once the scheduler is stopped."""
-        slot = await self._wait(priority, tokens, avoid)
+    async def slot(
+        self, priority: int, *, tokens: float = 0.0, question: str = "", failed: Mapping[int, int] | None = None
+    ) -> AsyncIterator[RequestSlot]:
+        """Wait for a slot. Raises RunStopped once the scheduler is stopped.
+
+        question: requests with the same one have the same address where they can; empty: any. failed: number of failed
+        attempts of this request by lane; lanes with fewer are preferred.
+        """
+        slot = await self._wait(priority, tokens, question, failed or {})
         try:
             yield slot
         finally:
@@ -78,11 +113,12 @@ class RequestScheduler:
             self.in_flight -= 1
             self._dispatch()
 
-    async def _wait(self, priority: int, tokens: float, avoid: int | None) -> RequestSlot:
+    async def _wait(self, priority: int, tokens: float, question: str, failed: Mapping[int, int]) -> RequestSlot:
         if self._stopped:
             raise self._stopped
         granted: asyncio.Future[RequestSlot] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (priority, self._asked, tokens, avoid, granted))
+        places = _places(question, self._addresses) if question and self._addresses else None
+        heapq.heappush(self._waiting, (priority, self._asked, _Waiting(tokens, places, failed, granted)))
         self._asked += 1
         self._dispatch()
         try:
@@ -98,20 +134,42 @@ class RequestScheduler:
         """Grant slots until nothing waits or no pace allows one."""
         self.waiting_for = ""
         while self._waiting and self.in_flight < self._most:
-            if self._waiting[0][-1].done():  # cancelled while waiting
+            *_, first = self._waiting[0]
+            if first.granted.done():  # cancelled while waiting
                 heapq.heappop(self._waiting)
                 continue
-            now, avoid = self.clock(), self._waiting[0][-2]
-            (seconds, why), _, _, lane = min(
-                (pace.wait(now), lane == avoid, pace.load, lane) for lane, pace in enumerate(self.paces)
-            )
+            now = self.clock()
+            lane, (seconds, why) = self._choose(first, now)
             if seconds > 0:
                 self._sleep(seconds, why, now)
                 return
-            _, _, tokens, _, granted = heapq.heappop(self._waiting)
-            self.paces[lane].sent(tokens, now)
+            heapq.heappop(self._waiting)
+            self.paces[lane].sent(first.tokens, now)
             self.in_flight += 1
-            granted.set_result(RequestSlot(self.paces[lane], lane, tokens, now))
+            first.granted.set_result(RequestSlot(self.paces[lane], lane, first.tokens, now))
+
+    def _choose(self, request: _Waiting, now: float) -> tuple[int, tuple[float, str]]:
+        """The lane for a request, and how long and why it must wait there."""
+        waits = [pace.wait(now) for pace in self.paces]
+        free = [pace.in_flight for pace, (seconds, _) in zip(self.paces, waits, strict=True) if seconds == 0]
+        most = LOAD_BOUND * (sum(free) + 1) / max(1, len(free))  # with this request; one of those free has fewer
+
+        def key(lane: int) -> tuple[object, ...]:
+            pace = self.paces[lane]
+            own = (pace.in_flight >= most, request.places[lane]) if request.places else ()
+            return waits[lane], request.failed.get(lane, 0), pace.down_since is None, own, pace.load, lane
+
+        lane = min(range(len(self.paces)), key=key)
+        return lane, waits[lane]
+
+    def wake(self) -> None:
+        """Look again, as a pace allows more now."""
+        self._dispatch()
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a slot."""
+        return len(self._waiting)
 
     def _sleep(self, seconds: float, why: str, now: float) -> None:
         """Dispatch again after some seconds, or when a request ends."""
@@ -125,7 +183,13 @@ class RequestScheduler:
     def stop(self, reason: RunStopped) -> None:
         """Grant no more slots; waiting requests raise the reason."""
         self._stopped = self._stopped or reason
-        for *_, granted in self._waiting:
-            if not granted.done():
-                granted.set_exception(self._stopped)
+        for *_, each in self._waiting:
+            if not each.granted.done():
+                each.granted.set_exception(self._stopped)
         self._waiting.clear()
+
+
+def _places(question: str, addresses: Sequence[str]) -> list[bytes]:
+    """A hash per address; the question prefers the smallest. An address that is added or leaves moves only its own
+    questions (rendezvous hashing)."""
+    return [hashlib.blake2b(f"{address}\0{question}".encode(), digest_size=8).digest() for address in addresses]

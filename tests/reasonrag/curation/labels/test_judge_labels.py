@@ -199,6 +199,81 @@ def test_a_state_that_two_runs_share_is_judged_once(run: Path, tmp_path: Path) -
     assert both.dropped["duplicate"] == one.pairs
 
 
+PICKY: dict[str, Any] = {"consensus": True, "format": ["kto"], "tokenizer": "estimate"}
+
+
+def test_joined_ranks_are_the_judging_of_one_process(run: Path, tmp_path: Path) -> None:
+    """Whatever their order, and though one was stopped; the whole then asks nobody and writes the same bytes. A rank
+    writes no data set."""
+
+    def picks(request: ChatRequest, _position: int) -> str:
+        return f"<pick>{('1 2', '2 1', 'none')[len(request.messages[-1].content) % 3]}</pick>"
+
+    (tmp_path / "one").mkdir()
+    whole, asked = judged(run, tmp_path / "one/data", picks, **PICKY)
+    assert whole.pairs > 0
+    out = tmp_path / "many/data"
+    place = out / "judging"
+    with pytest.raises(CapReached):
+        judged(run, out, picks, **PICKY, shard="1/3", max_calls=2, concurrency=1)
+    parts = [judged(run, out, picks, **PICKY, shard=f"{rank}/3") for rank in (2, 0, 1)]
+    assert sum(part.judging["states"] for part, _ in parts) == whole.judging["states"]
+    assert 2 + sum(len(model.requests) for _, model in parts) == len(asked.requests)
+    assert [each.name for each in out.iterdir()] == ["judging"]
+    with pytest.raises(InputError, match=rf"3 ranks, which are not joined: `reasonrag merge {place}` joins them"):
+        judged(run, out, picks, **PICKY)
+    reasonrag.merge(place)
+    joined, silent = judged(run, out, picks, **PICKY)
+    assert not silent.requests
+    told = {"out", "judging", "versions"}
+    assert joined.model_dump(exclude=told) == whole.model_dump(exclude=told)
+    assert joined.judging == whole.judging | {"session_calls": 0}
+    for name in [*whole.files, "candidates.jsonl", "questions.jsonl"]:
+        assert (out / name).read_bytes() == (tmp_path / "one/data" / name).read_bytes()
+
+
+def test_a_state_of_two_questions_is_judged_by_one_rank(run: Path, tmp_path: Path) -> None:
+    """Ids differ, the text does not; where the judge is shown the same, it is asked once."""
+    another = tmp_path / "another.jsonl"
+    records = list(read_rollouts(run / "rollouts.jsonl"))
+    other = [each.model_copy(update={"question_id": f"{each.question_id}-again", "seed": 9}) for each in records]
+    another.write_bytes(b"".join(record.to_line() for record in other))
+    both, pick = [run, another], always("<pick>1 2</pick>")
+    one, asked = judged(both, tmp_path / "a", pick)
+    assert len(asked.requests) < one.judging["states"]
+    parts = [judged(both, tmp_path / "b", pick, shard=f"{rank}/3")[1] for rank in range(3)]
+    assert sum(len(model.requests) for model in parts) == len(asked.requests)
+    reasonrag.merge(tmp_path / "b/judging")
+    assert not judged(both, tmp_path / "b", pick)[1].requests
+
+
+def test_ranks_of_one_judging_share_number_and_settings(run: Path, tmp_path: Path) -> None:
+    first, same = always("<pick>1 2</pick>"), {"shard": "1/3"}
+    judged(run, tmp_path, first, shard="0/3")
+    for changed, why in (
+        ({"shard": "1/4"}, "made by 3 ranks, not 4: give --shard i/3"),
+        ({"seed": 1}, "have the configuration .* or join them by `reasonrag merge"),
+        ({"judge_gold": True}, "have the configuration"),
+        ({"label": "value"}, "--shard is for the judge"),
+    ):
+        with pytest.raises(InputError, match=why):
+            reasonrag.pairs(
+                run, **({"out": tmp_path, "label": "judge", "chat_model": ScriptedModel(first)} | same | changed)
+            )
+    assert [each.name for each in (tmp_path / "judging/ranks").iterdir()] == ["00000"]
+
+
+def test_a_rank_of_a_judge_says_what_it_did_and_what_comes_next(
+    run: Path, tmp_path: Path, reasonrag: Callable[..., Done]
+) -> None:
+    flags = ("--out", tmp_path / "data", "--label", "judge", "--model", "offline", "--shard", "0/1")
+    done = reasonrag("pairs", run, *flags)
+    assert done.status == 0, done.err
+    assert "judged by offline" in done.out
+    assert "wrote" not in done.out
+    assert "all ranks are complete; next: reasonrag merge" in done.err
+
+
 class Silent:
     """A judge that never answers; soon after it is first asked, Ctrl-C is pressed twice."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -27,6 +29,7 @@ from reasonrag.llm.endpoint.endpoint import (
     EndpointModel,
     Limits,
 )
+from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.reasoning import without_reasoning
@@ -34,6 +37,7 @@ from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.profiles import PROFILES
 from reasonrag.llm.servers.simulator import serving
 from reasonrag.settings import fields_of_a_body
+from tests.helpers.processes import Command
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -581,6 +585,99 @@ async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None
             *(client.complete(request_for(1, question=f"Who was {i}?")) for i in range(40))
         )
         assert all(each[0].text for each in completions)
+
+
+class NotingModel(EndpointModel):
+    """Notes which question's request goes to which address."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.sent: list[tuple[str, str]] = []
+
+    async def send(self, connection: Connection, body: Mapping[str, Any], request: ChatRequest) -> HttpAnswer:
+        self.sent.append((request.question_id, connection.base_url))
+        return await super().send(connection, body, request)
+
+    async def ask(self, question: str, *, priority: int = 0) -> str:
+        """Where the question's request went, at last."""
+        request = request_for(1, question=f"Where was {question}?")
+        await self.complete(request.model_copy(update={"question_id": question, "priority": priority}))
+        return next(address for asked, address in reversed(self.sent) if asked == question)
+
+
+async def test_questions_leave_a_server_that_is_killed_and_come_back_to_it() -> None:
+    """Three servers: each question has its own; one is killed with requests in flight, and none of them fails. Then it
+    gets one request per pause, its questions go elsewhere and the others stay, until it is there again."""
+    questions, now = [f"q{number}" for number in range(12)], 1000.0
+    servers = [Command("simulate-endpoint", "--port", 0, "--latency", 0.01) for _ in range(3)]
+    try:
+        base_urls = [each.first_line().split()[2] for each in servers]
+        model = NotingModel("offline", Limits(concurrency=24, timeout=60), base_urls=base_urls)
+        model.scheduler.clock = lambda: now
+        home = {each: await model.ask(each) for each in questions}
+        assert len(set(home.values())) > 1
+        assert {each: await model.ask(each) for each in questions} == home
+
+        dead = home[questions[0]]
+        mine = {each for each in questions if home[each] == dead}
+        failures: list[CallFailure] = []
+        model.on_failure, pace = failures.append, model.scheduler.paces[base_urls.index(dead)]
+        waiting = [asyncio.create_task(model.ask(each)) for each in 2 * questions]
+        while not pace.in_flight:  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0)
+        servers[base_urls.index(dead)].kill()
+        await asyncio.gather(*waiting)
+        while pace.down_since is None:
+            await asyncio.gather(*map(model.ask, 2 * questions))
+        model.sent.clear()
+        found = {each: await model.ask(each) for each in questions}
+        assert {each for each in questions if found[each] != home[each]} == mine
+        assert dead not in {address for _, address in model.sent}
+        now = pace.paused_until
+        assert {each: await model.ask(each) for each in questions} == found
+        assert [address for _, address in model.sent].count(dead) == 1
+        assert not any(each.final for each in failures)
+
+        servers.append(Command("simulate-endpoint", "--port", urlsplit(dead).port))
+        servers[-1].first_line()
+        now = pace.paused_until
+        assert await model.ask(next(each for each in questions if each not in mine)) == dead
+        assert {each: await model.ask(each) for each in questions} == home
+        await model.close()
+    finally:
+        for each in servers:
+            with each:
+                each.kill()
+
+
+async def test_whoever_found_an_address_down_does_not_wait_behind_all_others() -> None:
+    """Its place in the queue is its own again while another address answers, however long the queue is."""
+    dead, hanging, done = asyncio.Event(), 0, asyncio.Event()
+
+    async def dying(request: web.Request) -> web.StreamResponse:
+        nonlocal hanging
+        hanging += 1
+        await dead.wait()
+        assert request.transport
+        request.transport.close()
+        return web.Response()
+
+    async def go_on_asking() -> None:
+        while not done.is_set():
+            await model.ask("", priority=1)
+
+    async with endpoint_of(dying) as bad, serving(EndpointBehaviour(latency=0.1)) as (good, _):
+        model = NotingModel("offline", Limits(concurrency=24, timeout=60), base_urls=[bad, good])
+        first = [asyncio.create_task(model.ask("")) for _ in range(24)]
+        while hanging < 12:  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(go_on_asking()) for _ in range(48)]
+        dead.set()
+        async with asyncio.timeout(100):
+            await asyncio.gather(*first)
+        done.set()
+        await asyncio.gather(*others)
+        await model.close()
 
 
 async def test_an_answer_that_cannot_be_accounted_for_is_returned_and_the_last_that_is_requested() -> None:

@@ -1,9 +1,10 @@
-"""Which request goes next when only so many may be in flight."""
+"""Which request goes next when only so many may be in flight, and to which address."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.llm.endpoint.rate_limits import FAILURES_TO_OPEN, HEADROOM, Pace, Rate
-from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.scheduler import LOAD_BOUND, RequestScheduler, RequestSlot
 
 
 async def settle() -> None:
@@ -219,14 +220,14 @@ class Crowd:
         self.tasks: list[asyncio.Task[None]] = []
         self._ends: list[asyncio.Event] = []
 
-    async def come(self, count: int = 1, *, tokens: float = 0.0) -> None:
+    async def come(self, count: int = 1, *, tokens: float = 0.0, question: str = "") -> None:
         """So many requests more; they have their slots, or wait, when this returns."""
         for _ in range(count):
-            self.tasks.append(asyncio.create_task(self._hold(tokens)))
+            self.tasks.append(asyncio.create_task(self._hold(tokens, question)))
         await settle()
 
-    async def _hold(self, tokens: float) -> None:
-        async with self.scheduler.slot(0, tokens=tokens) as slot:
+    async def _hold(self, tokens: float, question: str) -> None:
+        async with self.scheduler.slot(0, tokens=tokens, question=question) as slot:
             end = asyncio.Event()
             self.slots.append(slot)
             self._ends.append(end)
@@ -258,6 +259,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def take_down(pace: Pace, now: float) -> None:
+    for _ in range(FAILURES_TO_OPEN):
+        pace.sent(0, now)
+        pace.failed(sent_at=now, now=now)
 
 
 @pytest.mark.parametrize(
@@ -297,25 +304,30 @@ async def test_no_more_are_in_flight_over_all_paces_than_may_be(most: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("windows", "avoid", "lane"), [([8, 8], 0, 1), ([8, 8], 1, 0), ([8, 1], 0, 1), ([8, 8], None, 0)]
+    ("windows", "failed", "lanes"),
+    [
+        ([8, 8], {0: 1}, [1]),
+        ([8, 8], {1: 1}, [0]),
+        ([8, 1], {0: 1}, [1, 0]),
+        ([8, 8], {}, [0, 1]),
+        ([8, 8, 8], {0: 1, 1: 1}, [2, 2]),
+        ([8, 8], {0: 2, 1: 1}, [1, 1]),
+    ],
 )
-async def test_a_lane_is_avoided_while_another_one_has_room(windows: list[int], avoid: int | None, lane: int) -> None:
-    """A request that failed in one lane goes in another, however much busier that is; in the same if it must."""
+async def test_lanes_where_a_request_failed_are_avoided(
+    windows: list[int], failed: dict[int, int], lanes: list[int]
+) -> None:
+    """It goes where it failed least often, however much busier that is; in the others if it must."""
     scheduler = RequestScheduler([Pace(most) for most in windows], most=16)
-    async with scheduler.slot(0, avoid=avoid) as first:
-        assert first.lane == lane
-        if 1 in windows:
-            async with scheduler.slot(0, avoid=avoid) as second:
-                assert second.lane == avoid
+    async with AsyncExitStack() as held:
+        assert [(await held.enter_async_context(scheduler.slot(0, failed=failed))).lane for _ in lanes] == lanes
 
 
 async def test_a_pace_that_is_down_leaves_its_share_to_the_others() -> None:
     """Nobody waits for it while another one has room."""
     clock, dead = Clock(), Pace(8)
     crowd = Crowd(RequestScheduler([dead, Pace(8)], most=16, clock=clock))
-    for _ in range(FAILURES_TO_OPEN):
-        dead.sent(0, clock.now)
-        dead.failed(sent_at=clock.now, now=clock.now)
+    take_down(dead, clock.now)
     await crowd.come(8)
     assert crowd.lanes == [1] * 8
     assert crowd.scheduler.waiting_for == ""
@@ -404,3 +416,166 @@ async def test_a_stop_and_a_cancellation_together_disturb_nobody() -> None:
     assert crowd.tasks[1].cancelled()
     await crowd.finish()
     assert crowd.scheduler.in_flight == 0
+
+
+# -- questions and their addresses -------------------------------------------------------------------------------
+
+ADDRESSES = [f"http://10.0.0.{number}:8000/v1" for number in range(1, 5)]
+QUESTIONS = [f"q{number}" for number in range(400)]
+
+
+def of_questions(addresses: Sequence[str], *, most: int = 64, clock: Callable[[], float] | None = None) -> Crowd:
+    paces = [Pace(most) for _ in addresses]
+    return Crowd(RequestScheduler(paces, most=most, addresses=addresses, clock=clock or Clock()))
+
+
+async def homes(addresses: Sequence[str], questions: Sequence[str] = QUESTIONS) -> dict[str, str]:
+    """Where each question goes when nothing else is under way."""
+    crowd = of_questions(addresses)
+    for number, question in enumerate(questions):
+        await crowd.come(question=question)
+        await crowd.end(number)
+    return {question: addresses[lane] for question, lane in zip(questions, crowd.lanes, strict=True)}
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    addresses=st.lists(st.sampled_from([f"http://node{each}/v1" for each in range(9)]), unique=True, min_size=2),
+    data=st.data(),
+)
+def test_an_address_that_leaves_or_comes_moves_its_own_questions_only(
+    addresses: list[str], data: st.DataObject
+) -> None:
+    """Whichever it is, and in whatever order the others are named."""
+    gone = data.draw(st.sampled_from(addresses))
+    left = data.draw(st.permutations([each for each in addresses if each != gone]))
+    before, after = (asyncio.run(homes(each, QUESTIONS[:60])) for each in (addresses, left))
+    assert {question for question in before if before[question] != after[question]} == {
+        question for question, home in before.items() if home == gone
+    }
+
+
+async def test_questions_are_spread_evenly() -> None:
+    """400 over four addresses: each gets its hundred, give or take what chance does."""
+    found = list((await homes(ADDRESSES)).values())
+    assert all(70 <= found.count(address) <= 130 for address in ADDRESSES)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    moves=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=40),
+    lanes=st.integers(2, 4),
+)
+def test_a_question_stays_at_its_address_as_far_as_the_bound_on_load_allows(
+    moves: list[tuple[int, bool]], lanes: int
+) -> None:
+    """Requests come and end in any order: one goes elsewhere exactly if its own address has 1.25 times the mean, and
+    nowhere beyond that."""
+
+    async def played() -> None:
+        addresses = ADDRESSES[:lanes]
+        home = await homes(addresses, QUESTIONS[:6])
+        crowd = of_questions(addresses)
+        paces = crowd.scheduler.paces
+        for question, ends in moves:
+            going = [number for number, slot in enumerate(crowd.slots) if not slot.over]
+            if ends and going:
+                await crowd.end(going[question % len(going)])
+                continue
+            before = [pace.in_flight for pace in paces]
+            bound = LOAD_BOUND * (sum(before) + 1) / lanes
+            await crowd.come(question=QUESTIONS[question])
+            lane, own = crowd.lanes[-1], addresses.index(home[QUESTIONS[question]])
+            assert before[lane] < bound
+            assert (lane == own) == (before[own] < bound)
+        await crowd.finish()
+
+    asyncio.run(played())
+
+
+@pytest.mark.parametrize(("trouble", "most"), [("", 5), ("full", 7), ("down", 7), ("full and down", 10)])
+async def test_no_address_has_more_than_a_quarter_above_the_mean(trouble: str, most: int) -> None:
+    """16 requests of one question: of the mean over the addresses that can take any."""
+    clock = Clock()
+    crowd = of_questions(ADDRESSES, clock=clock)
+    full, dead = crowd.scheduler.paces[:2]
+    if "full" in trouble:
+        full.window = 1.0
+        full.sent(0, clock.now)
+    if "down" in trouble:
+        dead.in_flight = 8
+        take_down(dead, clock.now)
+    await crowd.come(16, question="q")
+    assert max(crowd.lanes.count(lane) for lane in range(4)) == most
+    await crowd.finish()
+
+
+@pytest.mark.parametrize("trouble", ["full", "paused", "rate limit", "down"])
+async def test_questions_of_an_address_that_cannot_take_them_go_on_elsewhere_and_come_back(trouble: str) -> None:
+    """At once, each to the next address of its own; those of other addresses stay."""
+    clock = Clock()
+    home = await homes(ADDRESSES)
+    second = await homes(ADDRESSES[1:])
+    crowd = of_questions(ADDRESSES, clock=clock)
+    own = crowd.scheduler.paces[0]
+    if trouble == "full":
+        own.window = 1.0
+        own.sent(0, clock.now)
+    elif trouble == "paused":
+        own.sent(0, clock.now)
+        own.refused(sent_at=clock.now, retry_after=30.0, now=clock.now)
+    elif trouble == "rate limit":
+        own.requests.limit = 60.0
+        own.requests.take(10, clock.now)
+    else:
+        take_down(own, clock.now)
+    for number, question in enumerate(QUESTIONS[:40]):
+        await crowd.come(question=question)
+        await crowd.end(number)
+    expected = [second[each] if home[each] == ADDRESSES[0] else home[each] for each in QUESTIONS[:40]]
+    assert [ADDRESSES[lane] for lane in crowd.lanes] == expected
+    assert crowd.scheduler.waiting_for == ""
+    clock.now += 60
+    if trouble == "full":
+        own.cancelled(sent_at=clock.now)
+    if trouble == "down":
+        await crowd.come()
+        crowd.slots[-1].answered()
+        await crowd.end(40)
+    mine = next(question for question in QUESTIONS if home[question] == ADDRESSES[0])
+    await crowd.come(question=mine)
+    assert crowd.lanes[-1] == 0
+    await crowd.finish()
+
+
+async def test_an_address_that_is_down_is_tried_by_one_request_of_any_question() -> None:
+    """Also if no open question is its own, and though other addresses are free; whoever failed there tries no more."""
+    clock = Clock()
+    home = await homes(ADDRESSES)
+    crowd = of_questions(ADDRESSES, clock=clock)
+    dead = crowd.scheduler.paces[0]
+    take_down(dead, clock.now)
+    foreign = [question for question in QUESTIONS if home[question] != ADDRESSES[0]]
+    await crowd.come(question=foreign[0])
+    assert 0 not in crowd.lanes
+    clock.now = dead.paused_until
+    async with crowd.scheduler.slot(0, question=foreign[1], failed={0: 1}) as again:
+        assert again.lane != 0
+    for question in foreign[1:6]:
+        await crowd.come(question=question)
+    assert crowd.lanes.count(0) == 1
+    assert crowd.lanes[1] == 0
+    crowd.slots[1].failed(now=clock.now)
+    await crowd.end(1)
+    for question in foreign[6:12]:
+        await crowd.come(question=question)
+    assert crowd.lanes.count(0) == 1
+    await crowd.finish()
+
+
+async def test_a_request_without_a_question_goes_where_there_is_most_room() -> None:
+    """As those of checks do: no server has seen its prompt."""
+    crowd = of_questions(ADDRESSES)
+    await crowd.come(8)
+    assert sorted(crowd.lanes) == [0, 0, 1, 1, 2, 2, 3, 3]
+    await crowd.finish()

@@ -1,0 +1,260 @@
+"""A run of ranks on Ray whose processes are killed at random moments, beside an undisturbed run of one process.
+
+SIGKILL hits a worker of Ray, the limiter, the driver (which is then started again by the same command), or the server
+of a shard of the index (which is then started again). At the end rollouts.jsonl must have the same bytes, and every
+draw must be in the journals once: what was recorded is not paid for again. Answers that were on their way to the disk
+when their process was killed are delivered again; they are counted.
+
+    python benchmarks/chaos.py --kills 20 [--append benchmarks/RESULTS.md]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Optional, Self
+
+import orjson
+import typer
+from main_job import simulated_endpoint
+from reporting import publish, table
+
+TARGETS = ("worker", "limiter", "driver", "shard")
+RANKS, SHARDS, CONCURRENCY = 2, 2, 8
+LATENCY_S = 0.02
+PAUSE_S = (0.2, 1.5)
+"""Between two kills, once the run goes on."""
+PATIENCE_S = 120.0
+RUN, WHOLE = "ranks", "whole"
+
+
+def main(
+    kills: Annotated[int, typer.Option(help="Processes to kill")] = 20,
+    questions: Annotated[int, typer.Option(help="Questions of atlas")] = 120,
+    seed: Annotated[int, typer.Option(help="Of the moments and targets")] = 0,
+    append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
+) -> None:
+    """Kill, and report."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = disturb(Path(folder), kills=kills, questions=questions, seed=seed)
+    publish(_report(found), append)
+    if not found.held:
+        raise typer.Exit(1)
+
+
+@dataclass
+class Disturbance:
+    """What was killed, and what came of it.
+
+    same: rollouts.jsonl has the bytes of the undisturbed run. recorded_twice: draws that are in the journals more than
+    once. repeated: answers that the endpoint delivered again, without the trial request of each start.
+    """
+
+    killed: Counter[str] = field(default_factory=Counter)
+    same: bool = False
+    recorded_twice: int = 0
+    answers: int = 0
+    repeated: int = 0
+    seconds: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        return self.same and not self.recorded_twice
+
+
+def disturb(folder: Path, *, kills: int, questions: int, seed: int = 0, address: str | None = None) -> Disturbance:
+    """Explore questions by ranks and kill so many of their processes, every target in turn; in this folder. address: of
+    a Ray cluster on this machine; None: the driver starts one."""
+    found, dice, began = Disturbance(), random.Random(seed), time.monotonic()
+    order = [TARGETS[number % len(TARGETS)] for number in range(kills)]
+    dice.shuffle(order)
+    _run(folder, "generate", "--dataset", "atlas", "--limit", 1, "--run", "first")  # writes atlas
+    corpus = next((folder / "indexes").rglob("corpus.jsonl"))
+    _run(folder, "index", "build", "--corpus", corpus, "--encoder", "hashing", "--out", "index")
+    asked = ["generate", "--dataset", "atlas", "--limit", questions, "--model", "offline"]
+    _run(folder, *asked, "--index", "index", "--run", WHOLE)
+    with ExitStack() as opened:
+        endpoint = opened.enter_context(simulated_endpoint("--latency", str(LATENCY_S)))
+        shards = [opened.enter_context(_Server(folder, number)) for number in range(SHARDS)]
+        front = opened.enter_context(_Server(folder, None, [each.url for each in shards]))
+        words = [*asked, "--base-url", endpoint, "--retriever", front.url, "--run", RUN]
+        words += ["--on", "ray", "--workers", RANKS, "--concurrency", CONCURRENCY]
+        words += ["--address", address] if address else []
+        driver = opened.enter_context(_Driver(folder, words))
+        for target in order:
+            driver.progress()
+            time.sleep(dice.uniform(*PAUSE_S))
+            if driver.is_over():
+                break
+            if target == "shard":
+                dice.choice(shards).kill()
+            elif target == "driver":
+                driver.kill()
+            else:
+                pid = driver.find(target, dice)
+                if pid is None:
+                    continue
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            found.killed[target] += 1
+        status = driver.wait()
+        if status:
+            raise RuntimeError(f"the run ended with status {status}:\n{driver.said()}")
+        with urllib.request.urlopen(f"{endpoint.removesuffix('/v1')}/stats") as answer:  # noqa: S310 - our own
+            delivered = json.load(answer)["delivered"]
+    found.same = (folder / RUN / "rollouts.jsonl").read_bytes() == (folder / WHOLE / "rollouts.jsonl").read_bytes()
+    lines = (folder / RUN / "journal.jsonl").read_bytes().splitlines()
+    keys = Counter(key for line in lines for key in orjson.loads(line)["keys"])
+    found.recorded_twice = sum(count - 1 for count in keys.values())
+    again = found.killed["worker"] + RANKS * found.killed["driver"]  # ranks that were started once more
+    found.answers, found.repeated = delivered["answers"], delivered["repeated"] - (RANKS - 1) - again
+    found.seconds = time.monotonic() - began
+    return found
+
+
+# -- the processes ---------------------------------------------------------------------------------------------
+
+
+def _command(words: Sequence[object]) -> list[str]:
+    return [sys.executable, "-m", "reasonrag", *map(str, words)]
+
+
+def _run(folder: Path, *words: object) -> None:
+    done = subprocess.run(_command(words), cwd=folder, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, words))} ended with status {done.returncode}:\n{done.stderr}")
+
+
+class _Server:
+    """A server of a shard, or without a number the front over the shards; started again on its port when killed."""
+
+    def __init__(self, folder: Path, number: int | None, urls: Sequence[str] = ()) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._folder = folder
+        parts = [word for url in urls for word in ("--shard-url", url)]
+        own = parts if number is None else ["--index", "index", "--shard", f"{number}/{SHARDS}"]
+        self._words = ["index", "serve", "--port", port, *own]
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.communicate()  # closes the pipe, too
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            _command(self._words), cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
+        if not self._process.stdout.readline():
+            raise RuntimeError(f"{' '.join(map(str, self._words))} did not start")
+
+    def kill(self) -> None:
+        self._end()
+        self._start()
+
+
+class _Driver:
+    """`generate --on ray`, started again when it is killed."""
+
+    def __init__(self, folder: Path, words: Sequence[object]) -> None:
+        self._folder, self._words = folder, words
+        self._log = folder / "driver.log"
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(_command(self._words), cwd=self._folder, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """SIGKILL; the next one is started once the workers have noticed, as two may not write one rank."""
+        self._process.kill()
+        self._process.wait()
+        _until(lambda: self.find("worker", None) is None)
+        self._start()
+
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def progress(self) -> None:
+        """Wait until an answer was recorded that was not there before, or the run is over."""
+        before = self._recorded()
+        _until(lambda: self.is_over() or self._recorded() > before)
+
+    def _recorded(self) -> int:
+        return sum(each.stat().st_size for each in (self._folder / RUN).glob("ranks/*/journal.jsonl"))
+
+    def find(self, target: str, dice: random.Random | None) -> int | None:
+        """A process that has a journal of a rank open, or the limiter's file; None without one."""
+        run = (self._folder / RUN).resolve()
+        files = [run / "limiter.jsonl"] if target == "limiter" else [*run.glob("ranks/*/journal.jsonl")]
+        holders = sorted(pid for pid, held in _open_files() if held in files)
+        if not holders:
+            return None
+        return dice.choice(holders) if dice else holders[0]
+
+
+def _open_files() -> Iterator[tuple[int, Path]]:
+    for each in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            yield int(each.parts[2]), each.readlink()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError("what was waited for did not come about")
+        time.sleep(0.02)
+
+
+def _report(found: Disturbance) -> Iterator[str]:
+    yield from table(
+        f"A run of {RANKS} ranks on Ray, its retriever {SHARDS} shards behind a front, killed at random moments",
+        {
+            "killed": [", ".join(f"{count} {name}" for name, count in found.killed.items())],
+            "rollouts.jsonl": ["same bytes as one process" if found.same else "DIFFERENT"],
+            "draws recorded twice": [f"{found.recorded_twice:,}"],
+            "answers delivered": [f"{found.answers:,}"],
+            "delivered again, as not yet on disk": [f"{found.repeated:,}"],
+            "s": [f"{found.seconds:.0f}"],
+        },
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

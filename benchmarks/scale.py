@@ -1,0 +1,286 @@
+"""How one run grows over ranks: answers per second, what Ray adds, leases per second of the limiter, and on paper 1, 10
+and 100 machines.
+
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. The endpoint is the simulated
+one, in a process of its own on the same machine, which has given every answer once before; so the ranks share the cores
+with it, and with each other. Nothing here ran on more than one machine: what more would do is reckoned, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+from main_job import simulated_endpoint
+from reporting import ROOT, publish, table
+
+from reasonrag.llm.budget import Amount, Caps
+from reasonrag.llm.limiter.client import HttpLimiter
+from reasonrag.llm.limiter.limiter import Rates, Report
+from reasonrag.scale.ray_cluster import ray_cluster
+from reasonrag.scale.ray_limiter import RayLimiter, start_limiter
+
+LATENCY_S = 0.2
+RANKS = (1, 2, 4)
+QUESTIONS = 400
+CONCURRENCY = 128
+"""Per rank."""
+CORES = 16
+"""Of a machine on paper, all but one of which run ranks."""
+RANKS_OF_LIMITER = (1, 8, 64)
+LEASES_S = 3.0
+"""Seconds of asking for leases."""
+DISK_BYTES_S = 200e6
+"""Of a shared file system on paper: a modest NFS server over 10 Gbit/s, several clients writing."""
+
+
+def main(
+    data_dir: Annotated[Path, typer.Option(help="Directory that holds hotpotqa/")] = ROOT.parent / "shared" / "data",
+    part: Annotated[list[str] | None, typer.Option(help="ranks, limiter or paper; repeatable")] = None,
+    append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
+) -> None:
+    """Measure, and reckon."""
+    if not (data_dir / "hotpotqa").is_dir():
+        sys.exit(f"there is no hotpotqa in {data_dir}; give --data-dir")
+    parts = part or list(PARTS)
+    if unknown := set(parts) - PARTS.keys():
+        sys.exit(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as opened:
+        bench = _Bench(data_dir.resolve(), Path(scratch), opened)
+        publish(chain.from_iterable(PARTS[each](bench) for each in parts), append)
+
+
+@dataclass(frozen=True)
+class _Grown:
+    """A run of some ranks. session_s: of the slowest rank, from its first request to its last answer; wall_s: of the
+    whole command, or of the slowest process, with what starts and merges them."""
+
+    ranks: int
+    answers: int
+    session_s: float
+    wall_s: float
+    journal_bytes: int
+
+    @property
+    def rate(self) -> float:
+        return self.answers / self.session_s
+
+
+class _Bench:
+    def __init__(self, data_dir: Path, scratch: Path, opened: ExitStack) -> None:
+        self.scratch = scratch
+        self._questions, self._corpus = data_dir / "hotpotqa" / "train.jsonl", data_dir / "hotpotqa" / "corpus.jsonl"
+        self._opened = opened
+        self._runs = 0
+
+    @cached_property
+    def base_url(self) -> str:
+        """An endpoint that has given every answer once, so that giving it again is cheap."""
+        url = self._opened.enter_context(simulated_endpoint("--latency", str(LATENCY_S), "--canned"))
+        self._finish(self._start("warm", "--base-url", url))
+        return url
+
+    def processes(self, ranks: int, *words: str) -> _Grown:
+        """The ranks as plain processes at the same time."""
+        run, began = self._new(), time.monotonic()
+        started = [self._start(run, "--shard", f"{rank}/{ranks}", *words) for rank in range(ranks)]
+        for each in started:
+            self._finish(each)
+        return self._grown(run, ranks, time.monotonic() - began)
+
+    def ray(self, ranks: int, *words: str) -> _Grown:
+        run, began = self._new(), time.monotonic()
+        self._finish(self._start(run, "--on", "ray", "--workers", str(ranks), *words))
+        return self._grown(run, ranks, time.monotonic() - began)
+
+    @cached_property
+    def endless(self) -> dict[int, _Grown]:
+        """Ranks whose teacher answers at once, in their own process: as fast as the cores are."""
+        self._warm_index()
+        return {ranks: self.processes(ranks) for ranks in RANKS}
+
+    @cached_property
+    def over_http(self) -> dict[int, _Grown]:
+        return {ranks: self.processes(ranks, "--base-url", self.base_url) for ranks in RANKS}
+
+    @cached_property
+    def on_ray(self) -> dict[int, _Grown]:
+        return {ranks: self.ray(ranks, "--base-url", self.base_url) for ranks in RANKS}
+
+    @cached_property
+    def leases(self) -> dict[tuple[str, int], float]:
+        """Per second over HTTP, by the number of ranks, which share as many processes as there are cores."""
+        words = [sys.executable, "-m", "reasonrag", "limiter", "leases", "--port", "0", "--max-cost", "1000000"]
+        found = {}
+        with subprocess.Popen(words, cwd=self.scratch, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
+            url = server.stdout.readline().split()[2]
+            for ranks in RANKS_OF_LIMITER:
+                processes = min(ranks, os.cpu_count() or 1)
+                with _processes(processes) as pool:
+                    rates = pool.map(_http_ranks, [url] * processes, [ranks // processes] * processes)
+                    found["HTTP", ranks] = sum(rates)
+            server.terminate()
+        return found
+
+    @cached_property
+    def leases_of_ray(self) -> dict[tuple[str, int], float]:
+        with _processes(1) as pool:
+            return pool.submit(_ray_leases, self.scratch / "leases-of-ray").result()
+
+    def _warm_index(self) -> None:
+        self._finish(self._start(self._new(), "--limit", "1"))
+
+    def _new(self) -> str:
+        self._runs += 1
+        return f"run-{self._runs}"
+
+    def _start(self, run: str, *words: str) -> subprocess.Popen[str]:
+        own = ["--questions", str(self._questions), "--corpus", str(self._corpus), "--index", "index", "--run", run]
+        own += ["--model", "offline", "--concurrency", str(CONCURRENCY)]
+        own += [] if "--limit" in words else ["--limit", str(QUESTIONS)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "reasonrag", "generate", *own, *words],
+            cwd=self.scratch,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def _finish(self, process: subprocess.Popen[str]) -> None:
+        _, said = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"a rank ended with status {process.returncode}:\n{said}")
+
+    def _grown(self, run: str, ranks: int, wall_s: float) -> _Grown:
+        folders = list((self.scratch / run / "ranks").iterdir())
+        summaries: list[dict[str, Any]] = [json.loads((each / "summary.json").read_bytes()) for each in folders]
+        return _Grown(
+            ranks,
+            answers=sum(each["calls"] for each in summaries),
+            session_s=max(each["session_seconds"] for each in summaries),
+            wall_s=wall_s,
+            journal_bytes=sum((each / "journal.jsonl").stat().st_size for each in folders),
+        )
+
+
+def _ranks(bench: _Bench) -> Iterator[str]:
+    """Answers per second against the number of ranks, and what Ray adds to plain processes."""
+    rows = [
+        *(("teacher in the process, plain processes", each, bench.endless[1]) for each in bench.endless.values()),
+        *(("endpoint, plain processes", each, bench.over_http[1]) for each in bench.over_http.values()),
+        *(("endpoint, Ray", each, bench.over_http[1]) for each in bench.on_ray.values()),
+    ]
+    yield from table(
+        f"One run of {QUESTIONS} questions of HotpotQA by ranks on one machine of {os.cpu_count()} cores, up to "
+        f"{CONCURRENCY} requests in flight per rank, {1000 * LATENCY_S:.0f} ms latency (answers/s: from the first "
+        "request of the slowest rank to its last answer; wall: with start, Ray and merging)",
+        {
+            "": [name for name, _, _ in rows],
+            "ranks": [f"{each.ranks}" for _, each, _ in rows],
+            "answers": [f"{each.answers:,}" for _, each, _ in rows],
+            "answers/s": [f"{each.rate:,.0f}" for _, each, _ in rows],
+            "times one rank": [f"{each.rate / one.rate:.2f}" for _, each, one in rows],
+            "wall s": [f"{each.wall_s:.1f}" for _, each, _ in rows],
+        },
+    )
+
+
+def _limiter(bench: _Bench) -> Iterator[str]:
+    """Leases per second: over HTTP, and of Ray's actor."""
+    rows = [*bench.leases.items(), *bench.leases_of_ray.items()]
+    yield from table(
+        f"Leases per second of one limiter that writes each to its file, asked by ranks one after another without a "
+        f"pause for {LEASES_S:.0f} s (a rank that works asks about once a second)",
+        {
+            "": [way for (way, _), _ in rows],
+            "ranks": [f"{ranks}" for (_, ranks), _ in rows],
+            "leases/s": [f"{rate:,.0f}" for _, rate in rows],
+        },
+    )
+
+
+def _ask_for_leases(transport: Callable[[], Any], ranks: int) -> float:
+    """Leases per second of so many ranks in this process."""
+
+    async def rank(limiter: Any, name: str, until: float) -> int:
+        turn = count = 0
+        while time.monotonic() < until:
+            spent = Amount(count, 1000 * count, 0.01 * count)
+            report = Report(rank=name, turn=turn, spent=spent, held=spent, wanted=spent + Amount(10, 10_000, 0.1))
+            lease = await limiter.lease(report)
+            turn, count = lease.turn, count + lease.counted
+        return count
+
+    async def ask() -> float:
+        limiter = transport()
+        until = time.monotonic() + LEASES_S
+        counts = await asyncio.gather(*(rank(limiter, f"{os.getpid()}-{each}", until) for each in range(ranks)))
+        if hasattr(limiter, "close"):
+            await limiter.close()
+        return sum(counts) / LEASES_S
+
+    return asyncio.run(ask())
+
+
+def _http_ranks(url: str, ranks: int) -> float:
+    return _ask_for_leases(lambda: HttpLimiter(url, None), ranks)
+
+
+def _ray_leases(run: Path) -> dict[tuple[str, int], float]:
+    """In a process of its own, as Ray stays in one."""
+    with ray_cluster(None, workers=1) as ray:
+        actor = start_limiter(ray, run, Caps(cost=1e6), Rates())
+        return {
+            ("actor of Ray", ranks): _ask_for_leases(lambda: RayLimiter(actor), ranks) for ranks in RANKS_OF_LIMITER
+        }
+
+
+def _paper(bench: _Bench) -> Iterator[str]:
+    """One to a hundred machines, by the constants measured above."""
+    one = bench.over_http[1]
+    leases = bench.leases["HTTP", max(RANKS_OF_LIMITER)]
+    per_rank, bytes_per_answer = one.rate, one.journal_bytes / one.answers
+    machines = (1, 10, 100)
+    ranks = [each * (CORES - 1) for each in machines]
+    answers = [each * per_rank for each in ranks]
+    yield from table(
+        f"On paper, not measured: machines of {CORES} cores with a rank on each but one, {per_rank:,.0f} answers/s a "
+        f"rank, a lease a second of each rank, {bytes_per_answer:,.0f} bytes of journal an answer, a shared file "
+        f"system that takes {DISK_BYTES_S / 1e6:.0f} MB/s (assumed), a limiter that gives {leases:,.0f} leases/s "
+        f"to {max(RANKS_OF_LIMITER)} ranks (measured)",
+        {
+            "machines": [f"{each}" for each in machines],
+            "ranks": [f"{each:,}" for each in ranks],
+            "answers/s, if teachers and retrievers keep up": [f"{each:,.0f}" for each in answers],
+            "limiter, share used": [f"{each / leases:.1%}" for each in ranks],
+            "journals, MB/s": [f"{each * bytes_per_answer / 1e6:,.1f}" for each in answers],
+            "shared file system, share used": [f"{each * bytes_per_answer / DISK_BYTES_S:.1%}" for each in answers],
+        },
+    )
+
+
+def _processes(number: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
+
+
+PARTS: dict[str, Callable[[_Bench], Iterator[str]]] = {"ranks": _ranks, "limiter": _limiter, "paper": _paper}
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,121 @@
+"""`generate --on ray`: ranks on a cluster make the run of one process, stop together, and go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reasonrag
+from reasonrag.errors import InputError
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.scale.ray_ranks import sent_settings
+from tests.helpers.processes import Command, finished, simulated_endpoint, until
+from tests.helpers.shared import Shared
+
+QUESTIONS = 16
+
+
+@pytest.fixture
+def whole(shared: Shared) -> bytes:
+    """rollouts.jsonl of one process."""
+
+    def make() -> None:
+        reasonrag.generate(dataset="atlas", limit=QUESTIONS, model="offline", run="whole")
+
+    return (shared.folder("ray-whole", make) / "whole/rollouts.jsonl").read_bytes()
+
+
+def words(address: str, *more: object) -> list[object]:
+    asked = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline", "--run", "r"]
+    return [*asked, "--on", "ray", "--address", address, "--json", *more]
+
+
+def rollouts() -> bytes:
+    return Path("r/rollouts.jsonl").read_bytes()
+
+
+def test_all_ranks_stop_at_one_cap_and_go_on_with_fewer_workers(ray_address: str, whole: bytes) -> None:
+    """Both ranks together use the cap and no more; raised, the run is that of one process."""
+    stopped = finished(*words(ray_address, "--workers", 2, "--max-calls", 800))
+    assert stopped.returncode == 3, stopped.stderr
+    summary = json.loads(stopped.stdout)
+    assert summary["stopped"]["cause"] == "cap"
+    assert "800 calls are used" in summary["stopped"]["message"]
+    keys = [key for each in Path("r/ranks").glob("*/journal.jsonl") for key in drawn(each)]
+    assert len(keys) == len(set(keys)) <= 800
+    assert f"--max-calls {summary['stopped']['raise_cap']['--max-calls']}" in stopped.stderr
+    done = finished(*words(ray_address, "--workers", 1))
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks, 1 worker at a time" in done.stderr
+    assert json.loads(done.stdout)["done"] == QUESTIONS
+    assert rollouts() == whole
+
+
+def drawn(journal: Path) -> list[str]:
+    return [key for line in journal.read_text().splitlines() for key in json.loads(line)["keys"]]
+
+
+def test_ctrl_c_lets_all_ranks_finish_their_requests(ray_address: str, whole: bytes) -> None:
+    with simulated_endpoint("--latency", 0.05) as url, Command(*words(ray_address, "--base-url", url)) as run:
+        until(lambda: run.poll() is not None or len(list(Path("r/ranks").glob("*/journal.jsonl"))) == 2)
+        until(lambda: run.poll() is not None or all(each.stat().st_size for each in Path("r/ranks").glob("*/journal*")))
+        run.send_signal(signal.SIGINT)
+        assert run.wait() == 130, run.err
+        assert "finishing the requests in flight of all ranks" in run.err
+        assert "continue with: reasonrag generate" in run.err
+    done = finished(*words(ray_address))
+    assert done.returncode == 0, done.stderr
+    assert rollouts() == whole
+
+
+def test_a_rank_in_another_environment_says_so(ray_address: str) -> None:
+    elsewhere = dict(os.environ) | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    refused = finished(*words(ray_address), environment=elsewhere)
+    assert refused.returncode == 2, refused.stderr
+    assert "OPENAI_BASE_URL is None on " in refused.stderr
+
+
+def test_a_cluster_that_is_not_there_is_named() -> None:
+    pytest.importorskip("ray", reason="the ray extra is not installed")
+    refused = finished(*words("127.0.0.1:1"))
+    assert refused.returncode == 2
+    assert "the Ray cluster 127.0.0.1:1 cannot be reached" in refused.stderr
+
+
+def silent() -> ScriptedModel:
+    return ScriptedModel([])
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"chat_model": silent()}, "models, retrievers and functions of this process cannot be given to ranks"),
+        ({"outcome": lambda _question, _answer: 1.0}, "models, retrievers and functions of this process"),
+        ({"replay": True}, "nor a replay"),
+        ({"shard": "0/2"}, "--shard is one rank, --on ray starts them all"),
+    ],
+)
+def test_what_ranks_cannot_have_is_refused_before_a_cluster_is_sought(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        reasonrag.generate(dataset="atlas", limit=2, run="r", on="ray", **given)
+    assert not Path("r").exists()
+
+
+def test_a_run_of_one_process_is_not_taken_over() -> None:
+    reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r")
+    with pytest.raises(InputError, match="r holds a run of one process; go on without --on ray"):
+        reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray")
+
+
+def test_settings_travel_with_absolute_paths_and_names_as_they_are() -> None:
+    Path("q.jsonl").write_text("")
+    given = GenerateSettings(questions=Path("q.jsonl"), run=Path("r"), prompts=Path("reasonrag-published"), model="m")
+    sent = GenerateSettings.model_validate(sent_settings(given))
+    assert (sent.questions, sent.run) == (Path.cwd() / "q.jsonl", Path.cwd() / "r")
+    assert (sent.prompts, sent.model) == (Path("reasonrag-published"), "m")
