@@ -285,6 +285,7 @@ def _stopping(ray: Any) -> Iterator[None]:
         while isinstance(cause.__cause__, Exception):
             cause = cause.__cause__
         raise RunStopped(
-            f"the Ray cluster could not go on: {first_line(cause).rstrip('.')}. Every machine needs this version of "
-            "reasonrag with its embed extra; finished vectors are kept, and the same command continues"
+            f"a worker of the Ray cluster could not go on: {first_line(cause).rstrip('.')}. Ray's logs on its machine "
+            "say more; every machine needs this version of reasonrag, with the embed extra. Finished vectors are kept, "
+            "and the same command continues"
         ) from error

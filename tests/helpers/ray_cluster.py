@@ -69,7 +69,12 @@ def serve(pipe: str) -> None:
         import ray  # noqa: PLC0415 - everyone waits for the pipe
 
         context = ray.init(
-            "local", num_cpus=CPUS, object_store_memory=128 << 20, include_dashboard=False, log_to_driver=False
+            "local",
+            num_cpus=CPUS,
+            object_store_memory=128 << 20,
+            include_dashboard=False,
+            logging_level="ERROR",
+            log_to_driver=False,  # nobody reads stdout after the address
         )
         port = context.address_info["gcs_address"].rpartition(":")[2]
         print(f"127.0.0.1:{port}", flush=True)
