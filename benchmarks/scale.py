@@ -29,9 +29,11 @@ import typer
 from main_job import simulated_endpoint
 from reporting import ROOT, publish, table
 
+from preference import RolloutRecord, read_rollouts
 from reasonrag.llm.budget import Amount, Caps
 from reasonrag.llm.limiter.client import HttpLimiter
 from reasonrag.llm.limiter.limiter import Rates, Report
+from reasonrag.retrieval.remote import open_remote
 from reasonrag.scale.ray_cluster import ray_cluster
 from reasonrag.scale.ray_limiter import RayLimiter, start_limiter
 
@@ -75,6 +77,8 @@ class _Grown:
     session_s: float
     wall_s: float
     journal_bytes: int
+    searches: int
+    """Different queries of a question."""
 
     @property
     def rate(self) -> float:
@@ -87,6 +91,11 @@ class _Bench:
         self._questions, self._corpus = data_dir / "hotpotqa" / "train.jsonl", data_dir / "hotpotqa" / "corpus.jsonl"
         self._opened = opened
         self._runs = 0
+
+    @property
+    def passages(self) -> int:
+        with self._corpus.open("rb") as lines:
+            return sum(1 for _ in lines)
 
     @cached_property
     def base_url(self) -> str:
@@ -176,7 +185,21 @@ class _Bench:
             session_s=max(each["session_seconds"] for each in summaries),
             wall_s=wall_s,
             journal_bytes=sum((each / "journal.jsonl").stat().st_size for each in folders),
+            searches=sum(_searches(tree) for each in folders for tree in read_rollouts(each / "rollouts.jsonl")),
         )
+
+    @cached_property
+    def searches_per_s(self) -> float:
+        """Of one retrieval server over this corpus, asked by one client for passages to different questions."""
+        words = [sys.executable, "-m", "reasonrag", "index", "serve", "--index", "index", "--port", "0"]
+        with subprocess.Popen(words, cwd=self.scratch, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
+            url = server.stdout.readline().split()[2]
+            queries = [json.loads(line)["question"] for line in self._questions.read_bytes().splitlines()]
+            with _processes(1) as pool:
+                rate = pool.submit(_search_all, url, queries).result()
+            server.terminate()
+        return rate
 
 
 def _ranks(bench: _Bench) -> Iterator[str]:
@@ -238,6 +261,24 @@ def _ask_for_leases(transport: Callable[[], Any], ranks: int) -> float:
     return asyncio.run(ask())
 
 
+def _searches(tree: RolloutRecord) -> int:
+    return len({each.content for each in tree.nodes if each.action_type == "query"})
+
+
+def _search_all(url: str, queries: list[str]) -> float:
+    """Searches per second, all of them waiting at once."""
+
+    async def search() -> float:
+        retriever = await open_remote(url, token=None)
+        began = time.monotonic()
+        await asyncio.gather(*(retriever.retrieve(each, 3) for each in queries))
+        seconds = time.monotonic() - began
+        await retriever.close()
+        return len(queries) / seconds
+
+    return asyncio.run(search())
+
+
 def _http_ranks(url: str, ranks: int) -> float:
     return _ask_for_leases(lambda: HttpLimiter(url, None), ranks)
 
@@ -256,6 +297,7 @@ def _paper(bench: _Bench) -> Iterator[str]:
     one = bench.over_http[1]
     leases = bench.leases["HTTP", max(RANKS_OF_LIMITER)]
     per_rank, bytes_per_answer = one.rate, one.journal_bytes / one.answers
+    searches, searched = one.searches / one.answers, bench.searches_per_s
     machines = (1, 10, 100)
     ranks = [each * (CORES - 1) for each in machines]
     answers = [each * per_rank for each in ranks]
@@ -263,11 +305,13 @@ def _paper(bench: _Bench) -> Iterator[str]:
         f"On paper, not measured: machines of {CORES} cores with a rank on each but one, {per_rank:,.0f} answers/s a "
         f"rank, a lease a second of each rank, {bytes_per_answer:,.0f} bytes of journal an answer, a shared file "
         f"system that takes {DISK_BYTES_S / 1e6:.0f} MB/s (assumed), a limiter that gives {leases:,.0f} leases/s "
-        f"to {max(RANKS_OF_LIMITER)} ranks (measured)",
+        f"to {max(RANKS_OF_LIMITER)} ranks (measured), {searches:.2f} searches an answer, retrieval servers that answer "
+        f"{searched:,.0f} searches/s each over a corpus of {bench.passages:,} passages (measured)",
         {
             "machines": [f"{each}" for each in machines],
             "ranks": [f"{each:,}" for each in ranks],
             "answers/s, if teachers and retrievers keep up": [f"{each:,.0f}" for each in answers],
+            "retrieval servers needed": [f"{each * searches / searched:,.0f}" for each in answers],
             "limiter, share used": [f"{each / leases:.1%}" for each in ranks],
             "journals, MB/s": [f"{each * bytes_per_answer / 1e6:,.1f}" for each in answers],
             "shared file system, share used": [f"{each * bytes_per_answer / DISK_BYTES_S:.1%}" for each in answers],
