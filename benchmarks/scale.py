@@ -305,8 +305,8 @@ def _paper(bench: _Bench) -> Iterator[str]:
         f"On paper, not measured: machines of {CORES} cores with a rank on each but one, {per_rank:,.0f} answers/s a "
         f"rank, a lease a second of each rank, {bytes_per_answer:,.0f} bytes of journal an answer, a shared file "
         f"system that takes {DISK_BYTES_S / 1e6:.0f} MB/s (assumed), a limiter that gives {leases:,.0f} leases/s "
-        f"to {max(RANKS_OF_LIMITER)} ranks (measured), {searches:.2f} searches an answer, retrieval servers that answer "
-        f"{searched:,.0f} searches/s each over a corpus of {bench.passages:,} passages (measured)",
+        f"to {max(RANKS_OF_LIMITER)} ranks (measured), {searches:.2f} searches an answer, retrieval servers that "
+        f"answer {searched:,.0f} searches/s each over a corpus of {bench.passages:,} passages (measured)",
         {
             "machines": [f"{each}" for each in machines],
             "ranks": [f"{each:,}" for each in ranks],
