@@ -9,7 +9,7 @@ and the evaluation splits stream past it, so neither its size nor theirs matters
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -26,8 +26,8 @@ from reasonrag.errors import InputError, choices
 from reasonrag.rendering import counted
 
 CONTAMINATION = "contamination.jsonl"
-HELD_AT_ONCE = 50_000
-"""Questions of a data set that are held while the splits stream past them: some 70 MB."""
+HELD_AT_ONCE = 25_000
+"""Questions of a data set that are held while the splits stream past them: some 35 MB."""
 
 
 class EvalMatch(BaseModel):
@@ -84,8 +84,10 @@ def find_contaminated(
     """
     every = list(splits)
     found: dict[tuple[str, ...], ContaminatedQuestion] = {}
-    for held, asked in _blocks(data_set / QUESTIONS, held_at_once) if every else ():
-        for each in _found_in(held, asked, every):
+    records = read_lines(data_set / QUESTIONS, QuestionRecord) if every else iter(())
+    while (first := next(records, None)) is not None:
+        block = chain([first], islice(records, held_at_once - 1))
+        for each in _found_in(*_hold(block), every):  # one block is released before the next is held
             found.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
     return list(found.values())
 
@@ -122,14 +124,8 @@ def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
     return match.own_split, RULES.index(match.rule), -match.similarity, match.eval_id
 
 
-def _blocks(questions: Path, size: int) -> Iterator[tuple[QuestionIndex, list[_HeldQuestion]]]:
-    """All questions in blocks of this size, without repeats from several runs within a block."""
-    records = read_lines(questions, QuestionRecord)
-    while (first := next(records, None)) is not None:
-        yield _hold(chain([first], islice(records, size - 1)))
-
-
 def _hold(block: Iterable[QuestionRecord]) -> tuple[QuestionIndex, list[_HeldQuestion]]:
+    """The questions without repeats from several runs."""
     held, asked, origins = QuestionIndex(), [], dict[Origin, Origin]()
     seen: set[tuple[str, str, str, str]] = set()
     for record in block:
