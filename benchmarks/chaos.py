@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Optional, Self
 
@@ -31,6 +32,8 @@ import orjson
 import typer
 from main_job import simulated_endpoint
 from reporting import publish, table
+
+from reasonrag.errors import CapReached
 
 TARGETS = ("worker", "limiter", "driver", "shard")
 RANKS, SHARDS, CONCURRENCY = 2, 2, 8
@@ -48,10 +51,12 @@ def main(
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Kill, and report."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = disturb(Path(folder), kills=kills, questions=questions, seed=seed)
-    publish(_report(found), append)
-    if not found.held:
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        whole = disturb(Path(first), kills=kills, questions=questions, seed=seed)
+        cap = sum(whole.drawn.values()) // 2
+        capped = disturb(Path(second), kills=kills // 2, questions=questions, seed=seed, max_calls=cap)
+    publish(chain(_report(whole), _report_of_cap(capped, cap)), append)
+    if not whole.same or whole.recorded_twice or sum(capped.drawn.values()) > cap:
         raise typer.Exit(1)
 
 
@@ -59,25 +64,34 @@ def main(
 class Disturbance:
     """What was killed, and what came of it.
 
-    same: rollouts.jsonl has the bytes of the undisturbed run. recorded_twice: draws that are in the journals more than
-    once. repeated: answers that the endpoint delivered again, without the trial request of each start.
+    same: rollouts.jsonl has the bytes of the undisturbed run. drawn: how often each draw is in the journals. repeated:
+    answers that the endpoint delivered again, without the trial request of each start.
     """
 
     killed: Counter[str] = field(default_factory=Counter)
     same: bool = False
-    recorded_twice: int = 0
+    drawn: Counter[str] = field(default_factory=Counter)
     answers: int = 0
     repeated: int = 0
     seconds: float = 0.0
 
     @property
-    def held(self) -> bool:
-        return self.same and not self.recorded_twice
+    def recorded_twice(self) -> int:
+        """Draws in the journals beyond one each."""
+        return self.drawn.total() - len(self.drawn)
 
 
-def disturb(folder: Path, *, kills: int, questions: int, seed: int = 0, address: str | None = None) -> Disturbance:
+def disturb(
+    folder: Path,
+    *,
+    kills: int,
+    questions: int,
+    seed: int = 0,
+    address: str | None = None,
+    max_calls: int | None = None,
+) -> Disturbance:
     """Explore questions by ranks and kill so many of their processes, every target in turn; in this folder. address: of
-    a Ray cluster on this machine; None: the driver starts one."""
+    a Ray cluster on this machine; None: the driver starts one. max_calls: a cap that stops the run."""
     found, dice, began = Disturbance(), random.Random(seed), time.monotonic()
     order = [TARGETS[number % len(TARGETS)] for number in range(kills)]
     dice.shuffle(order)
@@ -93,6 +107,7 @@ def disturb(folder: Path, *, kills: int, questions: int, seed: int = 0, address:
         words = [*asked, "--base-url", endpoint, "--retriever", front.url, "--run", RUN]
         words += ["--on", "ray", "--workers", RANKS, "--concurrency", CONCURRENCY]
         words += ["--address", address] if address else []
+        words += ["--max-calls", max_calls] if max_calls else []
         driver = opened.enter_context(_Driver(folder, words))
         for target in order:
             driver.progress()
@@ -110,14 +125,15 @@ def disturb(folder: Path, *, kills: int, questions: int, seed: int = 0, address:
                 os.kill(found_one, signal.SIGKILL)
             found.killed[target] += 1
         status = driver.wait()
-        if status:
+        if status != (CapReached.exit_status if max_calls else 0):
             raise RuntimeError(f"the run ended with status {status}:\n{driver.said()}")
         with urllib.request.urlopen(f"{endpoint.removesuffix('/v1')}/stats") as answer:  # noqa: S310 - our own
             delivered = json.load(answer)["delivered"]
-    found.same = (folder / RUN / "rollouts.jsonl").read_bytes() == (folder / WHOLE / "rollouts.jsonl").read_bytes()
-    lines = (folder / RUN / "journal.jsonl").read_bytes().splitlines()
-    keys = Counter(key for line in lines for key in orjson.loads(line)["keys"])
-    found.recorded_twice = sum(count - 1 for count in keys.values())
+    if not max_calls:
+        mine, theirs = (folder / each / "rollouts.jsonl" for each in (RUN, WHOLE))
+        found.same = mine.read_bytes() == theirs.read_bytes()
+    for journal in (folder / RUN).glob("ranks/*/journal.jsonl"):
+        found.drawn.update(key for line in journal.read_bytes().splitlines() for key in orjson.loads(line)["keys"])
     again = found.killed["worker"] + RANKS * found.killed["driver"]  # ranks that were started once more
     found.answers, found.repeated = delivered["answers"], delivered["repeated"] - (RANKS - 1) - again
     found.seconds = time.monotonic() - began
@@ -250,7 +266,7 @@ def _report(found: Disturbance) -> Iterator[str]:
     yield from table(
         f"A run of {RANKS} ranks on Ray, its retriever {SHARDS} shards behind a front, killed at random moments",
         {
-            "killed": [", ".join(f"{count} {name}" for name, count in found.killed.items())],
+            "killed": [_killed(found)],
             "rollouts.jsonl": ["same bytes as one process" if found.same else "DIFFERENT"],
             "draws recorded twice": [f"{found.recorded_twice:,}"],
             "answers delivered": [f"{found.answers:,}"],
@@ -258,6 +274,23 @@ def _report(found: Disturbance) -> Iterator[str]:
             "s": [f"{found.seconds:.0f}"],
         },
     )
+
+
+def _report_of_cap(found: Disturbance, cap: int) -> Iterator[str]:
+    yield from table(
+        "The same with a cap that stops the run, held by its limiter",
+        {
+            "killed": [_killed(found)],
+            "--max-calls": [f"{cap:,}"],
+            "draws in the journals": [f"{found.drawn.total():,}"],
+            "recorded twice": [f"{found.recorded_twice:,}"],
+            "s": [f"{found.seconds:.0f}"],
+        },
+    )
+
+
+def _killed(found: Disturbance) -> str:
+    return ", ".join(f"{found.killed[name]} {name}" for name in TARGETS)
 
 
 if __name__ == "__main__":
