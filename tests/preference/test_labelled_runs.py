@@ -8,6 +8,7 @@ import signal
 import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -115,7 +116,8 @@ def test_several_processes_write_what_one_would_and_leave_an_interrupt_to_it(tmp
         while not done.wait(0.01):
             for each in multiprocessing.active_children():
                 if each.pid is not None:
-                    os.kill(each.pid, signal.SIGINT)
+                    with suppress(ProcessLookupError):  # it has ended meanwhile
+                        os.kill(each.pid, signal.SIGINT)
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
