@@ -21,7 +21,15 @@ from typing import Any
 
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.concurrency import calling_at, work_off
-from reasonrag.errors import DegenerateRun, InputError, Interrupted, ReasonragError, RunStopped, StorageError
+from reasonrag.errors import (
+    CapReached,
+    DegenerateRun,
+    InputError,
+    Interrupted,
+    ReasonragError,
+    RunStopped,
+    StorageError,
+)
 from reasonrag.exploration.cost_estimate import rehearse_run
 from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import find_models, find_rule, with_critic
@@ -202,7 +210,6 @@ class RayRanks:
     told: set[str]
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     """How each rank ended."""
-    restarts: int = 0
     _actors: dict[int, Any] = field(default_factory=dict)
     _latest: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The latest progress of each rank."""
@@ -269,7 +276,6 @@ class RayRanks:
                     died = f"the worker of rank {rank} died {deaths} times without an answer in between: {why}. Answers"
                     self._fail(RunStopped(f"{died} are kept; run the same command to go on"))
                     return
-                self.restarts += 1
                 self.watcher.say(f"the worker of rank {rank} died; it is started again from its journal ({why})")
                 continue
             finally:
@@ -284,13 +290,13 @@ class RayRanks:
             if end.get("cause") == InputError.cause:
                 self._fail(InputError(f"rank {rank}: {end['error']}"))
                 return
-            if end.get("error") or (end.get("stopped") or {}).get("cause") == DegenerateRun.cause:
+            if end.get("error") or (end.get("stopped") or {}).get("cause") in (DegenerateRun.cause, CapReached.cause):
                 self._stop()
             return
 
     def _start(self, rank: int) -> Any:
         of_a_rank = {"shard": f"{rank}/{self.ranks}", "on": "here", "workers": None, "address": None, "yes": True}
-        own = self.settings.model_copy(update=of_a_rank)
+        own = self.settings.model_copy(update=of_a_rank | {"run": self.settings.whole_run})
         actor = self.ray.remote(num_cpus=1, max_restarts=0)(RankActor)
         return actor.remote(sent_settings(own), os.environ.get(BASE_URL), self.limiter)
 

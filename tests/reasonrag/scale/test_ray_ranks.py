@@ -20,6 +20,8 @@ from tests.helpers.processes import Command, finished, simulated_endpoint, until
 from tests.helpers.shared import Shared
 
 QUESTIONS = 16
+RUN = Path("runs/atlas-train-economy")
+"""The default, below the working directory of the command; that of the cluster is another."""
 
 
 @pytest.fixture
@@ -33,12 +35,12 @@ def whole(shared: Shared) -> bytes:
 
 
 def words(address: str, *more: object) -> list[object]:
-    asked = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline", "--run", "r"]
+    asked = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline"]
     return [*asked, "--on", "ray", "--address", address, "--json", *more]
 
 
 def rollouts() -> bytes:
-    return Path("r/rollouts.jsonl").read_bytes()
+    return (RUN / "rollouts.jsonl").read_bytes()
 
 
 def test_all_ranks_stop_at_one_cap_and_go_on_with_fewer_workers(ray_address: str, whole: bytes) -> None:
@@ -48,7 +50,7 @@ def test_all_ranks_stop_at_one_cap_and_go_on_with_fewer_workers(ray_address: str
     summary = json.loads(stopped.stdout)
     assert summary["stopped"]["cause"] == "cap"
     assert "800 calls are used" in summary["stopped"]["message"]
-    keys = [key for each in Path("r/ranks").glob("*/journal.jsonl") for key in drawn(each)]
+    keys = [key for each in (RUN / "ranks").glob("*/journal.jsonl") for key in drawn(each)]
     assert len(keys) == len(set(keys)) <= 800
     assert f"--max-calls {summary['stopped']['raise_cap']['--max-calls']}" in stopped.stderr
     done = finished(*words(ray_address, "--workers", 1))
@@ -64,8 +66,8 @@ def drawn(journal: Path) -> list[str]:
 
 def test_ctrl_c_lets_all_ranks_finish_their_requests(ray_address: str, whole: bytes) -> None:
     with simulated_endpoint("--latency", 0.05) as url, Command(*words(ray_address, "--base-url", url)) as run:
-        until(lambda: run.poll() is not None or len(list(Path("r/ranks").glob("*/journal.jsonl"))) == 2)
-        until(lambda: run.poll() is not None or all(each.stat().st_size for each in Path("r/ranks").glob("*/journal*")))
+        until(lambda: run.poll() is not None or len(list((RUN / "ranks").glob("*/journal.jsonl"))) == 2)
+        until(lambda: run.poll() is not None or all(each.stat().st_size for each in (RUN / "ranks").glob("*/journal*")))
         run.send_signal(signal.SIGINT)
         assert run.wait() == 130, run.err
         assert "finishing the requests in flight of all ranks" in run.err
@@ -86,13 +88,13 @@ def test_when_one_rank_cannot_go_on_the_others_finish_their_requests(ray_address
     """What was sent is paid, so it is recorded."""
     with simulated_endpoint("--latency", 0.3) as url:
         asked = [*words(ray_address, "--workers", 2, "--base-url", url, "--concurrency", 2)]
-        one = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline", "--run", "r"]
+        one = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline", "--run", RUN]
         assert finished(*one, "--shard", "0/3").returncode == 0
-        with only_writer(Path("r/ranks/00002")):
+        with only_writer(RUN / "ranks/00002"):
             refused = finished(*asked)
     assert refused.returncode == 2
     assert "rank 2: " in refused.stderr
-    summary = json.loads(Path("r/ranks/00001/summary.json").read_bytes())
+    summary = json.loads((RUN / "ranks/00001/summary.json").read_bytes())
     assert summary["stopped"]["cause"] == "interrupted"
 
 
