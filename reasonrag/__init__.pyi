@@ -604,7 +604,8 @@ def estimate(
             never
         on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
-        workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
+        workers: Ranks at a time with --on ray [default: as many as the run has, else 2]; with --slurm, which needs
+            it, the number of ranks
         address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
@@ -1061,7 +1062,8 @@ def generate(
             never
         on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
-        workers: Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]
+        workers: Ranks at a time with --on ray [default: as many as the run has, else 2]; with --slurm, which needs
+            it, the number of ranks
         address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
         slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """

@@ -67,11 +67,8 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
 
 def caps_of(settings: AgentSettings) -> Caps:
     """Of this process."""
-    return _whole_caps(settings).parts(parts_of(settings))
-
-
-def _whole_caps(settings: AgentSettings) -> Caps:
-    return Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+    whole = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
+    return whole.parts(parts_of(settings))
 
 
 def parts_of(settings: Settings) -> int:
@@ -101,9 +98,8 @@ def with_limiter(settings: AnySettings, limiter: LimiterTransport | None) -> Any
         return settings
     if settings.rank is None:
         raise InputError("--limiter holds caps and rate limits of several ranks: give --shard i/n, or leave it out")
-    held = (
-        _HELD_BY_LIMITER if isinstance(settings, AgentSettings) else _HELD_BY_LIMITER[:2]
-    )  # pairs filters by a length
+    agent = isinstance(settings, AgentSettings)  # --max-tokens of pairs is the length of a pair
+    held = _HELD_BY_LIMITER if agent else _HELD_BY_LIMITER[:2]
     own = [f"--{name.replace('_', '-')}" for name in held if getattr(settings, name) is not None]
     if own and limiter is None:
         raise InputError(

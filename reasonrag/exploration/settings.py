@@ -20,6 +20,8 @@ from reasonrag.ranks import MOST_RANKS
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import Address, ExtraBody, On, Panel, Price, Share, Words, setting
 
+DEFAULT_WORKERS = 2
+"""Ranks of a new run on Ray: those of the smallest machine's cores."""
 OF_RANKS = ("shard", "limiter", "on", "workers", "address", "slurm")
 """Settings that say by which processes a run is explored."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
@@ -151,7 +153,8 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
 
     on: On = "here"
     workers: int | None = setting(
-        "Ranks at a time, with --on ray or --slurm [default: as many as the run has ranks, else 2]",
+        "Ranks at a time with --on ray [default: as many as the run has, else "
+        f"{DEFAULT_WORKERS}]; with --slurm, which needs it, the number of ranks",
         Panel.MACHINES,
         ge=1,
         le=MOST_RANKS,

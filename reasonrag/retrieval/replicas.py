@@ -139,7 +139,7 @@ class Replicas:
             await replica.server.close()
 
     async def _outcome(self, replica: _Replica, method: str, path: str, body: bytes | None) -> Any:
-        """An answer, or as a value why there is none, so that a task nobody waits for any more reports nothing."""
+        """An answer, or as a value why there is none, so that a task that is no longer awaited reports nothing."""
         try:
             answer = await replica.server.ask(method, path, body, {})
         except SearchFailed as failed:

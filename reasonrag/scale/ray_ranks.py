@@ -33,7 +33,7 @@ from reasonrag.errors import (
 from reasonrag.exploration.cost_estimate import rehearse_run
 from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import find_models, find_rule, with_critic
-from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.settings import DEFAULT_WORKERS, GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import JOURNAL, ROLLOUTS
 from reasonrag.llm.budget import Tokens
@@ -168,9 +168,6 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
         work_of_ranks = RayRanks(ray, limiter, settings, ranks, workers, total, watcher, told)
         await work_of_ranks.run()
     return _concluded(run, work_of_ranks.ends, ranks, total, watcher)
-
-
-DEFAULT_WORKERS = 2
 
 
 def _concluded(

@@ -16,6 +16,7 @@ import orjson
 
 from preference.export.files import open_private
 from reasonrag.errors import InputError
+from reasonrag.exploration.settings import OF_RANKS
 from reasonrag.files import writing
 from reasonrag.rendering import one_line
 
@@ -63,7 +64,8 @@ esac
 def write_slurm_script(path: Path, flags: Mapping[str, Any], *, ranks: int, run: Path) -> None:
     """Write the script. flags: of the call, which every rank repeats. run: of the whole. Raises InputError."""
     python = [sys.executable, "-m", "reasonrag"]
-    words = flag_words({name: value for name, value in flags.items() if name not in OF_A_LAUNCH})
+    own = set(OF_RANKS) - {"limiter"}  # all ranks go to the same one
+    words = flag_words({name: value for name, value in flags.items() if name not in own})
     if flags.get("run") is None:
         words += ["--run", str(run)]
     text = _SCRIPT.format(
@@ -78,10 +80,6 @@ def write_slurm_script(path: Path, flags: Mapping[str, Any], *, ranks: int, run:
     )
     with writing(path), open_private(path, "wb") as file:
         file.write(text.encode())
-
-
-OF_A_LAUNCH = ("on", "workers", "address", "slurm", "shard")
-"""Settings of `generate` that say where it runs."""
 
 
 def flag_words(flags: Mapping[str, Any]) -> list[str]:

@@ -36,7 +36,7 @@ MOST_ADDRESSES = 64
 MOST_NAME = 500
 """Characters of an address with its model."""
 MOST_KNOWN_ADDRESSES = 10_000
-"""Of all ranks; those that nobody uses any more are forgotten first."""
+"""Of all ranks; those that no rank uses any more are forgotten first."""
 RANKS_PER_OLD_REPORT = 20
 """The fair part of a rate is looked for anew when a twentieth of its ranks has reported: it costs time for each of
 them. That the limit is kept does not depend on it."""
@@ -426,13 +426,13 @@ class Limiter:
 
 def fair_share(demand: float, others: Sequence[float], limit: float) -> float:
     """A rank's part of a limit: what it demands, or an equal part of what those leave who demand less (max-min fair).
-    What nobody demands is divided into one part more than there are ranks, for the next that comes."""
+    What no rank demands is divided into one part more than there are ranks, for the next that comes."""
     most, spare = fair_level([demand, *others], limit)
     return min(demand, most) + spare
 
 
 def fair_level(demands: Collection[float], limit: float) -> tuple[float, float]:
-    """The most that anybody has of a limit, and what each has beside its demand; see `fair_share`."""
+    """The most that a rank has of a limit, and what each has beside its demand; see `fair_share`."""
     left = limit
     for position, each in enumerate(sorted(demands)):
         part = left / (len(demands) - position)
