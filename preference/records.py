@@ -418,6 +418,11 @@ def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
             yield parse_rollout(line, where=f"{path}, line {number}")
 
 
+def title_key(title: str) -> str:
+    """What is compared of a gold passage's title: without case, runs of spaces and outer quotes."""
+    return " ".join(title.split()).strip('"').casefold()
+
+
 def shared_fields(record: BaseModel | DataclassInstance, kind: type[BaseModel]) -> dict[str, Any]:
     """The values of a model's or a dataclass's fields that `kind` has, too, under the same name."""
     return {name: getattr(record, name) for name in _shared_names(type(record), kind)}

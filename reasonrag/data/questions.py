@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from preference.records import first_error
+from preference.records import first_error, title_key
 from preference.stratified_sample import StratifiedSample
 from reasonrag.data.multiple_choice import options_of, spelled_out
 from reasonrag.errors import InputError
@@ -55,15 +55,11 @@ class GoldPassages:
     @property
     def keys(self) -> frozenset[str]:
         """One key per gold passage."""
-        return frozenset(self.names) if self.by == "id" else frozenset(map(_title_key, self.names))
+        return frozenset(self.names) if self.by == "id" else frozenset(map(title_key, self.names))
 
     def key(self, passage: Passage) -> str:
         """The key this passage would have as a gold passage."""
-        return passage.id if self.by == "id" else _title_key(passage.title)
-
-
-def _title_key(title: str) -> str:
-    return " ".join(title.split()).strip('"').casefold()
+        return passage.id if self.by == "id" else title_key(passage.title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from preference import Candidate, DropReason, Usage
 from preference.candidates import QuestionRecord
+from preference.causes import CauseCount, CauseCounts
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import without_cycle_collection
 from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
@@ -48,6 +49,8 @@ class TreeFacts(BaseModel):
     ends_by_steps: dict[str, dict[str, int]]
     """Continuations from the question on, by their steps and by their result."""
     of_kept_steps: bool = False
+    causes: list[CauseCount] = []
+    """Where questions die. Their questions add up to those that were explored."""
 
 
 class Overview(BaseModel):
@@ -104,6 +107,7 @@ class OverviewCounts:
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
         self._run = RunCounts()
+        self._where = CauseCounts()
         self._ends: dict[int, str] = {}
         self._causes: dict[int, str] = {}
         self._dropped: Counter[DropReason] = Counter()
@@ -126,6 +130,7 @@ class OverviewCounts:
             self._add_question(question)
         for tree in explored.trees:
             self._run.add(tree.record)
+            self._where.add(tree.record)
             for end in counted_ends(tree.record):
                 self._ends_by_steps.setdefault(end.steps, Counter())[end.came_to] += 1
         self._add_steps(explored)
@@ -219,6 +224,7 @@ class OverviewCounts:
             repair_turns=run.repair_turns,
             ends_by_steps={str(steps): dict(counts) for steps, counts in sorted(self._ends_by_steps.items())},
             of_kept_steps=run.of_kept_steps,
+            causes=self._where.rows(),
         )
 
     def _warnings(self) -> list[str]:

@@ -6,13 +6,15 @@ Decides the drawing only. Names from files are never markup here.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from rich.bar import Bar
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from preference import Usage
+from preference.causes import NOT_DEAD, CauseCount
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
@@ -42,6 +44,8 @@ def show_stats(found: Overview) -> None:
     _layers(found)
     if facts and facts.ends_by_steps:
         _ends(facts.ends_by_steps)
+    if facts and facts.causes:
+        _causes(facts.causes)
     _histograms(found)
     warn(found.warnings)
     place = shlex.quote(on_one_line(found.path))
@@ -137,6 +141,28 @@ def _ends(by_steps: Mapping[str, Mapping[str, int]]) -> None:
     for steps, counts in by_steps.items():
         table.add_row(steps, *(f"{counts.get(each, 0):,}" for each in names))
     print_titled("continuations by length and result", table)
+
+
+def _causes(causes: Sequence[CauseCount]) -> None:
+    """The tree of causes, each with an example: what it lacks, and the query nearest to that."""
+    table = Table(Column("outcomes", no_wrap=True))
+    for heading in ("questions", "golden answer"):
+        table.add_column(heading, justify="right")
+    table.add_column("example", overflow="fold")
+    dead = [each for each in causes if each.cause not in NOT_DEAD]
+    for each in causes:
+        if dead and each is dead[0]:
+            sums = (sum(one.questions for one in dead), sum(one.with_golden_answer for one in dead))
+            table.add_row("none right", *(f"{many:,}" for many in sums))
+        name = f"{'  ' * (each in dead)}{end_words(each.cause)}"
+        counts = (each.questions, each.with_golden_answer)
+        table.add_row(name, *(f"{many:,}" for many in counts), escape(on_one_line(_example(each))))
+    print_titled("where questions die", table)
+
+
+def _example(found: CauseCount) -> str:
+    lacks = f"; lacks {', '.join(found.lacking)}" if found.lacking else ""
+    return found.example + lacks + (f"; nearest query: {found.query}" if found.query else "")
 
 
 def _table(*headings: str) -> Table:

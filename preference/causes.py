@@ -1,0 +1,259 @@
+"""Where questions die: the one cause for which an explored question has no right answer, or nothing to compare.
+
+Decides the causes, their order (the first that holds is the question's), and which gold passage is lacking. Sees only
+steps that are nodes of the tree: of other continuations it knows how they ended. Opens no index and asks no model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+from pydantic import BaseModel
+
+from preference.answer_scores import cover_em, exact_match, normalize_answer
+from preference.records import FinalScore, RolloutNode, RolloutRecord, title_key
+
+Cause = Literal[
+    "mixed",
+    "all_right",
+    "unreadable",
+    "no_answer",
+    "strict_outcome",
+    "reasoning",
+    "too_few_steps",
+    "passage_not_found",
+    "passage_not_reported",
+    "unsupported_answer",
+    "passages_not_together",
+    "steps_spent",
+    "wrong_answer",
+]
+"""In the order in which they are tried; `docs/troubleshooting/few-pairs.md` defines each. The first two are no deaths:
+outcomes differ, or all are right."""
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+NOT_DEAD: tuple[Cause, ...] = ("mixed", "all_right")
+
+_VERDICTS = ("yes", "no")
+_PASSAGE = "Wikipedia Title: "
+"""How a read turn begins a passage."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionCause:
+    """What became of a question.
+
+    golden: whether an answer of the tree names a golden answer, supported or not. lacking: gold passages, by name,
+    that no query found; else those that no evidence reports; else those that the fullest path does not report.
+    never_found: those that no query found. query: the tree's query nearest to the first one lacking: it found it, or
+    shares most words with its name. All three are empty where outcomes are mixed or right, or no gold passages are
+    known.
+    """
+
+    cause: Cause
+    golden: bool
+    lacking: tuple[str, ...] = ()
+    never_found: tuple[str, ...] = ()
+    query: str | None = None
+
+
+class CauseCount(BaseModel):
+    """Questions that died of one cause, and the first of them as an example; see `QuestionCause`."""
+
+    cause: Cause
+    questions: int
+    with_golden_answer: int
+    """Of the questions: those where an answer names a golden answer."""
+    example: str
+    """Its question id."""
+    lacking: list[str]
+    query: str | None
+
+
+@dataclass
+class CauseCounts:
+    """Causes over questions."""
+
+    _questions: Counter[Cause] = field(default_factory=Counter)
+    _golden: Counter[Cause] = field(default_factory=Counter)
+    _first: dict[Cause, tuple[str, QuestionCause]] = field(default_factory=dict)
+
+    def add(self, rollout: RolloutRecord) -> None:
+        """Count an explored question; one without a tree is not counted."""
+        if rollout.error:
+            return
+        found = cause_of(rollout)
+        self._questions[found.cause] += 1
+        self._golden[found.cause] += found.golden
+        self._first.setdefault(found.cause, (rollout.question_id, found))
+
+    def rows(self) -> list[CauseCount]:
+        """The causes that occur, in their order; their questions add up to all explored ones."""
+        return [
+            CauseCount(
+                cause=cause,
+                questions=self._questions[cause],
+                with_golden_answer=self._golden[cause],
+                example=question_id,
+                lacking=list(first.lacking),
+                query=first.query,
+            )
+            for cause in CAUSES
+            if cause in self._first
+            for question_id, first in [self._first[cause]]
+        ]
+
+
+def cause_of(rollout: RolloutRecord) -> QuestionCause:
+    """The cause of a question that was explored: the first that holds, in the order of `Cause`."""
+    tree = _Tree(rollout)
+    cause = next(tree.causes())
+    if cause in NOT_DEAD or not tree.gold:
+        return QuestionCause(cause, bool(tree.golden))
+    never_found = tree.names(tree.gold - tree.found)
+    lacking = never_found or tree.names(tree.gold - tree.reported) or tree.names(tree.gold - tree.fullest)
+    return QuestionCause(cause, bool(tree.golden), lacking, never_found, tree.nearest(lacking[0]) if lacking else None)
+
+
+class _Tree:
+    """A tree as the causes see it. Gold passages are keys: their names, compared as titles are."""
+
+    def __init__(self, rollout: RolloutRecord) -> None:
+        self.nodes = rollout.nodes
+        self.golden_answers = rollout.golden_answers
+        self.failed = bool(rollout.failed_continuations)
+        self._names: dict[str, str] = {}
+        for each in rollout.gold_passages or ():
+            self._names.setdefault(title_key(each), each)
+        self.gold = frozenset(self._names)
+        self.found: frozenset[str] = frozenset()
+        self.paths: list[frozenset[str]] = []
+        """By node: the gold passages that evidence reports on the path to it, itself included."""
+        for node in self.nodes:
+            shown = self._shown(node)
+            self.found |= {key for key in shown if key is not None}
+            above = frozenset() if node.parent_id is None else self.paths[node.parent_id]
+            self.paths.append(above | _reported(node, shown))
+
+    def causes(self) -> Iterator[Cause]:
+        """Every cause that holds, in order; at least one."""
+        outcomes = {end.quality for end in self.ends}
+        if len(outcomes) > 1:
+            yield "mixed"
+        if outcomes == {1.0}:
+            yield "all_right"
+        if not self.answers and all(end.end == "failed" for end in self.ends):
+            yield "unreadable" if self.failed or any(node.parse_error for node in self.nodes) else "no_answer"
+        if any(self._supported(answer) for answer in self.golden if _quality(answer) < 1):
+            yield "strict_outcome"
+        unsupported = any(not self._supported(answer) and _quality(answer) < 1 for answer in self.golden)
+        if self.gold:
+            yield from self._of_passages(unsupported=unsupported)
+        if unsupported:
+            yield "unsupported_answer"
+        if all(node.action == "conclude" for node in self.answers) and all(e.end == "conclusion" for e in self.ends):
+            yield "steps_spent"
+        yield "wrong_answer"
+
+    def _of_passages(self, *, unsupported: bool) -> Iterator[Cause]:
+        if self.fullest == self.gold:
+            yield "reasoning"
+        if self.searches is not None and len(self.gold) > self.searches:
+            yield "too_few_steps"
+        if self.gold - self.found:
+            yield "passage_not_found"
+        if self.gold - self.reported:
+            yield "passage_not_reported"
+        if unsupported:
+            yield "unsupported_answer"
+        yield "passages_not_together"
+
+    @cached_property
+    def ends(self) -> set[FinalScore]:
+        return {end for node in self.nodes for end in node.rollouts}
+
+    @cached_property
+    def answers(self) -> list[RolloutNode]:
+        return [node for node in self.nodes if node.action_type == "answer" and not node.parse_error]
+
+    @cached_property
+    def golden(self) -> list[RolloutNode]:
+        """The answers that name a golden answer."""
+        return [node for node in self.answers if _names_golden(node.content or "", self.golden_answers)]
+
+    @cached_property
+    def reported(self) -> frozenset[str]:
+        return frozenset[str]().union(*self.paths)
+
+    @cached_property
+    def fullest(self) -> frozenset[str]:
+        """Reported on the path that reports most."""
+        return max(self.paths, key=len, default=frozenset())
+
+    @property
+    def searches(self) -> int | None:
+        """How many a path has room for: a query and a read turn each before the forced conclusion. None if no path
+        came to one."""
+        layers = [node.layer or 0 for node in self.nodes if node.action == "conclude"]
+        layers += [end.steps - 1 for end in self.ends if end.end == "conclusion"]
+        return max(layers) // 2 if layers else None
+
+    def names(self, keys: frozenset[str]) -> tuple[str, ...]:
+        """As the question file spells and orders them."""
+        return tuple(name for key, name in self._names.items() if key in keys)
+
+    def nearest(self, name: str) -> str | None:
+        """The query that found a gold passage first, else the one with most words of its name; None without any."""
+        key, words = title_key(name), set(normalize_answer(name).split())
+        for node in self.nodes:
+            if key in self._shown(node) and node.parent_id is not None:
+                return self.nodes[node.parent_id].content
+        queries = [node.content for node in self.nodes if node.action_type == "query" and node.content]
+        shared = {query: len(words & set(normalize_answer(query).split())) for query in queries}
+        best = max(shared, key=shared.__getitem__, default=None)
+        return best if best is not None and shared[best] else None
+
+    def _shown(self, node: RolloutNode) -> list[str | None]:
+        """The gold passage behind each passage of a read turn; None for others."""
+        if not self.gold:
+            return []
+        keys = ((title_key(each.id), title_key(each.title)) for each in node.passages or ())
+        return [own if own in self.gold else title if title in self.gold else None for own, title in keys]
+
+    def _supported(self, answer: RolloutNode) -> bool:
+        """Whether evidence holds the answer, or reports every gold passage before it, as it may follow from several;
+        and where the outcome does not ask for evidence."""
+        if answer.outcome is None or answer.outcome.name != "evident_f1" or answer.in_evidence is not False:
+            return True
+        return bool(self.gold) and self.paths[answer.parent_id or 0] == self.gold
+
+
+def _reported(node: RolloutNode, shown: list[str | None]) -> frozenset[str]:
+    """The gold passages that evidence reports. The record says how many; which of several is told by shared words."""
+    gold = {place: key for place, key in enumerate(shown) if key is not None}
+    many = (node.gold or 0) if node.action_type == "evidence" else 0
+    if many >= len(gold):
+        return frozenset(gold.values())
+    said = set(normalize_answer(node.content or "").split())
+    texts = node.prompt[-1].content.split(_PASSAGE)[1:] if node.prompt else []
+    if len(texts) != len(shown):
+        texts = [each.title for each in node.passages or ()]
+    nearest = sorted(gold, key=lambda place: -len(said & set(normalize_answer(texts[place]).split())))
+    return frozenset(gold[place] for place in nearest[:many])
+
+
+def _quality(answer: RolloutNode) -> float:
+    """Its outcome; 1 if that is missing, as nothing then says that it was refused."""
+    if answer.outcome is None:
+        return answer.f1 if answer.f1 is not None else 1.0
+    return 1.0 if answer.outcome.value is None else answer.outcome.value
+
+
+def _names_golden(answer: str, golden_answers: list[str]) -> bool:
+    """Whether the answer holds a golden answer as whole words; yes and no must be all of it."""
+    verdicts = [each for each in golden_answers if normalize_answer(each) in _VERDICTS]
+    others = [each for each in golden_answers if each not in verdicts]
+    return bool(exact_match(answer, verdicts) or cover_em(answer, others))
