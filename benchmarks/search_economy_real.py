@@ -18,11 +18,13 @@ from typing import Annotated, Optional, TypeAlias, TypeVar
 
 import typer
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
+from question_causes import cause_rows, finders
 from reporting import CONFIDENCE, ROOT, interval, publish, table
 from search_economy import PUBLISHED_RULES
 
 from mcts import RECIPES, Recipe, RecipeName
 from preference import PairingRules, RolloutRecord, candidates
+from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED
 from preference.labelling import TOLERANCE
 from reasonrag.agent.agent import Agent
@@ -65,7 +67,8 @@ class Explored:
     """What one question gave.
 
     by_type, by_layer: pairs by the chosen step's type or layer, and verdict. guesses: pairs whose chosen step is an
-    answer without all facts. answers: the answer steps that are nodes of the tree.
+    answer without all facts. answers: the answer steps that are nodes of the tree. cause, finders: where it died, and
+    `question_causes.finders`.
     """
 
     question_id: str
@@ -78,6 +81,8 @@ class Explored:
     by_type: Counter[tuple[str | None, Verdict]]
     by_layer: Counter[tuple[int, Verdict]]
     answers: tuple[Answered, ...]
+    cause: QuestionCause
+    finders: Counter[str]
 
     @property
     def dollars(self) -> float:
@@ -157,6 +162,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
             by_layer[pair.layer, verdict] += 1
             guesses += chosen.action_type == "answer" and not question.rests_on_facts(chosen)
     answers = (node for node in record.nodes if node.action_type == "answer")
+    cause = cause_of(record)
     return Explored(
         question_id=record.question_id,
         requests=record.usage.requests,
@@ -168,6 +174,8 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
         by_type=by_type,
         by_layer=by_layer,
         answers=tuple(Answered(question.rests_on_facts(node), node.f1 == 1, node.grounded) for node in answers),
+        cause=cause,
+        finders=finders(cause, question),
     )
 
 
@@ -211,6 +219,8 @@ def _report(world: World, questions: Sequence[Question], dataset: str, seed: int
             _columns(found, _economy_row),
         )
         yield from table("The same pairs and trees", _columns(found, _quality_row))
+        causes = {name: [(each.cause, each.finders) for each in explored] for name, explored in found.items()}
+        yield from table("Where the questions die", cause_rows(causes))
 
 
 def _columns(
