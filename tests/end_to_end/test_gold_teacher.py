@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, State, World, open_world
+from question_causes import TRIED, finders
 from search_economy_real import measure
 
 from mcts import RECIPES
 from preference import Message
+from preference.causes import QuestionCause
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.agent.prompting import load_prompts
@@ -210,3 +213,16 @@ def test_every_kept_pair_gets_a_verdict_and_a_measurement_can_be_repeated(worlds
         assert each.right + each.wrong + each.ties == each.pairs == each.by_layer.total()
         assert each.requests <= each.replies
         assert each.dollars > 0
+
+
+def test_passages_that_were_never_found_are_searched_for_with_other_queries(worlds: Worlds, shared_data: Path) -> None:
+    """By title, question, and in MuSiQue by sub-question with the answers of earlier hops: a hop that needs one is
+    found only so."""
+    world, total = worlds("musique"), Counter[str]()
+    for question in dev(shared_data, "musique", 20):
+        missing = tuple(question.metadata["gold_ids"])
+        cause = QuestionCause("passage_not_found", golden=False, lacking=missing, never_found=missing)
+        total += finders(cause, known(question, world, PLAIN))
+    assert total["never found"] == sum(len(each.metadata["gold_ids"]) for each in dev(shared_data, "musique", 20))
+    assert total["none"] < total["the question"] < total["its sub-question"] < total["never found"]
+    assert set(total) <= {"never found", "none", *TRIED}

@@ -276,6 +276,29 @@ def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> N
     assert "unknown" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
 
 
+def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_path: Path) -> None:
+    """Every explored question under one cause, those that are not right together, with an example of each."""
+    facts = package.stats(run).trees
+    assert facts
+    assert sum(each.questions for each in facts.causes) == package.stats(run).questions
+    assert "where questions die" in reasonrag("stats", run).out
+    shown = [{"id": "7", "title": "Zola", "score": 1.0}]
+    steps = [query("novels", 0.0), evidence("Zola.", 0.0, passages=shown, gold=1), answer("1840", 0.0, f1=0.0)]
+    record = tree([0, 1, 2], steps, gold_passages=["Zola", "Nana (novel)"])
+    dead = written(tmp_path / "dead", record, failure("q3"))
+    said = words(reasonrag("stats", dead).out)
+    assert "none right 1 0 passage not found 1 0 q1; lacks Nana (novel)" in said
+    [cause] = json.loads(reasonrag("stats", dead, "--json").out)["trees"]["causes"]
+    assert cause == {
+        "cause": "passage_not_found",
+        "questions": 1,
+        "with_golden_answer": 0,
+        "example": "q1",
+        "lacking": ["Nana (novel)"],
+        "query": None,
+    }
+
+
 def test_stats_of_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path: Path) -> None:
     """Nothing to divide by, nothing to draw."""
     empty = reasonrag("stats", written(tmp_path / "empty"))
