@@ -33,6 +33,8 @@ from reasonrag.viewing.question_screen import end_words
 _MOST_ROWS = 10
 """Rows of a histogram; finer bins are put together."""
 _BAR_WIDTH = 24
+_LONGEST_EXAMPLE = 200
+"""In characters: a query may be as long as a reply."""
 _TYPES = ("query", "evidence", "answer", "unreadable")
 _ENDS = ("right", "partly right", "wrong", "failed")
 
@@ -162,7 +164,8 @@ def _causes(causes: Sequence[CauseCount]) -> None:
 
 def _example(found: CauseCount) -> str:
     lacks = f"; lacks {', '.join(found.lacking)}" if found.lacking else ""
-    return found.example + lacks + (f"; nearest query: {found.query}" if found.query else "")
+    text = found.example + lacks + (f"; nearest query: {found.query}" if found.query else "")
+    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[: _LONGEST_EXAMPLE - 1]}…"
 
 
 def _table(*headings: str) -> Table:
