@@ -48,6 +48,7 @@ from preference.filters import AS_PUBLISHED, select
 from preference.labelling import TOLERANCE, distinct_steps, labelled_states, with_judge_label
 from preference.published.pair_rules import visited_enough
 from preference.records import FinalScore, RecipeRef, Usage
+from reasonrag.exploration.findings import SHOWN
 from reasonrag.llm.prices import find_price
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
@@ -85,7 +86,7 @@ class Plan:
     judged: whether a judge picks the pairs, as ProRAG's does: of each state a better and a worse step. noise: of the
     judge, in the search or after it. critic: noise of the critic that chooses among drafts and guides descents, without
     gold answers; None: there is none. share: of the questions that are explored; for plans that cost a thousand
-    replies each.
+    replies each. gold_passages: whether they are known, and guide the search.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Plan:
     noise: float = JUDGE_NOISE
     critic: float | None = None
     share: float = 1.0
+    gold_passages: bool = True
 
     @property
     def search(self) -> SearchConfig:
@@ -335,7 +337,7 @@ class Exploration:
         self.replies = self.requests = self.tokens_in = 0
         self.opinions: dict[LabStep, float] = {}
         """What the critic was asked about, and what it thinks: always the same of a step in its state."""
-        self.search: Search[LabStep] = Search(plan.search, seed=question.number)
+        self.search: Search[LabStep] = Search(plan.search, equivalent=_same_step, seed=question.number)
         while work := self.search.ask():
             for item in work:
                 self.search.tell(item.id, self._carry_out(item))
@@ -397,7 +399,9 @@ class Exploration:
         missing = last and self.plan.recipe.forced_answers == "missing"
         outcome = None if missing else 0.0 if guessed else step.f1
         said = step.type, step.text
-        return Step(step, terminal=step.after is None, outcome=outcome, plain=plain, identity=said, prior=prior)
+        progress = _progress(step, self.question.setting) if self.plan.gold_passages else None
+        end = step.after is None
+        return Step(step, terminal=end, outcome=outcome, plain=plain, identity=said, prior=prior, progress=progress)
 
     def _count(self, state: State, replies: int, *, shown: bool = True, candidates: int = 0) -> None:
         """shown: whether the passages of a read turn are. candidates: steps that a judge is shown beside the state."""
@@ -497,6 +501,18 @@ def _chosen(
         ranked.append((seen[each], -thought[each], place))
         seen[each] += 1
     return [drafts[place] for _, _, place in sorted(ranked)[:count]]
+
+
+def _same_step(step: LabStep, other: LabStep) -> bool:
+    """Whether two queries show the agent the same."""
+    return step.type == other.type == "query" and step.after == other.after
+
+
+def _progress(step: LabStep, setting: Setting) -> float | None:
+    """Share of the facts that a step newly brings to light, as `reasonrag.exploration.findings` has it."""
+    if step.after is None:
+        return None
+    return (step.after.found - step.state.found + SHOWN * step.after.shown) / setting.facts
 
 
 def _between(thought: float | None) -> float | None:

@@ -36,7 +36,7 @@ def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) 
     """The estimate of each node by id; None where no draw below it has reached an answer.
 
     end_value: value of a path's end, in [0, 1].
-    plain_only: count only plain samples of a state's policy.
+    plain_only: count only plain samples of a state's policy, and of these none that decided where the search goes on.
     """
     own: list[Estimate | None] = [None] * len(tree)
     shared: list[Estimate | None] = [None] * len(tree)
@@ -71,11 +71,11 @@ def _own_estimate(
 ) -> Estimate | None:
     """The estimate from a step's own draws."""
     if node.terminal:
-        draws = max(1, node.plain_draws if plain_only else node.draws)
+        draws = max(1, node.counted_draws if plain_only else node.draws)
         return Estimate(end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
     parts: dict[int, tuple[Estimate, int]] = {}
     for child in tree.children(node):
-        estimate, draws = shared[child.id], child.plain_draws if plain_only else child.draws
+        estimate, draws = shared[child.id], child.counted_draws if plain_only else child.draws
         if estimate and draws:
             said = child.id if child.same_as is None else child.same_as
             parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))

@@ -28,18 +28,22 @@ from pydantic import (
 from mcts.estimates import estimates
 from mcts.rewards import shortest_path_reward
 from mcts.selection import (
-    CONVERGED,
     OF_SIBLINGS,
     PARENT_PRIOR,
     ROOT_PRIOR,
     SCORES,
+    after_progress,
     disagreement,
     expected_outcome,
+    gain_per_reply,
+    least_gain,
 )
 from mcts.tree import ROOT_ID, Node, Step, Tree
 
 P = TypeVar("P")
 
+RIGHT = 0.5
+"""Outcome from which an answer is taken to be right where only the direction matters."""
 STRIDE = 10_000
 """Sample numbers: draws of an expansion count from 0, drafts and all; those of continuations that begin d steps below
 the root from (d + 1) * STRIDE; judgements are numbered through the tree. So no two draws in one state share a number,
@@ -69,7 +73,8 @@ class SearchConfig(Configuration):
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
-    are expected to disagree most, and skips converged states; `chain` goes from each state on with its best step."""
+    are expected to disagree most, by the reply once some do, and ends where no reply is worth its price; `chain` goes
+    from each state on with its best step."""
     exploration: float = Field(ge=0)
     """c of the UCT or PUCT formula; ignored by `mixed` and `chain`."""
     siblings: int = Field(ge=1, lt=STRIDE)
@@ -246,6 +251,10 @@ class Search(Generic[P]):
         self._next_work = 0
         self._drawn: Counter[tuple[type[Work], Hashable]] = Counter()
         self._tries: Counter[int] = Counter()
+        self._agreed: float | None = None
+        """The outcome of all answers when states were last selected; see `_agreed_outcome`."""
+        self._decisive: Counter[int] = Counter()
+        """By node: its continuations that decided that the search goes on; the node is valued by others."""
         self._chain_end = ROOT_ID
 
     def ask(self) -> list[Work]:
@@ -297,6 +306,7 @@ class Search(Generic[P]):
         taken: set[int] = set()
         pending: Counter[int] = Counter()
         started = self.simulations
+        self._agreed = self._agreed_outcome()
         for node in self._open_states() if self.config.selection == "mixed" else self._descents(pending):
             if node.id in taken or not self._may_select(taken, wave):
                 break
@@ -422,7 +432,7 @@ class Search(Generic[P]):
             return int(node.visits == 0)
         if node.terminal or node.same_as is not None:
             return 0
-        return max(0, self.config.continuations - node.visits)
+        return max(0, self.config.continuations + self._decisive[node.id] - node.visits)
 
     def _apply(self, work: Work, result: Result[P]) -> None:
         self.calls += result.calls
@@ -464,17 +474,26 @@ class Search(Generic[P]):
         prior: float | None = None,
     ) -> None:
         """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a value;
-        mixed with the prior of the step that was continued, if it was and has one."""
-        before = len(self.tree)
-        nodes = self.tree.follow(node, path) if kept else None
+        mixed with the prior of the step that was continued, if it was and has one.
+
+        An answer unlike all before ends a search for one: that it was found here says little of the steps on its path,
+        so if it is kept it counts for none of them, and they are continued anew.
+        """
+        before, last = len(self.tree), path[-1]
+        differs = self._agreed is not None and last.terminal and last.outcome not in (None, self._agreed)
+        decisive = kept and differs
+        nodes = self.tree.follow(node, path, decisive=decisive) if kept else None
         if nodes is None:
             self.tree.add_continuation(node, path)
+        if decisive:
+            self._decisive.update(each.id for each in (node, *(nodes or ())))
         if self.config.share_estimates:
             for new in self.tree.nodes[before:]:
                 new.same_as = self._equal_sibling(new)
         if valued and path[-1].terminal and self.config.valuation == "continuation":
             reward = self._reward(self._with_prior(path[-1], prior), node.depth + len(path))
-            self._back_up(nodes[-1] if nodes else node, self.tree.counting(node, path, nodes), reward)
+            counting = self.tree.counting(node, path, nodes, decisive=decisive)
+            self._back_up(nodes[-1] if nodes else node, counting, reward)
 
     def _with_prior(self, last: Step[P], prior: float | None) -> Step[P]:
         weight = self.config.prior_weight
@@ -521,25 +540,40 @@ class Search(Generic[P]):
         )
 
     def _open_states(self) -> Iterator[Node[P]]:
-        """States that still need work and have not converged, by falling expected disagreement, then by age."""
-        ranked = [
-            (-disagreement(expected), node.id)
-            for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True)
-            if not node.terminal and disagreement(expected) > CONVERGED and self._owes(node)
-        ]
+        """States that still need work and are worth it, by falling expected disagreement, then by age. Once answers
+        disagree it is the disagreement by the reply: short continuations then buy more pairs."""
+        split = self._answers_disagree()
+        length = self._mean_length()
+        least = least_gain(self.config.max_calls)
+        ranked = []
+        for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True):
+            if not node.terminal and self._owes(node):
+                gain = gain_per_reply(expected, steps_left=length - node.depth - 1)
+                if gain > least:
+                    ranked.append((-(gain if split else disagreement(expected)), node.id))
         return (self.tree[node_id] for _, node_id in sorted(ranked))
+
+    def _mean_length(self) -> float:
+        """Mean steps from the root to an answer, every draw counted; 1 before the first."""
+        ends = [(node.depth, node.draws) for node in self.tree.nodes if node.terminal]
+        ends += [(end.steps, 1) for node in self.tree.nodes for end in node.unkept]
+        draws = sum(count for _, count in ends)
+        return sum(steps * count for steps, count in ends) / draws if draws else 1.0
 
     def _usual_outcome_chances(self) -> list[float]:
         """For each node by id, the chance that an answer below it has the tree's usual outcome.
 
         A state that is half right every time has converged as much as one that is always right. All draws count, plain
-        or not: they only guide the search.
+        or not, and so does what steps brought to light: they only guide the search.
         """
         usual = self._usual_outcome()
+        usually_right = usual is not None and usual >= RIGHT
         found = estimates(self.tree, lambda end: float(end.outcome == usual), plain_only=False)
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
             above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
+            progress = None if node.step is None else node.step.progress
+            above = after_progress(above, progress) if usually_right else 1 - after_progress(1 - above, progress)
             mean, answers = (estimate.mean, estimate.answers) if estimate else (0.0, 0)
             expected.append(expected_outcome(above, weight=weight, mean=mean, answers=answers))
         return expected
@@ -555,7 +589,16 @@ class Search(Generic[P]):
 
     def _answers_disagree(self) -> bool:
         """Whether the tree has answers of different outcomes."""
-        return len({end.outcome for node in self.tree.nodes for end in node.rollouts}) > 1
+        return len(self._outcomes()) > 1
+
+    def _agreed_outcome(self) -> float | None:
+        """The outcome of all answers so far; None if they differ, before the first, and of other selections, which do
+        not search for another."""
+        found = self._outcomes() if self.config.selection == "mixed" else set()
+        return found.pop() if len(found) == 1 else None
+
+    def _outcomes(self) -> set[float]:
+        return {end.outcome for node in self.tree.nodes for end in node.rollouts}
 
     def _owes(self, node: Node[P]) -> bool:
         """Whether the state still lacks siblings or values of them."""

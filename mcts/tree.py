@@ -24,6 +24,7 @@ class Step(Generic[P]):
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it.
     prior: what is thought of the step before it is continued, in [0, 1]; None if nothing.
+    progress: the share of all that an answer needs which the step brings to light, in [0, 1]; None if unknown.
     identity: equal for steps that lead from one state to the same state; None for a step that equals no other.
     """
 
@@ -33,6 +34,7 @@ class Step(Generic[P]):
     plain: bool = True
     identity: Hashable | None = None
     prior: float | None = None
+    progress: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Node(Generic[P]):
 
     depth: edges from the root; the layer of the state it was taken in is `depth - 1`.
     draws, plain_draws: how often the step was drawn in its state, and how many of the draws were plain samples.
+    decisive_draws: how many of the plain ones lie on a path whose answer decided that the search goes on here; they
+        count for no step above.
     same_as: the earliest equivalent sibling, if the search compares siblings; else None.
     visits: backups through the node. counted, value_sum: how many of them count for the node, and their sum.
     rollouts: every real path to an answer through the node that counts for it.
@@ -68,6 +72,7 @@ class Node(Generic[P]):
     children_ids: list[int] = field(default_factory=list)
     draws: int = 0
     plain_draws: int = 0
+    decisive_draws: int = 0
     same_as: int | None = None
     visits: int = 0
     counted: int = 0
@@ -83,6 +88,11 @@ class Node(Generic[P]):
     def plain(self) -> bool:
         """Whether the step was ever a plain sample of its state's policy."""
         return self.step is None or self.plain_draws > 0
+
+    @property
+    def counted_draws(self) -> int:
+        """Draws that count for the step above."""
+        return self.plain_draws - self.decisive_draws
 
     @property
     def layer(self) -> int | None:
@@ -150,16 +160,17 @@ class Tree(Generic[P]):
         terminal step's answer is recorded."""
         return self.follow(parent, [step])[0]
 
-    def follow(self, start: Node[P], path: Sequence[Step[P]]) -> list[Node[P]]:
+    def follow(self, start: Node[P], path: Sequence[Step[P]], *, decisive: bool = False) -> list[Node[P]]:
         """Add the steps of a path drawn from `start`, each as `add` does, and return its nodes. An answer at its end is
         recorded where it counts; see `counting`."""
         nodes: list[Node[P]] = []
         node = start
         for step in path:
             node = self._child(node, step)
+            node.decisive_draws += decisive and step.plain
             nodes.append(node)
         if path[-1].terminal:
-            self._record(self.counting(start, path, nodes), path[-1], node.depth)
+            self._record(self.counting(start, path, nodes, decisive=decisive), path[-1], node.depth)
         return nodes
 
     def _child(self, parent: Node[P], step: Step[P]) -> Node[P]:
@@ -183,17 +194,23 @@ class Tree(Generic[P]):
             node.unkept.append(node.rollouts[-1])
 
     def counting(
-        self, start: Node[P], path: Sequence[Step[P]] = (), nodes: Sequence[Node[P]] | None = None
+        self,
+        start: Node[P],
+        path: Sequence[Step[P]] = (),
+        nodes: Sequence[Node[P]] | None = None,
+        *,
+        decisive: bool = False,
     ) -> Iterator[Node[P]]:
         """The nodes for which the outcome at the end of a path counts, the last one first.
 
         path: steps drawn from `start`; nodes: their nodes, None if they were not kept. The outcome counts up to the
             first step that was not a plain sample; above `start`, up to a node that was never drawn as one.
+        decisive: whether the outcome decided that the search goes on here: it then counts for the answer alone.
         """
         for position in reversed(range(len(path))):
             if nodes is not None:
                 yield nodes[position]
-            if not path[position].plain:
+            if decisive or not path[position].plain:
                 return
         for above in self.path_up(start):
             yield above

@@ -102,10 +102,10 @@ class PairingRules:
     """
 
     min_margin: float = 0.05
-    min_confidence: float = 0.7
+    min_confidence: float = 0.75
     max_similarity: float = NEARLY_THE_SAME
-    max_per_combination: int | None = 1
-    max_per_state: int | None = None
+    max_per_combination: int | None = None
+    max_per_state: int | None = 4
     max_per_question: int | None = None
     max_tokens: int | None = None
     same_type: bool = False
@@ -123,7 +123,7 @@ NO_FILTERS = PairingRules(
     min_margin=0.0,
     min_confidence=0.0,
     max_similarity=1.0,
-    max_per_combination=None,
+    max_per_state=None,
     max_efficiency_only=1.0,
     max_style_only=1.0,
     allow_ungrounded=True,

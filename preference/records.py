@@ -183,7 +183,7 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = ("reasoning", "children_lost", "critic_score")
+    ABSENT_IF_EMPTY = ("reasoning", "children_lost", "critic_score", "decisive_draws")
 
     id: int
     parent_id: int | None
@@ -230,8 +230,12 @@ class RolloutNode(SparseRecord):
     """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1
     """How many draws were plain samples of the state's policy (the value model's, if there is one)."""
+    decisive_draws: int = 0
+    """How many of the plain ones lie on a path whose answer, unlike all before it, decided that the search goes on
+    here. They count for no step above. Absent if none."""
     same_as: int | None = None
-    """The earlier equivalent sibling, whose estimate this step shares."""
+    """The earlier equivalent sibling, whose estimate this step shares: it says the same, or is a query that found the
+    same passages."""
     visits: int = 0
     value: float = 0.0
     """Mean value, used by the search."""

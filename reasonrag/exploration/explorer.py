@@ -39,7 +39,6 @@ from preference.records import (
     shared_fields,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
-from reasonrag.agent.grounding import reports
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
 from reasonrag.agent.step_judge import (
     DistinctStep,
@@ -51,6 +50,7 @@ from reasonrag.agent.step_judge import (
 )
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
+from reasonrag.exploration.findings import gold_found, progress, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.score_endpoint import chance
@@ -100,8 +100,10 @@ class Explorer:
         self.recipe = recipe
         begin = agent.start(question)
         seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
-        self.search: Search[AgentStep] = Search(recipe.search, equivalent=equivalent_steps, seed=seed)
+        self.search: Search[AgentStep] = Search(recipe.search, equivalent=self._says_the_same, seed=seed)
         self._states: dict[int, State] = {ROOT_ID: begin}
+        self._searched: dict[tuple[tuple[str, ...], str], State] = {}
+        """By thoughts and reply: the states that queries lead to, where they guide the search."""
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
@@ -129,6 +131,7 @@ class Explorer:
         elif isinstance(work, Continue):
             paths = await self._continue(await self._state_after(node), _draws(work))
             ends = await self._valued([path[-1] for path in paths])
+            await self._look_up([step for path in paths for step in path])
             paths = [[*path[:-1], end] for path, end in zip(paths, ends, strict=True)]
             if not self.search.config.keep_continuations:
                 self._failed[work.id] = _failures(node.id, paths)
@@ -157,6 +160,7 @@ class Explorer:
         judged = work.drafts > 1 or self.recipe.search.prior_weight
         kept = await self._chosen(drawn, said, work) if judged else drawn
         steps = await self._valued(kept)
+        await self._look_up(steps)
         plain = self.value_agent is None and work.drafts == 1
         return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
 
@@ -229,8 +233,28 @@ class Explorer:
 
     async def _state_after(self, node: Node[AgentStep]) -> State:
         if node.id not in self._states:
-            self._states[node.id] = await self.agent.next_state(node.payload)
+            found = self._found_by(node.payload)
+            self._states[node.id] = await self.agent.next_state(node.payload) if found is None else found
         return self._states[node.id]
+
+    async def _look_up(self, steps: Sequence[AgentStep]) -> None:
+        """Search the queries among steps, if what they find guides the search."""
+        if not self._is_guided:
+            return
+        new = {_place(step): step for step in steps if step.action_type == "query" and not self._found_by(step)}
+        states = await together(*map(self.agent.next_state, new.values()))
+        self._searched.update(zip(new, states, strict=True))
+
+    @property
+    def _is_guided(self) -> bool:
+        """Whether the search goes by what steps bring to light."""
+        return self.recipe.search.selection == "mixed"
+
+    def _found_by(self, step: AgentStep) -> State | None:
+        return self._searched.get(_place(step))
+
+    def _says_the_same(self, step: AgentStep, other: AgentStep) -> bool:
+        return same_step(step, other, self._found_by(step), self._found_by(other))
 
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
         """Continuations by the policy that is being valued."""
@@ -247,6 +271,7 @@ class Explorer:
             plain=plain and (step.plain or self._counts_as_plain(step)),
             identity=None if step.parse_error else step.response,
             prior=None if step.critic_score is None else chance(step.critic_score),
+            progress=progress(self.question, step, self._found_by(step)) if self._is_guided else None,
         )
 
     def _continuing(self, agent: Agent) -> Agent:
@@ -292,22 +317,12 @@ class Explorer:
         )
 
     def _gold(self, node: Node[AgentStep]) -> int | None:
-        """Number of gold passages that a query found first on its path, or that evidence reports."""
-        gold = self.question.gold
-        if gold is None or node.step is None:
-            return None
-        step = node.payload
-        if step.action_type == "evidence":
-            return len(gold.found_in(each for each in step.state.passages if reports(step.content or "", each)))
-        found = self._seen_after(node)
-        if step.action_type != "query" or found is None or found.action != "read":
-            return None
-        return len(gold.found_in(found.passages) - gold.found_in(step.state.read))
+        return None if node.step is None else gold_found(self.question, node.payload, self._seen_after(node))
 
     def _seen_after(self, node: Node[AgentStep]) -> State | None:
         """The state after a step, if the search continued from it."""
         children = self.search.tree.children(node)
-        return children[0].payload.state if children else self._states.get(node.id)
+        return children[0].payload.state if children else self._states.get(node.id, self._found_by(node.payload))
 
     def error_record(self, run: RunIdentity, error: QuestionError) -> RolloutRecord:
         """The record of a question without a tree, with the reason."""
@@ -435,6 +450,11 @@ def _unreadable(node_id: int, end: AgentStep) -> list[UnreadableJudgement]:
         return []
     response, cause = end.judged.unreadable, end.judged.cause
     return [UnreadableJudgement(kind="answer", node_id=node_id, response=response, cause=cause)]
+
+
+def _place(step: AgentStep) -> tuple[tuple[str, ...], str]:
+    """Equal for steps that lead to one state."""
+    return step.state.thoughts, step.response
 
 
 def _draws(work: Expand | Continue) -> range:

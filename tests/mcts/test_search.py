@@ -456,26 +456,78 @@ def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most()
     ]
 
 
-@pytest.mark.parametrize("outcome", [0.0, 0.5, 1.0])
-def test_economy_leaves_a_question_alone_whose_answers_are_all_equal(outcome: float) -> None:
-    """With four queries all right, all wrong or all half right, p of the root is (.25 + 4) / 4.5 = .944, its
-    disagreement .105. That is above the .06 of a converged state and the highest there is, so the root gets four more.
-    After eight equal answers p is (.25 + 8) / 8.5 = .971 and the disagreement .057: converged. So are the queries, at
-    (8 * .971 + 1) / 9 = .974 and .051.
-    """
-    search: Search[str] = Search(config("economy", wave=1))
-    path = continued([step("evidence"), answer(outcome)])
-    first, second = ([step(f"query {number}") for number in range(at, at + 4)] for at in (0, 4))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=4, sample=0), expanded(*first))],
-            [(Continue(1 + i, node_id=1 + i, count=1, sample=20_000), path) for i in range(4)],
-            [(Expand(5, node_id=0, count=4, sample=4), expanded(*second))],
-            [(Continue(6 + i, node_id=13 + i, count=1, sample=20_000), path) for i in range(4)],
-        ],
-    )
-    assert search.simulations == 2
+@pytest.mark.parametrize(
+    ("outcome", "progress", "calls", "of_the_root"),
+    [
+        (0.0, None, 86, 8),  # nothing is known of the steps: eight first steps, and some branches below them
+        (0.0, 0.0, 56, 8),  # nothing was found: little hope
+        (0.0, 0.25, 125, 4),  # all steps find something: where they did, one more reply may still be the right one
+        (0.5, None, 86, 8),
+        (1.0, None, 86, 8),
+        (1.0, 0.25, 74, 8),  # right answers that rest on something will stay right
+    ],
+)
+def test_how_long_a_question_is_gone_on_with_whose_answers_are_all_equal(
+    *, outcome: float, progress: float | None, calls: int, of_the_root: int
+) -> None:
+    """Paths have seven steps. It is left when no reply is worth its price, not when the budget of 128 is spent."""
+    search: Search[str] = Search(config("economy"))
+    while work := search.ask():
+        for each in work:
+            left = 7 - search.tree[each.node_id].depth
+            if isinstance(each, Expand):
+                drawn = [f"{each.node_id} {each.sample + number}" for number in range(each.count)]
+                steps = [Step(said, terminal=left == 1, outcome=outcome, progress=progress) for said in drawn]
+                search.tell(each.id, expanded(*steps))
+            else:
+                path = [Step(f"{each.id} {at}", progress=progress) for at in range(left - 1)]
+                search.tell(each.id, continued([*path, answer(outcome)]))
+    assert (search.calls, search.tree.drawn(search.tree.root)) == (calls, of_the_root)
+
+
+def test_a_larger_budget_buys_more_patience() -> None:
+    """All answers are wrong and nothing is known of the steps: with 1,024 replies more than the 86 of 128 are spent."""
+    search: Search[str] = Search(config("economy", max_calls=1024))
+    while work := search.ask():
+        for each in work:
+            left = 7 - search.tree[each.node_id].depth
+            if isinstance(each, Expand):
+                search.tell(each.id, expanded(*(step("s") if left > 1 else answer(0.0) for _ in range(each.count))))
+            else:
+                search.tell(each.id, continued([*(step("s") for _ in range(left - 1)), answer(0.0)]))
+    assert search.calls > 500
+    assert search.tree.drawn(search.tree.root) == 24
+
+
+def test_an_answer_unlike_all_before_counts_for_no_step_on_its_path() -> None:
+    """Two first queries are wrong, so the search draws two more: 5, wrong, and 6, right. That 6 was found by going on
+    until something differs says little of it: it is continued anew, to a wrong answer, and that is what it is worth.
+    The root is worth 0, too; the answer itself (8) is exact: 1 * .9**2."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=4, resamples=0, simulations=3, wave=1))
+    right, wrong = continued([answer(1.0)]), continued([answer(0.0)])
+    for told in ([wrong, wrong], [wrong, right]):
+        search.tell(search.ask()[0].id, expanded(step("query"), step("query")))
+        for work, result in zip(search.ask(), told, strict=True):
+            search.tell(work.id, result)
+    assert search.tree[8].decisive_draws == 1
+    assert evenly_drawn_rewards(search.tree, alpha=0.9)[6] is None
+    while work := search.ask():
+        for each in work:
+            known = {6: wrong}
+            if isinstance(each, Continue):
+                search.tell(each.id, known[each.node_id])
+            else:
+                search.tell(each.id, expanded(*[answer(0.0)] * each.count))
+    rewards = evenly_drawn_rewards(search.tree, alpha=0.9)
+    assert (rewards[0], rewards[6], rewards[8]) == (0.0, 0.0, pytest.approx(0.81))
+
+
+def test_an_answer_that_differs_within_the_first_draws_decides_nothing() -> None:
+    """They were made whatever the others said."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=4, wave=1))
+    search.tell(search.ask()[0].id, expanded(answer(0.0), step("query")))
+    search.tell(search.ask()[0].id, continued([answer(1.0)]))
+    assert all(node.decisive_draws == 0 for node in search.tree.nodes)
 
 
 def test_the_root_gets_further_draws_only_while_all_its_answers_are_equal() -> None:
@@ -501,23 +553,6 @@ def test_the_root_s_further_draws_look_at_answers_that_do_not_count_for_it() -> 
         search.tell(work.id, continued([step("evidence"), answer(found)]))
     assert search.tree.root.rollouts == []
     assert [work.node_id for work in search.ask()] != [0]
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_a_question_that_is_all_wrong_settles_whoever_proposes(*, plain: bool) -> None:
-    """Four queries, each wrong, and four more: then the question is settled, with eight queries and their eight
-    continuations of two steps, 24 replies. That nothing counts for the root where all queries are a teacher's
-    proposals, continued by another policy, does not make it cost more."""
-    search: Search[str] = Search(config("economy", wave=1))
-    while work := search.ask():
-        for each in work:
-            if isinstance(each, Expand):
-                drawn = range(each.sample, each.sample + each.count)
-                search.tell(each.id, expanded(*(same(f"query {number}", plain=plain) for number in drawn)))
-            else:
-                search.tell(each.id, continued([same("evidence"), answer(0.0)]))
-    assert (search.simulations, search.calls) == (2, 24)
-    assert len(search.tree.root.rollouts) == (8 if plain else 0)
 
 
 def test_the_root_s_further_draws_are_plain_and_come_before_any_other_try() -> None:

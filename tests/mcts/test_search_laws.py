@@ -41,7 +41,7 @@ from mcts import (
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS, distinct_spre_rewards
 from mcts.search import STRIDE
-from mcts.selection import CONVERGED
+from mcts.selection import gain_per_reply, least_gain
 
 DEPTH = 6
 """Every path of an environment ends here at the latest."""
@@ -258,15 +258,15 @@ def test_a_parent_is_visited_at_least_as_often_as_all_its_children(
 @many
 @given(config=configs, environment=environments)
 def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: Environment) -> None:
-    """counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain and every
-    judgement could be read, each visit counts."""
+    """counted <= visits, and a node without a value that counts is worth 0. Where all draws were plain, every judgement
+    could be read and nothing is searched for, each visit counts."""
     for surroundings in (environment, replace(environment, repaired=0.0, unreadable=0.0)):
         search = searched(config.model_copy(update={"resamples": 0}), surroundings)
         for node in search.tree.nodes:
             assert 0 <= node.counted <= node.visits
             assert node.counted or node.value == 0.0
             sure = surroundings is not environment or not (environment.repaired or environment.unreadable)
-            if sure and config.selection != "chain":  # being gone on with is a visit, too
+            if sure and config.selection not in ("chain", "mixed"):  # being gone on with is a visit, too
                 assert node.counted == node.visits
 
 
@@ -553,15 +553,20 @@ def test_an_answer_is_worth_exactly_its_own_discounted_outcome(config: SearchCon
 
 
 @many
-@given(environment=environments, wave=st.integers(1, 8))
-def test_economy_grows_nothing_below_a_settled_state(environment: Environment, wave: int) -> None:
-    """A state that is given work was not converged when it was selected: when its siblings were sampled,
-    or one wave before its steps are valued, or then, if it lacked values only."""
-    search = begun(RECIPES["economy"].search.model_copy(update={"wave": wave, "share_estimates": False}), environment)
+@given(environment=environments, wave=st.integers(1, 8), max_calls=st.sampled_from([40, 128, 1000]))
+def test_economy_draws_only_where_a_reply_is_worth_its_price(
+    environment: Environment, wave: int, max_calls: int
+) -> None:
+    """A state that is given work was worth it when it was selected: when its siblings were sampled, or one wave before
+    its steps are valued, or then, if it lacked values only."""
+    economy = RECIPES["economy"].search
+    search = begun(
+        economy.model_copy(update={"wave": wave, "share_estimates": False, "max_calls": max_calls}), environment
+    )
     open_before: set[int] = set()
     for each in waves_of(search, environment):
         open_now = {
-            node_id for node_id, disagreement in enumerate(disagreements(search.tree)) if disagreement > CONVERGED
+            node_id for node_id, gain in enumerate(gains(search.tree)) if gain > least_gain(search.config.max_calls)
         }
         for item in each.work:
             if isinstance(item, Expand):
@@ -571,9 +576,32 @@ def test_economy_grows_nothing_below_a_settled_state(environment: Environment, w
         open_before = open_now
 
 
-def disagreements(tree: Tree[str]) -> list[float]:
-    """For each node, the chance that of two answers below it one has the tree's usual outcome and one has not; see
-    mcts.selection. Worked out anew, in a tree that keeps its continuations."""
+@many
+@given(environment=environments, wave=st.integers(1, 8))
+def test_what_decided_that_the_search_goes_on_counts_for_nothing_above(environment: Environment, wave: int) -> None:
+    """An answer unlike all before it is its own: no step above has it among its rollouts, and each step on its path
+    that has an estimate has other answers below it."""
+    search = searched(RECIPES["economy"].search.model_copy(update={"wave": wave}), environment)
+    for node in search.tree.nodes:
+        assert 0 <= node.decisive_draws <= node.plain_draws
+        if node.decisive_draws and node.counted_draws == 0 and node.terminal and node.parent_id is not None:
+            parent = search.tree[node.parent_id]
+            assert all(rollout is not node.rollouts[0] for rollout in parent.rollouts)
+    small = searched(RECIPES["economy"].search.model_copy(update={"simulations": 1}), environment)
+    assert not any(node.decisive_draws for node in small.tree.nodes)
+
+
+def gains(tree: Tree[str]) -> list[float]:
+    """For each node, its disagreement by the replies that one more draw there costs."""
+    ends = [node.depth for node in tree.nodes if node.terminal for _ in range(node.draws)]
+    length = sum(ends) / len(ends) if ends else 1.0
+    expected = zip(tree.nodes, chances(tree), strict=True)
+    return [gain_per_reply(chance, steps_left=length - node.depth - 1) for node, chance in expected]
+
+
+def chances(tree: Tree[str]) -> list[float]:
+    """For each node, the chance that an answer below it has the tree's usual outcome; see mcts.selection. Worked out
+    anew, in a tree that keeps its continuations and knows nothing of progress."""
     usual = usual_outcome(tree)
     shares: dict[int, float | None] = {}
     answers: dict[int, int] = {}
@@ -585,7 +613,7 @@ def disagreements(tree: Tree[str]) -> list[float]:
         seen = shares[node.id]
         counted = 0 if seen is None else answers[node.id]
         expected[node.id] = (weight * above + counted * (seen or 0.0)) / (weight + counted)
-    return [2 * expected[node.id] * (1 - expected[node.id]) for node in tree.nodes]
+    return [expected[node.id] for node in tree.nodes]
 
 
 def usual_outcome(tree: Tree[str]) -> float | None:
@@ -610,13 +638,14 @@ def answers_drawn(tree: Tree[str], node: Node[str], below: dict[int, int]) -> in
 @many
 @given(environment=environments, wave=st.integers(1, 8))
 def test_economy_ends_where_all_is_settled_or_done(environment: Environment, wave: int) -> None:
-    """Unless simulations or replies ran out, every state that is not converged has all its draws."""
+    """Without a cap on replies, and unless simulations ran out, every state where answers may still differ has all its
+    draws."""
     recipe = RECIPES["economy"].search.model_copy(update={"wave": wave, "share_estimates": False, "max_calls": None})
     search = searched(recipe, environment)
     if search.simulations == recipe.simulations:
         return
-    for node, disagreement in zip(search.tree.nodes, disagreements(search.tree), strict=True):
-        if not node.terminal and disagreement > CONVERGED:
+    for node, gain in zip(search.tree.nodes, gains(search.tree), strict=True):
+        if not node.terminal and gain > 0:
             assert sum(child.draws for child in search.tree.children(node)) >= recipe.siblings
             assert all(child.terminal or child.visits for child in search.tree.children(node))
 

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import puct_score, uct_score, unit_puct_score
-from mcts.selection import CONVERGED, PARENT_PRIOR, ROOT_PRIOR, disagreement, expected_outcome
+from mcts.selection import (
+    LEAST_GAIN,
+    PARENT_PRIOR,
+    ROOT_PRIOR,
+    after_progress,
+    disagreement,
+    expected_outcome,
+    gain_per_reply,
+    least_gain,
+)
 
 counts = st.integers(1, 10_000)
 values = st.floats(0, 1)
@@ -113,12 +122,48 @@ def test_the_promise_of_a_state_is_the_chance_that_two_answers_disagree(expected
     assert disagreement(expected) == pytest.approx(chance)
 
 
-@pytest.mark.parametrize(("answers", "settled"), [(1, False), (7, False), (8, True), (20, True)])
+@pytest.mark.parametrize(("answers", "worth_it"), [(1, True), (7, True), (8, False), (20, False)])
 @pytest.mark.parametrize("outcome", [0.0, 1.0])
-def test_eight_equal_answers_settle_the_root(outcome: float, answers: int, *, settled: bool) -> None:
-    """p (.25 + 7) / 7.5 = .967 promises .0644, p (.25 + 8) / 8.5 = .971 promises .0571; the border is .06."""
+def test_eight_equal_answers_end_the_draws_at_the_root(outcome: float, answers: int, *, worth_it: bool) -> None:
+    """p (.25 + 7) / 7.5 = .967 promises .0644, p (.25 + 8) / 8.5 = .971 promises .0571; a path of six steps costs six
+    replies, so the border of .01 by the reply is at .06."""
     expected = expected_outcome(0.5, weight=ROOT_PRIOR, mean=outcome, answers=answers)
-    assert (disagreement(expected) <= CONVERGED) == settled
+    assert (gain_per_reply(expected, steps_left=5) > LEAST_GAIN) == worth_it
+
+
+@given(expected=values, progress=st.none() | values)
+def test_a_finding_raises_the_hope_of_a_right_answer_and_a_miss_lowers_it(
+    expected: float, progress: float | None
+) -> None:
+    """It stays a chance; the more is found, the higher; where it is unknown nothing changes."""
+    found = after_progress(expected, progress)
+    assert 0 <= found <= 1
+    assert (found >= expected) if progress else (found <= expected)
+    if progress is None:
+        assert found == expected
+    else:
+        assert found <= after_progress(expected, 1.0)
+
+
+@given(budget=st.integers(1, 10_000), expected=values, near=st.floats(1, 20), far=st.floats(1, 20))
+def test_a_larger_budget_never_ends_earlier_and_a_longer_way_is_never_worth_more(
+    budget: int, expected: float, near: float, far: float
+) -> None:
+    """The rule by which a search ends: monotone in the budget, and in the replies that a draw costs."""
+    assert 0 < least_gain(budget + 1) <= least_gain(budget) <= LEAST_GAIN
+    assert least_gain(None) == 0
+    least, most = sorted((near, far))
+    assert gain_per_reply(expected, steps_left=most) <= gain_per_reply(expected, steps_left=least)
+
+
+@given(more=st.integers(0, 200), outcome=st.sampled_from([0.0, 1.0]))
+def test_equal_answers_make_the_next_one_worth_less(more: int, outcome: float) -> None:
+    """So a search whose answers never differ ends."""
+    before, after = (
+        disagreement(expected_outcome(0.5, weight=ROOT_PRIOR, mean=outcome, answers=answers))
+        for answers in (more, more + 1)
+    )
+    assert after <= before
 
 
 @given(above=values, mean=values, answers=st.integers(0, 10_000))
