@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations, groupby
 
 from preference import exact_match, normalize_answer
@@ -37,7 +37,7 @@ def is_supported(
     """
     pieces = list(evidence)
     literally = is_in_evidence(answer, pieces)
-    found = _Evidence(tuple(_folded(each) for each in pieces if normalize_answer(each) not in ("", "none")))
+    found = _reported(tuple(pieces))
     if not found.pieces or len(answer) > LONGEST_ANSWER:
         return literally
     asked = _asked(question)
@@ -343,6 +343,11 @@ class _Evidence:
         if any(way(*each) == number for each in two for way in ways):
             return True
         return number in {_listed(each) for piece in self._shown for each in _SENTENCE_END.split(piece)}
+
+
+@lru_cache(maxsize=256)  # siblings have read the same
+def _reported(pieces: tuple[str, ...]) -> _Evidence:
+    return _Evidence(tuple(_folded(each) for each in pieces if normalize_answer(each) not in ("", "none")))
 
 
 def _names_in(asked: str) -> list[str]:
