@@ -44,7 +44,8 @@ def is_supported(
     pairs = _compared(asked)
     if normalize_answer(answer) in _VERDICTS:
         return any(map(found.names_both, pairs)) if pairs else None
-    if chosen_from := [pair for pair in pairs if _is_one_of(answer, pair)] if _ORDER.search(asked) else []:
+    alternatives = (_compared(asked, _OR) or pairs) if _ORDER.search(asked) else []
+    if chosen_from := [pair for pair in alternatives if _is_one_of(answer, pair)]:
         return any(found.compares(pair, asked) for pair in chosen_from)
     if literally:
         return True
@@ -90,7 +91,7 @@ _SHARED = re.compile(r"\b(both|same|common|shared?)\b", re.IGNORECASE)
 
 # -- the question ---------------------------------------------------------------------------------------------------
 
-_JOINED = re.compile(r",? (?:and|or) ")
+_JOINED, _OR = re.compile(r",? (?:and|or) "), re.compile(r",? or ")
 _TIME = re.compile(
     r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|recently|sooner|newer)\b",
     re.IGNORECASE,
@@ -116,15 +117,15 @@ def _asked(question: str) -> str:
     return re.sub(r" ?\([^()]*\)", "", asked)
 
 
-def _compared(asked: str) -> list[tuple[str, str]]:
+def _compared(asked: str, joined: re.Pattern[str] = _JOINED) -> list[tuple[str, str]]:
     """The names on both sides of every `and` and `or`; without any, the first two in a question what two things
     share."""
     pairs = [
         (left, right)
-        for joint in _JOINED.finditer(asked)
+        for joint in joined.finditer(asked)
         if (left := _last_name(asked[: joint.start()].split())) and (right := _first_name(asked[joint.end() :].split()))
     ]
-    names = _names_in(asked) if not pairs and _SHARED.search(asked) else []
+    names = _names_in(asked) if not pairs and joined is _JOINED and _SHARED.search(asked) else []
     return pairs or ([(names[0], names[1])] if len(names) > 1 else [])
 
 
