@@ -212,8 +212,8 @@ class RolloutNode(SparseRecord):
     grounded: bool | None = None
     """Whether passages read so far support the content; null where that does not apply."""
     in_evidence: bool | None = None
-    """Whether evidence reported before supports the answer; null for other steps, and for a yes or no that strings cannot
-    tell about."""
+    """Whether evidence reported before supports the answer; null for other steps, and for a yes or no of which no
+    string tells."""
     gold: int | None = None
     """For a query: gold passages it found that were not read before on its path. For evidence: gold passages of its
     read turn from which it reports a sentence. Null for other steps, if no gold passages are known, and for a query
