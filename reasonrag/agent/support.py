@@ -18,8 +18,10 @@ from itertools import combinations, groupby
 from preference import exact_match, normalize_answer
 from reasonrag.agent.grounding import is_in_evidence
 
-LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE, MOST_PIECES, MOST_NUMBERS = 1000, 200, 4000, 16, 40
-"""What the rules look at: characters, pieces of evidence, and different numbers in them."""
+LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE = 1000, 200, 4000
+"""What the rules look at, in characters."""
+MOST_PIECES, MOST_NUMBERS, MOST_NAMES = 8, 40, 8
+"""Of the evidence the last pieces, and different numbers; of the question names, and pairs of them."""
 _VERDICTS = ("yes", "no")
 _SHORTEST_ALIAS = 3
 """Characters: a shorter alias (US, he) is too often a word."""
@@ -126,7 +128,7 @@ def _compared(asked: str, joined: re.Pattern[str] = _JOINED) -> list[tuple[str, 
         if (left := _last_name(asked[: joint.start()].split())) and (right := _first_name(asked[joint.end() :].split()))
     ]
     names = _names_in(asked) if not pairs and joined is _JOINED and _SHARED.search(asked) else []
-    return pairs or ([(names[0], names[1])] if len(names) > 1 else [])
+    return pairs[:MOST_NAMES] or ([(names[0], names[1])] if len(names) > 1 else [])
 
 
 def _last_name(words: list[str]) -> str:
@@ -333,9 +335,8 @@ class _Evidence:
     def amounts_to(self, answer: str, asked: str) -> bool:
         """Whether the number that was asked for is a difference, a sum or a count of what it has; it must name
         something that the question names, if that names anything."""
-        number = _number_in(answer)
-        about = [name for name in _names_in(asked) if self.names(name)]
-        if number is None or not _QUANTITY.search(asked) or not (about or not _names_in(asked)):
+        number, names = _number_in(answer), _names_in(asked)
+        if number is None or not _QUANTITY.search(asked) or not (not names or any(map(self.names, names))):
             return False
         ways: list[Callable[[float, float], float]] = []
         ways += [lambda left, right: abs(left - right)] if _DIFFERENCE.search(asked) else []
@@ -354,7 +355,7 @@ def _reported(pieces: tuple[str, ...]) -> _Evidence:
 def _names_in(asked: str) -> list[str]:
     """Names in a question, of one capitalised word or several, without its first word."""
     runs = groupby(asked.split()[1:], key=lambda word: _MARKS.sub("", word)[:1].isupper())
-    return [_trimmed(list(words)) for capital, words in runs if capital]
+    return [_trimmed(list(words)) for capital, words in runs if capital][:MOST_NAMES]
 
 
 def _listed(sentence: str) -> int | None:
