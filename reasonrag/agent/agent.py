@@ -263,7 +263,8 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
     said = in_words(state.question.question, parsed.content) if ends else parsed.content
-    held = is_supported(state.question.question, said, state.evidence, golden_answers) if ends else None
+    asked = state.question.question
+    held = is_supported(asked, said, state.evidence, golden_answers, state.read) if ends else None
     grounded = is_grounded(parsed.action_type, said, state.read)
     if held and grounded is False:
         grounded = are_grounded(state.evidence, state.read)

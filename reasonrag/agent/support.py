@@ -16,7 +16,8 @@ from functools import cached_property, lru_cache
 from itertools import combinations, groupby
 
 from preference import exact_match, normalize_answer
-from reasonrag.agent.grounding import is_in_evidence
+from reasonrag.agent.grounding import is_in_evidence, reports
+from reasonrag.data.corpus import Passage
 
 LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE = 1000, 200, 4000
 """What the rules look at, in characters."""
@@ -30,32 +31,38 @@ _FEWEST = 2
 
 
 def is_supported(
-    question: str, answer: str, evidence: Iterable[str], golden_answers: Sequence[str] = ()
+    question: str,
+    answer: str,
+    evidence: Iterable[str],
+    golden_answers: Sequence[str] = (),
+    passages: Sequence[Passage] = (),
 ) -> bool | None:
     """Whether evidence reported before an answer supports it. None for a yes or no about anything but two things that
     the question names, once anything was reported: no string tells whether it follows.
 
-    golden_answers: aliases of each other, for an answer that equals one of them.
+    golden_answers: aliases of each other, for an answer that equals one of them. passages: read so far; evidence also
+        names what the title of a passage names that it reports from.
     """
-    pieces = list(evidence)
+    pieces = [each for each in evidence if normalize_answer(each) not in ("", "none")]
     literally = is_in_evidence(answer, pieces)
-    found = _reported(tuple(pieces))
-    if not found.pieces or len(answer) > LONGEST_ANSWER:
+    pieces = [each[:LONGEST_PIECE] for each in pieces[-MOST_PIECES:]]
+    if not pieces or len(answer) > LONGEST_ANSWER:
         return literally
-    asked = _asked(question)
+    found, asked = _reported(tuple(pieces)), _asked(question)
+    about = _reported(tuple(_titled(each, passages) for each in pieces)) if passages else found
     pairs = _compared(asked)
     if normalize_answer(answer) in _VERDICTS:
-        return any(map(found.names_both, pairs)) if pairs else None
+        return any(map(about.names_both, pairs)) if pairs else None
     alternatives = (_compared(asked, _OR) or pairs) if _ORDER.search(asked) else []
     if chosen_from := [pair for pair in alternatives if _is_one_of(answer, pair)]:
-        return any(found.compares(pair, asked) for pair in chosen_from)
+        return found.compares(asked) and any(map(about.names_both, chosen_from))
     if literally:
         return True
     return (
         any(found.holds(each) for each in _other_forms(answer, golden_answers))
         or found.has_date(answer)
         or found.names_person(answer)
-        or found.amounts_to(answer, asked)
+        or (about.names_any(_names_in(asked)) and found.amounts_to(answer, asked))
     )
 
 
@@ -264,24 +271,20 @@ class _Evidence:
     pieces: tuple[str, ...]
 
     @cached_property
-    def _shown(self) -> tuple[str, ...]:
-        return self.pieces[-MOST_PIECES:]
-
-    @cached_property
     def _normalized(self) -> tuple[str, ...]:
-        return tuple(_in_figures(normalize_answer(each)) for each in self._shown)
+        return tuple(_in_figures(normalize_answer(each)) for each in self.pieces)
 
     @cached_property
     def _plain(self) -> tuple[str, ...]:
-        return tuple(map(_plain, self._shown))
+        return tuple(map(_plain, self.pieces))
 
     @cached_property
     def _words(self) -> tuple[list[str], ...]:
-        return tuple([word.strip(",.;:()\"'") for word in each.split()] for each in self._shown)
+        return tuple([word.strip(",.;:()\"'") for word in each.split()] for each in self.pieces)
 
     @cached_property
     def _all_numbers(self) -> list[float]:
-        return list(dict.fromkeys(number for each in self._shown for number in _numbers(each)))[:MOST_NUMBERS]
+        return list(dict.fromkeys(number for each in self.pieces for number in _numbers(each)))[:MOST_NUMBERS]
 
     def holds(self, text: str) -> bool:
         """Whether a piece has the text as whole words; numbers up to 99 may be in figures or words."""
@@ -306,17 +309,21 @@ class _Evidence:
             for each, last in zip(pair, lasts, strict=True)
         )
 
-    def compares(self, pair: tuple[str, str], asked: str) -> bool:
-        """Whether it names both; of what comes first in time it must have two numbers, or compare them itself."""
+    def names_any(self, things: Sequence[str]) -> bool:
+        """Whether it names one of them, if there are any."""
+        return not things or any(map(self.names, things))
+
+    def compares(self, asked: str) -> bool:
+        """Whether it can tell an order: one in time needs two numbers, or evidence that compares by itself."""
         said = any(f" {word.lower()} " in each for word in _TIME.findall(asked) for each in self._normalized)
-        numbers = sum(len(_NUMBER.findall(each)) for each in self._shown)
-        return self.names_both(pair) and (said or numbers >= _FEWEST or not _TIME.search(asked))
+        numbers = sum(len(_NUMBER.findall(each)) for each in self.pieces)
+        return said or numbers >= _FEWEST or not _TIME.search(asked)
 
     def has_date(self, answer: str) -> bool:
         """Whether it has the date that the answer is, in any format, at least to the same precision."""
         if not (wanted := [_as_date(found) for form in _DATES if (found := form.fullmatch(answer.strip(" .")))]):
             return False
-        dates = {_as_date(found) for each in self._shown for form in _DATES for found in form.finditer(each)}
+        dates = {_as_date(found) for each in self.pieces for form in _DATES for found in form.finditer(each)}
         return any(date == wanted[0] or (*date[:2], None) == wanted[0] for date in dates)
 
     def names_person(self, name: str) -> bool:
@@ -333,10 +340,9 @@ class _Evidence:
         )
 
     def amounts_to(self, answer: str, asked: str) -> bool:
-        """Whether the number that was asked for is a difference, a sum or a count of what it has; it must name
-        something that the question names, if that names anything."""
-        number, names = _number_in(answer), _names_in(asked)
-        if number is None or not _QUANTITY.search(asked) or not (not names or any(map(self.names, names))):
+        """Whether the number that was asked for is a difference, a sum or a count of what it has."""
+        number = _number_in(answer)
+        if number is None or not _QUANTITY.search(asked):
             return False
         ways: list[Callable[[float, float], float]] = []
         ways += [lambda left, right: abs(left - right)] if _DIFFERENCE.search(asked) else []
@@ -344,12 +350,18 @@ class _Evidence:
         two = combinations(self._all_numbers, 2)
         if any(way(*each) == number for each in two for way in ways):
             return True
-        return number in {_listed(each) for piece in self._shown for each in _SENTENCE_END.split(piece)}
+        return number in {_listed(each) for piece in self.pieces for each in _SENTENCE_END.split(piece)}
 
 
 @lru_cache(maxsize=256)  # siblings have read the same
 def _reported(pieces: tuple[str, ...]) -> _Evidence:
-    return _Evidence(tuple(_folded(each) for each in pieces if normalize_answer(each) not in ("", "none")))
+    return _Evidence(tuple(map(_folded, pieces)))
+
+
+def _titled(piece: str, passages: Sequence[Passage]) -> str:
+    """A piece of evidence after the titles of the passages that it reports from."""
+    titles = [each.title for each in passages if reports(piece, each)]
+    return ": ".join([*titles, piece])
 
 
 def _names_in(asked: str) -> list[str]:

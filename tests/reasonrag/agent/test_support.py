@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reasonrag.agent.grounding import is_in_evidence
 from reasonrag.agent.support import LONGEST_PIECE, MOST_PIECES, is_supported, may_be_derived
+from reasonrag.data.corpus import Passage
 
 NATIONALITY = "Were Scott Derrickson and Ed Wood of the same nationality?"
 SCOTT, WOOD = "Scott Derrickson (born July 16, 1966) is an American director.", "Ed Wood was an American filmmaker."
@@ -36,6 +37,14 @@ def test_a_verdict_on_two_things_needs_evidence_that_names_both(
 ) -> None:
     """Whether it is yes or no: the same evidence holds for both."""
     assert [is_supported(question, each, evidence) for each in ("yes", "No.")] == [held, held]
+
+
+def test_evidence_names_what_the_title_of_its_passage_names() -> None:
+    """A sentence need not repeat whom it is about; the title of a passage that it is not from says nothing."""
+    passages = [Passage("1", "Ed Wood", "He was an American filmmaker."), Passage("2", "Rome", "It is in Italy.")]
+    for told, held in (("He was an American filmmaker.", True), ("He was born in Rome.", False)):
+        assert is_supported(NATIONALITY, "yes", [SCOTT, told], passages=passages) is held
+        assert is_supported(NATIONALITY, "yes", [SCOTT, told]) is False
 
 
 OLDER = "Who is older, Ann Moor or Bo Lind?"
