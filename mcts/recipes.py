@@ -18,6 +18,7 @@ RecipeName = Literal["economy", "reasonrag", "continuation", "released", "prorag
 ALIASES: dict[str, RecipeName] = {"paper": "continuation"}
 """Earlier names: runs that were made under one keep it."""
 JudgeKind = Literal["score", "rank"]
+SupportBy = Literal["strings", "judge"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 """Outcomes that a judge decides."""
 
@@ -25,7 +26,7 @@ JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations")
+    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support")
 
     name: RecipeName | Literal["paper"]
     search: SearchConfig
@@ -53,6 +54,8 @@ class Recipe(Configuration):
     """Treat the reply to a repair turn like any other sample of its state."""
     greedy_continuations: bool = False
     """Continue steps at temperature 0."""
+    support: SupportBy = "strings"
+    """With outcome `evident_f1`, who says whether evidence supports an answer: string rules alone, or a judge too."""
 
     @property
     def judged(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.answer_scores import normalize_answer
+from preference.answer_scores import exact_match, normalize_answer
 from preference.records import (
     ActionType,
     AgentAction,
@@ -31,9 +31,10 @@ from preference.records import (
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
-Tag = Literal["efficiency_only", "style_only"]
+Tag = Literal["efficiency_only", "style_only", "golden_rejected"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
-both are answers and cover-EM cannot tell them apart; never without gold answers."""
+both are answers and cover-EM cannot tell them apart; never without gold answers. golden_rejected: the rejected answer
+equals a gold answer and the chosen one does not, but evidence supports the chosen one alone."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
@@ -110,6 +111,10 @@ class StepRecord(Record):
     """Mean raw score of the critics that were not trained on the question; only where critics were asked, else
     absent."""
     grounded: bool | None = None
+    em: float | None = None
+    """Of an answer; absent where no step of the state has one, and from data sets of earlier versions."""
+    in_evidence: bool | None = None
+    """Whether evidence reported before supports an answer; absent as `em`."""
     gold: int | None = None
     visits: int = 0
     value: float | None = None
@@ -162,8 +167,30 @@ class PairRecord(Record):
                 "confidence": None if self.confidence is None else 1 - self.confidence,
                 "value_confidence": None if self.value_confidence is None else 1 - self.value_confidence,
                 "gold": _SWAPPED_VERDICTS.get(self.gold, self.gold),
+                "tags": [tag for tag in self.tags if tag != "golden_rejected"],
             }
         )
+
+
+def prefers_wrong(golden_answers: Sequence[str], chosen: StepRecord, rejected: StepRecord) -> bool:
+    """Whether both are answers, and only the rejected one equals a gold answer."""
+    both = chosen.action_type == rejected.action_type == "answer"
+    return both and _is_golden(rejected, golden_answers) and not _is_golden(chosen, golden_answers)
+
+
+def support_decides(golden_answers: Sequence[str], chosen: StepRecord, rejected: StepRecord) -> bool:
+    """Whether a pair prefers a wrong answer that evidence supports to a gold one that it does not: tag
+    `golden_rejected`."""
+    return prefers_wrong(golden_answers, chosen, rejected) and _support(chosen) is True and _support(rejected) is False
+
+
+def _is_golden(answer: StepRecord, golden_answers: Sequence[str]) -> bool:
+    return answer.em == 1 or bool(exact_match(answer.content or "", golden_answers))
+
+
+def _support(answer: StepRecord) -> bool | None:
+    """By the evidence; where that does not tell, or its verdict is not recorded, by the passages."""
+    return answer.grounded if answer.in_evidence is None else answer.in_evidence
 
 
 _SWAPPED_VERDICTS: dict[GoldVerdict, GoldVerdict] = {"right": "wrong", "wrong": "right"}
@@ -208,7 +235,7 @@ class StateRecord(Record):
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
-_OF_SOME_STATES = ("value", "own_outcome", "expected_outcome", "critic_score")
+_OF_SOME_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence")
 """Fields of steps that a state has where some step does."""
 _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 """Fields of a state that only some recipes have."""

@@ -17,7 +17,16 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from preference.answer_scores import normalize_answer
-from preference.candidates import GoldVerdict, PairRecord, StateRecord, StepRecord, Tag, TypeCombination
+from preference.candidates import (
+    GoldVerdict,
+    PairRecord,
+    StateRecord,
+    StepRecord,
+    Tag,
+    TypeCombination,
+    prefers_wrong,
+    support_decides,
+)
 from preference.labelling import TOLERANCE, labelled_states
 from preference.published.pair_rules import (
     LEAST_DIFFERENCE,
@@ -46,6 +55,7 @@ DropReason = Literal[
     "small_margin",
     "uncertain",
     "no_consensus",
+    "golden_rejected",
     "near_identical",
     "other_type",
     "too_long",
@@ -65,12 +75,13 @@ ranked first, or the other one second. same_content: equal content, or one share
 judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
 ungrounded: no passage read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of
 its path. small_margin: rewards too close. uncertain: confidence too low. no_consensus: a second witness does not
-prefer the chosen step: the values, of a judge's label; else the critics. near_identical: contents too similar.
-other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal
-pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of
-the state and these two types has a wider margin. state_full, question_full: the state or question has enough pairs.
-efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag. unbalanced: another action type has
-fewer pairs."""
+prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a
+gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical: contents too
+similar. other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate:
+an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another
+pair of the state and these two types has a wider margin. state_full, question_full: the state or question has enough
+pairs. efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag. unbalanced: another action type
+has fewer pairs."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
@@ -245,11 +256,22 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
         ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
+        ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
         ("other_type", rules.same_type and not pair.same_type),
         ("too_long", rules.max_tokens is not None and tokens is not None and tokens > rules.max_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
+
+
+def _rejects_golden(each: Candidate) -> bool:
+    """Whether it prefers a wrong answer to a gold one, and support is not why; imported pairs are as they are."""
+    golds = each.state.golden_answers
+    return (
+        each.pair.label != "imported"
+        and prefers_wrong(golds, each.chosen, each.rejected)
+        and not support_decides(golds, each.chosen, each.rejected)
+    )
 
 
 def _is_agreed(each: Candidate, rules: PairingRules) -> bool:
@@ -377,7 +399,7 @@ def _all_but_surest(
 
 # -- the whole data set --------------------------------------------------------------------------------------
 
-_BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2}
+_BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2, "golden_rejected": 4}
 _TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
 
 

@@ -25,6 +25,7 @@ from preference.candidates import (
     Tag,
     pair_key,
     state_key,
+    support_decides,
 )
 from preference.confidence import confidence
 from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
@@ -152,7 +153,7 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
     pairs = [_pair(rollout, state_id, *two, tree.taken) for two in combinations(steps, 2)]
     pairs.sort(key=_surest_first({step.node.id: step.node.same_as is not None for step in steps}))
-    return StateRecord.model_construct(
+    state = StateRecord.model_construct(
         state_id=state_id,
         question_id=rollout.question_id,
         question=rollout.question,
@@ -167,6 +168,7 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
         pairs=pairs,
         **tree.fields(siblings),
     )
+    return with_golden_tags(state)
 
 
 def _surest_first(borrows: Mapping[int, bool]) -> Callable[[PairRecord], tuple[float, float, int, int, int]]:
@@ -207,7 +209,22 @@ def with_judge_label(state: StateRecord, pick: tuple[int, int] | None) -> StateR
     pick: ids of the better and the worse step; None if the judge picked none. Every other pair loses its label. Margins
         stay those of the values: negative where they disagree with the judge.
     """
-    return state.model_copy(update={"pairs": [_with_judge_label(pair, pick) for pair in state.pairs]})
+    pairs = [_with_judge_label(pair, pick) for pair in state.pairs]
+    return with_golden_tags(state.model_copy(update={"pairs": pairs}))
+
+
+def with_golden_tags(state: StateRecord) -> StateRecord:
+    """The state with the tag `golden_rejected` where its pairs, whose sides may have been exchanged, deserve it."""
+    steps = {step.id: step for step in state.steps}
+
+    def tagged(pair: PairRecord) -> PairRecord:
+        found = support_decides(state.golden_answers, steps[pair.chosen], steps[pair.rejected])
+        if found == ("golden_rejected" in pair.tags):
+            return pair
+        tags = [tag for tag in pair.tags if tag != "golden_rejected"]
+        return pair.model_copy(update={"tags": [*tags, "golden_rejected"] if found else tags})
+
+    return state.model_copy(update={"pairs": [tagged(pair) for pair in state.pairs]})
 
 
 def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRecord:
@@ -248,7 +265,7 @@ def with_outcome_label(state: StateRecord) -> StateRecord:
     steps = {step.id: step for step in state.steps}
     pairs = [_with_outcome_label(pair, steps) for pair in state.pairs]
     pairs.sort(key=_surest_first({step.id: step.same_as is not None for step in state.steps}))
-    return state.model_copy(update={"pairs": pairs})
+    return with_golden_tags(state.model_copy(update={"pairs": pairs}))
 
 
 def _with_outcome_label(pair: PairRecord, steps: Mapping[int, StepRecord]) -> PairRecord:

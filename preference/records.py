@@ -39,10 +39,10 @@ AgentAction = Literal["think", "read", "conclude"]
 
 
 OutcomeName = Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"]
-"""Quality of an answer, in [0, 1]. evident_f1: F1, but 0 if no evidence reported before holds the answer. builder_f1,
-prorag_f1: F1 as published codes compute it (`preference.answer_scores`). choice: 1 if the answer names the right option
-of a multiple choice and no other, else 0. judge, rubric: a judge's score, by the passages read or by a rubric. A user's
-function has its own name."""
+"""Quality of an answer, in [0, 1]. evident_f1: F1, at least .5 if the answer contains a gold answer and at most .5 if
+not; 0 if no evidence reported before supports it. builder_f1, prorag_f1: F1 as published codes compute it
+(`preference.answer_scores`). choice: 1 if the answer names the right option of a multiple choice and no other, else 0.
+judge, rubric: a judge's score, by the passages read or by a rubric. A user's function has its own name."""
 
 
 class MalformedRolloutsError(ValueError):
@@ -212,7 +212,8 @@ class RolloutNode(SparseRecord):
     grounded: bool | None = None
     """Whether passages read so far support the content; null where that does not apply."""
     in_evidence: bool | None = None
-    """Whether evidence reported before holds the answer; null for other steps, and for yes and no."""
+    """Whether evidence reported before supports the answer; null for other steps, and for a yes or no of which no
+    string tells."""
     gold: int | None = None
     """For a query: gold passages it found that were not read before on its path. For evidence: gold passages of its
     read turn from which it reports a sentence. Null for other steps, if no gold passages are known, and for a query

@@ -469,6 +469,7 @@ def estimate(
     value_extra_body: str | Mapping[str, Any] | None = None,
     recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
     rubric: str | Path | None = None,
+    support: Literal["strings", "judge"] = "strings",
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
     critic_draws: int | None = None,
@@ -580,6 +581,9 @@ def estimate(
             docs/reference/recipes.md
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
+        support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
+            judge, where the teacher is also asked about right answers that strings do not find but that may follow
+            (yes and no, comparisons, counts)
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
@@ -924,6 +928,7 @@ def generate(
     value_extra_body: str | Mapping[str, Any] | None = None,
     recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
     rubric: str | Path | None = None,
+    support: Literal["strings", "judge"] = "strings",
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
     critic_draws: int | None = None,
@@ -1038,6 +1043,9 @@ def generate(
             docs/reference/recipes.md
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
+        support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
+            judge, where the teacher is also asked about right answers that strings do not find but that may follow
+            (yes and no, comparisons, counts)
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
@@ -1747,6 +1755,7 @@ def tune(
     recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
     outcome: Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"] | None = None,
     rubric: str | Path | None = None,
+    support: Literal["strings", "judge"] = "strings",
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
     critic_draws: int | None = None,
@@ -1856,12 +1865,15 @@ def tune(
         value_extra_body: JSON object of extra fields for every request to the value model
         recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
             docs/reference/recipes.md
-        outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer),
+        outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence supports the answer),
             builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of
             metadata.choices), judge or rubric. With judge and rubric the teacher scores, and gold answers are not
             needed; these calls are not in --max-calls-per-question [default: the recipe's]
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
+        support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
+            judge, where the teacher is also asked about right answers that strings do not find but that may follow
+            (yes and no, comparisons, counts)
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import (
@@ -78,6 +78,7 @@ class RecordedRecipe(_Kept):
     unreadable_replies: str = Field(default="wrong", alias="unreadable")
     forced_answers: str = "counted"
     repairs_count: bool = False
+    support: Literal["strings", "judge"] = "strings"
 
 
 class DecidesAnswers(_Kept):

@@ -20,7 +20,7 @@ from preference import (
     f1_score,
 )
 from preference.export.sanitize import plain_text
-from reasonrag.agent.grounding import is_grounded, is_in_evidence
+from reasonrag.agent.grounding import are_grounded, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
     ParsedReply,
@@ -31,6 +31,7 @@ from reasonrag.agent.parsing import (
     stop_strings,
 )
 from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_variation
+from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import in_words
@@ -262,6 +263,11 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
     said = in_words(state.question.question, parsed.content) if ends else parsed.content
+    asked = state.question.question
+    held = is_supported(asked, said, state.evidence, golden_answers, state.read) if ends else None
+    grounded = is_grounded(parsed.action_type, said, state.read)
+    if held and grounded is False:
+        grounded = are_grounded(state.evidence, state.read)
     return AgentStep(
         state=state,
         prompt=draw.prompt,
@@ -273,8 +279,8 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
         reasoning=plain_text(reply.reasoning),
         f1=f1_score(said, golden_answers) if ends and golden_answers else None,
         em=exact_match(said, golden_answers) if ends and golden_answers else None,
-        grounded=is_grounded(parsed.action_type, said, state.read),
-        in_evidence=is_in_evidence(said, state.evidence) if ends else None,
+        grounded=grounded,
+        in_evidence=held,
         **draw.sampled_with,
     )
 

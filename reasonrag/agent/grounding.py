@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from preference import ActionType, normalize_answer
@@ -36,11 +36,16 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
     return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
 
 
+def are_grounded(evidence: Iterable[str], passages: Sequence[Passage]) -> bool:
+    """Whether passages support every piece of evidence, so that what follows from it rests on them."""
+    return all(is_grounded("evidence", each, passages) is not False for each in evidence)
+
+
 def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
     """Whether an answer occurs, as whole words after SQuAD normalisation, in evidence reported before it.
 
     Evidence is all an answering turn sees of the passages. None for yes and no once anything was reported: string match
-    cannot tell whether they follow.
+    cannot tell whether they follow; `support` knows more forms, and what follows from several pieces.
     """
     reported = [said for each in evidence if (said := normalize_answer(each)) not in ("", "none")]
     said = normalize_answer(answer)

@@ -1,8 +1,9 @@
 """Outcomes: the value of an answer for search and labels, by gold answers, a judge, a rubric or a user's function.
 
-Decides what each of them needs of a question, what a judge of answers sees, and that the same answer after the same
-reasoning is judged once. An unreadable judgement is missing: the answer then has no outcome and counts nowhere. Does
-not know trees, nor how labels use an outcome; no judge is assumed to be right.
+Decides what each of them needs of a question, what a judge of answers sees, when one is asked whether evidence supports
+an answer, and that the same answer after the same reasoning is judged once. An unreadable judgement is missing: the
+answer then has no outcome and counts nowhere. Does not know trees, nor how labels use an outcome; no judge is assumed
+to be right.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Protocol
 
-from mcts.recipes import JUDGED_OUTCOMES
-from preference import Message
+from mcts.recipes import JUDGED_OUTCOMES, SupportBy
+from preference import Message, cover_em, normalize_answer
 from preference.answer_scores import builder_f1, prorag_f1
 from reasonrag.agent.agent import Agent, AgentStep
+from reasonrag.agent.grounding import are_grounded
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
+from reasonrag.agent.support import may_be_derived
+from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import choice_accuracy, in_words, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
@@ -31,6 +35,11 @@ OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", "choice", *_PUBLISHED})
 """Outcomes decided by gold answers."""
 JUDGED_FROM = -(10**6)
 """Sample number of an answer's judgement, below those of all judgements of steps."""
+COVERED = 0.5
+"""`evident_f1` of an answer that contains a gold answer is at least this, that of any other at most: however many words
+a wrong answer shares, it never outranks a right one in more words."""
+SUPPORTED = 0.5
+"""A judge's score above which evidence supports an answer: the prompt gives 30 to a guess and 100 to what follows."""
 
 OutcomeFunction = Callable[[Question, str], float]
 """(question, answer) -> the answer's value in [0, 1]."""
@@ -54,6 +63,8 @@ async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent)
     """The step with its answer's value; unchanged if it is not an answer or there is no valuer."""
     if valuer is None or step.action_type != "answer":
         return step
+    if isinstance(valuer, SupportJudge):
+        return await valuer.settle(agent, step)
     return replace(step, judged=await valuer.value(agent, step))
 
 
@@ -69,9 +80,21 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
     if name in _PUBLISHED:
         asked, answer = step.state.question, _answer_of(step)
         return 0.0 if answer is None else _PUBLISHED[name](in_words(asked.question, answer), asked.golden_answers)
-    if name == "evident_f1" and step.in_evidence is False:
+    return _evident_f1(step) if name == "evident_f1" else step.f1 or 0.0
+
+
+def _evident_f1(step: AgentStep) -> float:
+    if step.in_evidence is False or step.f1 is None:
         return 0.0
-    return step.f1 or 0.0
+    return max(step.f1, COVERED) if step.em or _covers(step) else min(step.f1, COVERED)
+
+
+def _covers(step: AgentStep) -> bool:
+    """Whether the answer contains a gold answer. A yes or no in other words does not count: "no" begins many a reply
+    that says nothing."""
+    asked = step.state.question
+    golds = [each for each in asked.golden_answers if normalize_answer(each) not in ("yes", "no")]
+    return bool(cover_em(in_words(asked.question, step.content or ""), golds))
 
 
 def _answer_of(step: AgentStep) -> str | None:
@@ -103,13 +126,53 @@ class AnswerJudge:
 
     async def value(self, agent: Agent, step: AgentStep, /) -> Judgement[float]:
         """Judges an answer once, even for concurrent callers: the same draw requested twice would be paid twice."""
-        prompt = answer_prompt(agent, step, rubric=self.rubric, gold=self.gold)
+        prompt = self._prompt(agent, step)
         async with self._asking[prompt]:
             if prompt not in self._judgements:
                 judgement = await agent.score(step.state.question, prompt, self.sample)
                 agent.spending.judgements += judgement.calls
                 self._judgements[prompt] = judgement
         return self._judgements[prompt]
+
+    def _prompt(self, agent: Agent, step: AgentStep) -> tuple[Message, ...]:
+        return answer_prompt(agent, step, rubric=self.rubric, gold=self.gold)
+
+
+class SupportJudge(AnswerJudge):
+    """Has the agent's model say whether evidence supports an answer, where strings do not say that it does."""
+
+    async def settle(self, agent: Agent, step: AgentStep) -> AgentStep:
+        """The answer with the verdict in `in_evidence`, which stays what the strings say where nobody is asked or the
+        judgement is unreadable. It is grounded too if the evidence that supports it is. Raises ModelError."""
+        if not self._is_asked(step):
+            return step
+        judgement = await self.value(agent, step)
+        held = step.in_evidence if judgement.value is None else judgement.value > SUPPORTED
+        grounded = step.grounded
+        if held and grounded is False:
+            grounded = are_grounded(step.state.evidence, step.state.read)
+        return replace(step, judged=judgement, in_evidence=held, grounded=grounded)
+
+    def _is_asked(self, step: AgentStep) -> bool:
+        """Only of answers with a worth to lose: right ones, at least in part, of a kind that can be derived."""
+        asked = step.state.question
+        said = in_words(asked.question, step.content or "")
+        worth = bool(step.f1 or cover_em(said, asked.golden_answers))
+        return step.in_evidence is not True and worth and any(_reported(step)) and may_be_derived(asked.question, said)
+
+    def _prompt(self, agent: Agent, step: AgentStep) -> tuple[Message, ...]:
+        """The prompt for judging an answer, with the evidence in place of the passages, and its own reasoning only."""
+        return render_answer(
+            agent.prompts,
+            question=step.state.question.question,
+            thoughts=(step.response,),
+            answer=step.content or "",
+            passages=[Passage(id="", title="Evidence", text=each) for each in _reported(step)],
+        )
+
+
+def _reported(step: AgentStep) -> list[str]:
+    return [each for each in step.state.evidence if normalize_answer(each) not in ("", "none")]
 
 
 def answer_prompt(agent: Agent, step: AgentStep, *, rubric: tuple[str, ...], gold: bool) -> tuple[Message, ...]:
@@ -165,12 +228,14 @@ class FunctionValuer:
 class OutcomeRule:
     """How the answers of a run are valued.
 
-    name: in records and configuration. rubric: for questions without their own. function: the user's.
+    name: in records and configuration. rubric: for questions without their own. function: the user's. support: who says
+        whether evidence supports an answer, with `evident_f1`.
     """
 
     name: str
     rubric: tuple[str, ...] = ()
     function: OutcomeFunction | None = None
+    support: SupportBy = "strings"
 
     @property
     def judged(self) -> bool:
@@ -179,6 +244,8 @@ class OutcomeRule:
     @property
     def prompts(self) -> tuple[str, ...]:
         """Names of prompts used only by this outcome."""
+        if self.support == "judge":
+            return ("answer",)
         return {"judge": ("answer",), "rubric": ("rubric",)}.get(self.name, ())
 
     @property
@@ -213,6 +280,8 @@ class OutcomeRule:
         """
         if self.function is not None:
             return FunctionValuer(self.name, self.function)
+        if self.support == "judge":
+            return SupportJudge((), gold=False, sample=sample)
         return AnswerJudge(self.rubric_of(question), gold, sample) if self.judged else None
 
 

@@ -127,7 +127,7 @@ def query_is_question(rollout: RolloutRecord) -> bool:
 
 
 def all_wrong(rollout: RolloutRecord) -> bool:
-    """All continuations, at least two, have outcome 0: F1 0, or an answer that no evidence holds."""
+    """All continuations, at least two, have outcome 0: F1 0, or an answer that no evidence supports."""
     return _all_have(rollout, outcome=0.0)
 
 

@@ -148,7 +148,8 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     """The named recipe with explicitly set rewards, widths and budgets. Raises InputError for rewards it does not
     support."""
     named = RECIPES[settings.recipe]
-    recipe = _with_rewards(named.model_copy(update={"outcome": settings.outcome or named.outcome}), settings)
+    asked = {"outcome": settings.outcome or named.outcome, "support": settings.support}
+    recipe = _with_rewards(named.model_copy(update=asked), settings)
     if settings.exploration is not None and recipe.search.selection not in SCORES:
         raise InputError(
             f"--exploration is the constant c of UCT and PUCT, which recipe {recipe.name} does not use; leave it out"
@@ -276,11 +277,14 @@ def call_budget(search: SearchConfig, *, path: float) -> float:
 def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
     """The outcome rule of the settings. Raises InputError for inconsistent settings and unreadable files."""
     name = settings.outcome or RECIPES[settings.recipe].outcome
+    if settings.support == "judge" and (function or name != "evident_f1"):
+        raise InputError("--support judge goes with --outcome evident_f1; add that, or leave it out")
     if settings.rubric is not None and (function or name != "rubric"):
         raise InputError(f"--rubric {settings.rubric} goes with --outcome rubric; add that, or leave it out")
     if function is not None:
         return OutcomeRule(name_of_function(function), function=function)
-    return OutcomeRule(name, () if settings.rubric is None else _read_rubric(settings.rubric))
+    rubric = () if settings.rubric is None else _read_rubric(settings.rubric)
+    return OutcomeRule(name, rubric, support=settings.support)
 
 
 def _read_rubric(path: Path) -> tuple[str, ...]:

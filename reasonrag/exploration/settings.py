@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from mcts.recipes import SupportBy
 from preference import OutcomeName
 from reasonrag.agent.settings import (
     AGENT_DEFAULTS,
@@ -81,7 +82,7 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         common=True,
     )
     outcome: OutcomeName | None = setting(
-        "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence holds the answer), "
+        "Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence supports the answer), "
         "builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of "
         "metadata.choices), judge or rubric. With judge and rubric the teacher scores, and gold answers are not "
         "needed; these calls are not in --max-calls-per-question [default: the recipe's]",
@@ -92,6 +93,13 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         "Text file with criteria for an answer, one per line, for questions without metadata.rubric; "
         "with --outcome rubric",
         Panel.SEARCH,
+    )
+    support: SupportBy = setting(
+        "With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or judge, "
+        "where the teacher is also asked about right answers that strings do not find but that may follow (yes and no, "
+        "comparisons, counts)",
+        Panel.SEARCH,
+        default="strings",
     )
     reward: RewardName | None = setting(
         "Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, "

@@ -195,8 +195,8 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
 def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, model: ModelSpec) -> OutcomeRule:
     """The run's outcome rule. Raises InputError if it cannot be applied again."""
     name = made.decides_answers.recipe.outcome
-    rule = OutcomeRule(name, function=function)
-    if rule.judged and model.recorded_as is not None:
+    rule = OutcomeRule(name, function=function, support=made.decides_answers.recipe.support)
+    if (rule.judged or rule.support == "judge") and model.recorded_as is not None:
         teacher = made.decides_answers.model
         raise InputError(
             f"the answers of {run} were judged by its teacher, {teacher}, and calibrate asks one model only: "

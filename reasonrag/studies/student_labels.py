@@ -26,7 +26,7 @@ from preference.export.files import atomic_replacement
 from preference.export.formats import SPLITS, SplitName, pairs_files
 from preference.export.json_stream import read_items
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
-from preference.labelling import TOLERANCE
+from preference.labelling import TOLERANCE, with_golden_tags
 from preference.records import RecipeRef
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.agent.prompting import PROMPTS
@@ -274,13 +274,14 @@ def as_valued_by(
     ]
     scale = recipe.alpha**state.layer if recipe.margin_by_layer else 1.0
     greatest = recipe.alpha ** (state.layer + 1)
-    return state.model_copy(
+    relabelled = state.model_copy(
         update={
             "steps": steps,
             "pairs": [_by_student(each, known, scale=scale, greatest=greatest) for each in state.pairs],
             "origin": state.origin.model_copy(update={"value_model": student}),
         }
     )
+    return with_golden_tags(relabelled)
 
 
 def _by_student(pair: PairRecord, known: Mapping[int, FreshValue], *, scale: float, greatest: float) -> PairRecord:

@@ -198,11 +198,14 @@ def _score(node: RolloutNode, outcome: str, quality: float) -> str:
     """What an answer scores."""
     if outcome == "evident_f1" and node.in_evidence is False and node.f1:
         return (
-            f"The answer scores 0, because no evidence reported so far contains it, although its F1 against the gold "
+            f"The answer scores 0, because no evidence reported so far supports it, although its F1 against the gold "
             f"answers is {number(node.f1)}"
         )
-    held = " (evidence reported so far contains it)" if outcome == "evident_f1" and node.in_evidence else ""
+    held = " (evidence reported so far supports it)" if outcome == "evident_f1" and node.in_evidence else ""
     meaning = OUTCOMES.get(outcome, f"by the outcome {outcome}")
+    if outcome == "evident_f1" and node.f1 is not None and node.f1 != quality:
+        bound = "at least that, as it contains" if quality > node.f1 else "at most that, as it does not contain"
+        meaning = f"{bound} a gold answer, although its F1 against them is {number(node.f1)}"
     return f"The answer scores {number(quality)}, {meaning}{held}"
 
 
@@ -363,6 +366,10 @@ def _checks(each: Candidate) -> list[str]:
         found.append(f"Gold passages (not used for the label): the chosen step has {more} the rejected one.")
     if "style_only" in each.tags:
         found.append("Style only: both answers contain a gold answer, or neither does.")
+    if "golden_rejected" in each.tags:
+        found.append(
+            "Golden rejected: the rejected answer equals a gold answer, but evidence supports the chosen one alone."
+        )
     return found
 
 
@@ -420,6 +427,7 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         else "the critic scores it {}, and the other {}".format(
             *apart(each.chosen.critic_score or 0.0, each.rejected.critic_score or 0.0)
         ),
+        "golden_rejected": "the rejected answer equals a gold answer, the chosen one does not, and support is not why",
         "near_identical": "both steps say nearly the same: word similarity {}, above {}".format(
             *apart(pair.similarity, rules.max_similarity)
         ),

@@ -420,7 +420,7 @@ def _facts(step: StepView) -> Iterator[Text]:
         "sampled": f"{step.draws} times" if step.draws > 1 else None,
         "repeats": None if step.same_as is None else f"step {step.same_as}",
         "supported by passages": _yes(step.grounded),
-        "contained in reported evidence": _yes(step.in_evidence),
+        "supported by reported evidence": _yes(step.in_evidence),
         "gold passages": step.gold,
         "sampled by": None if step.sampled_by is None else on_one_line(step.sampled_by),
         "temperature": step.sampled_temperature,

@@ -182,6 +182,7 @@ random_steps = st.fixed_dictionaries(
         "observations": st.none() | st.integers(1, 9),
         "same_as": st.sampled_from([None, None, 1]),
         "grounded": st.sampled_from([None, None, True, False]),
+        "in_evidence": st.sampled_from([None, True, False]),
         "rollouts": st.lists(st.builds(lambda f1: rollouts_of(f1, 2)[0], st.sampled_from([0.0, 0.5, 1.0])), max_size=2),
     }
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
-from preference.candidates import Tag
+from preference.answer_scores import exact_match
+from preference.candidates import StepRecord, Tag
 from preference.filters import (
     DROP_REASONS,
     DropReason,
@@ -22,7 +24,7 @@ from preference.filters import (
     seeded_uniform,
     select,
 )
-from preference.labelling import labelled_states, with_judge_label
+from preference.labelling import labelled_states, with_judge_label, with_outcome_label
 from tests.helpers.trees import (
     Fields,
     Pair,
@@ -79,6 +81,74 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
     )
 
 
+# -- golden answers -----------------------------------------------------------------------------------------------
+
+UNSUPPORTED: Fields = {"in_evidence": False, "grounded": False}
+SUPPORTED: Fields = {"in_evidence": True, "grounded": True}
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "dropped", "tags"),
+    [
+        (answer("Bob", 0.9, **SUPPORTED), answer("Ada Lovelace", 0.0, **UNSUPPORTED), None, ["golden_rejected"]),
+        # of evidence and passages, evidence decides: a golden answer that stands in a passage is not yet reported
+        (
+            answer("Bob", 0.9, **SUPPORTED),
+            answer("Ada Lovelace", 0.0, in_evidence=False, grounded=True),
+            None,
+            ["golden_rejected"],
+        ),
+        (answer("Bob", 0.9, grounded=True), answer("Ada Lovelace", 0.0, grounded=False), None, ["golden_rejected"]),
+        (answer("Bob", 0.9, **SUPPORTED), answer("Ada Lovelace", 0.0, **SUPPORTED), "golden_rejected", []),
+        (answer("Bob", 0.9), answer("Ada Lovelace", 0.0, **UNSUPPORTED), "golden_rejected", []),
+        (
+            answer("Bob", 0.9),
+            answer("the ADA Lovelace.", 0.0),
+            "golden_rejected",
+            [],
+        ),  # equal but for articles and case
+        (answer("C", 0.9), answer("B", 0.0, em=1.0), "golden_rejected", []),  # the letter of the right option
+        (answer("Bob", 0.9, **SUPPORTED), answer("Miss Ada Lovelace", 0.0, **UNSUPPORTED), None, []),  # only holds it
+        (answer("Ada Lovelace", 0.9), answer("Bob", 0.0), None, []),
+        (query("Bob", 0.9), answer("Ada Lovelace", 0.0), None, []),
+    ],
+)
+def test_a_wrong_answer_is_preferred_to_a_golden_one_only_where_its_support_says_so(
+    better: Fields, worse: Fields, dropped: str | None, tags: list[str]
+) -> None:
+    """It is then tagged, else dropped, whoever labels the pair; a pair of a published file stays as it is."""
+    (state,) = labelled_states(siblings(better | {"own_outcome": 1.0}, worse | {"own_outcome": 0.0}))
+    by_judge = with_judge_label(state, (1, 2))
+    turned_twice = with_judge_label(with_judge_label(state, (2, 1)), (1, 2))
+    for labelled in (state, by_judge, turned_twice, StateRecord.model_validate_json(state.to_line())):
+        (each,) = select([labelled], replace(NO_FILTERS, min_margin=0.1))
+        assert (ids(each), each.dropped) == ((1, 2), dropped)
+        assert [tag for tag in each.tags if tag == "golden_rejected"] == tags
+    published = state.model_copy(update={"pairs": [state.pairs[0].model_copy(update={"label": "imported"})]})
+    assert [each.dropped for each in select([published], NO_FILTERS)] == [None]
+
+
+def is_golden(step: StepRecord) -> bool:
+    return step.em == 1 or bool(exact_match(step.content or "", ["Ada Lovelace"]))
+
+
+@given(rollout=random_trees(), pick=st.integers(0, 99))
+def test_no_kept_pair_prefers_a_wrong_answer_to_a_golden_one_untold(rollout: RolloutRecord, pick: int) -> None:
+    """Whatever the tree, and whether values, outcomes or a judge label its pairs, with filters and without."""
+    states = list(labelled_states(rollout))
+    by_outcome = [with_outcome_label(state) for state in states]
+    judges = [with_judge_label(state, ids_of_any(state, pick)) for state in states]
+    for labelled, rules in product((states, by_outcome, judges), (PairingRules(), NO_FILTERS)):
+        for each in select(labelled, rules):
+            if each.dropped is None and each.types == ("answer", "answer") and is_golden(each.rejected):
+                assert is_golden(each.chosen) or "golden_rejected" in each.tags
+
+
+def ids_of_any(state: StateRecord, pick: int) -> Pair:
+    pair = state.pairs[pick % len(state.pairs)]
+    return (pair.chosen, pair.rejected) if pick % 2 else (pair.rejected, pair.chosen)
+
+
 # -- one pair -----------------------------------------------------------------------------------------------------
 
 
@@ -126,6 +196,7 @@ EVERY_FLAW: Fields = {
     "small_margin": True,
     "uncertain": True,
     "no_consensus": True,
+    "golden_rejected": True,
     "near_identical": True,
     "other_type": False,
     "too_long": True,
@@ -148,6 +219,9 @@ def flawed_state(flaws: Fields) -> StateRecord:
         }
     )
     score = -1.0 if flaws["no_consensus"] else 1.0
+    if flaws["golden_rejected"] and not flaws["repeated_query"]:  # answers repeat no query
+        chosen = chosen.model_copy(update={"action_type": "answer", "content": "Bob"})
+        rejected = rejected.model_copy(update={"action_type": "answer", "content": "Ada Lovelace"})
     chosen = chosen.model_copy(update={"grounded": not flaws["ungrounded"], "tokens": 4, "critic_score": score})
     rejected = rejected.model_copy(
         update={

@@ -47,7 +47,7 @@ function stepFacts(step) {
     ["status", STATUSES[step.fate]],
     ["F1 / EM of the answer", step.type === "answer" && step.f1 !== null ? `${number(step.f1)} / ${number(step.em)}` : null],
     ["outcome", step.outcome && step.type === "answer" ? said(`${step.outcome.name} ${number(step.outcome.value)}`) : null],
-    ["contained in reported evidence (decides the outcome)", yes(step.in_evidence)],
+    ["supported by reported evidence (decides the outcome)", yes(step.in_evidence)],
     ["supported by passages read so far", yes(step.grounded)],
     ["gold passages", step.gold === null ? null : step.type === "query" ? `finds ${step.gold} new` : `reports ${step.gold}`],
     ["sampled", step.draws > 1 ? `${step.draws} times, word for word` : null],

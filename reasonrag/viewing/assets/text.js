@@ -117,6 +117,7 @@ const DROPPED = {
   repeated_query: "the chosen query repeats an earlier one",
   small_margin: "the rewards are nearly equal",
   uncertain: "the confidence is too low",
+  golden_rejected: "the rejected answer equals a gold answer, and support does not explain it",
   near_identical: "both steps use nearly the same words",
   other_type: "the steps have different action types",
   too_long: "too many tokens",

@@ -292,6 +292,17 @@ async def test_an_answer_is_held_against_the_evidence_that_was_reported(
     assert [step.in_evidence for step in path] == [None, None, held]
 
 
+@pytest.mark.parametrize(("told", "grounded"), [("Paris lies on the Seine.", True), ("Paris has 2 rivers.", False)])
+async def test_an_answer_that_evidence_supports_in_another_form_rests_on_passages_if_the_evidence_does(
+    told: str, *, grounded: bool, agent_of: Callable[..., Agent]
+) -> None:
+    """No passage need hold its words; evidence that was made up supports an answer, and grounds none."""
+    alias = QUESTION.model_copy(update={"golden_answers": ["Sequana", "Paris"]})
+    agent = agent_of(ScriptedModel([QUERY, f"<evidence>{told}</evidence>", "<answer>Sequana</answer>"]))
+    [path] = await agent.continue_from(agent.start(alias), [0])
+    assert (path[-1].in_evidence, path[-1].grounded) == (True, grounded)
+
+
 async def test_an_answer_before_any_evidence_is_in_none(agent_of: Callable[..., Agent]) -> None:
     """It may be right, and says nothing of how to find it."""
     agent = agent_of(ScriptedModel([ANSWER]))

@@ -420,7 +420,7 @@ def test_a_reward_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -
 def test_the_reward_of_an_answer_is_what_its_outcome_says(outcome: str) -> None:
     """Named in words, discounted by its steps."""
     value = {"name": outcome, "value": 0.5}
-    record = siblings(answer("right", 0.45, f1=1.0, outcome=value), answer("wrong", 0.0), **recipe(outcome=outcome))
+    record = siblings(answer("right", 0.45, f1=0.5, outcome=value), answer("wrong", 0.0), **recipe(outcome=outcome))
     text = told(first_pair(record), record)
     assert f"Reward 0.45. The answer scores 0.50, {OUTCOMES[outcome]}." in text
     assert "Discounted by 0.9 per step from the question (1 step): 0.50 x 0.9^1 = 0.45." in text
@@ -489,6 +489,7 @@ DROPPED: dict[DropReason, str] = {
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "no_consensus": "no critic prefers it",
+    "golden_rejected": "the rejected answer equals a gold answer",
     "near_identical": "word similarity 0.95, above 0.90",
     "other_type": "different action types",
     "too_long": "1,234 tokens; the limit is 1,000",

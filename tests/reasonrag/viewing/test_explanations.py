@@ -227,7 +227,8 @@ def test_a_label_needs_review_where_gold_says_the_opposite(chosen: Fields, rejec
 
 def test_pairs_that_need_review_are_counted_as_they_are_marked(made: Made, tmp_path: Path) -> None:
     """Over the rows of the list, the views of the questions, and in the overview; those that are kept."""
-    lucky = siblings(answer(WRONG, 0.9, observations=9), answer(RIGHT, 0.1, observations=9))
+    wrong = answer(WRONG, 0.9, observations=9, in_evidence=True)
+    lucky = siblings(wrong, answer(RIGHT, 0.1, observations=9, in_evidence=False))
     lines = (made.run / "rollouts.jsonl").read_bytes()
     (tmp_path / "rollouts.jsonl").write_bytes(lines + lucky.model_copy(update={"question_id": "lucky"}).to_line())
     collection = open_collection(tmp_path)

@@ -1,0 +1,401 @@
+"""Support: whether reported evidence supports an answer, also one that follows from several pieces of it.
+
+Decides by string rules: an alias, another form of a name, number or date, a comparison of two things that the question
+names, a yes or no about them, a difference, a sum or a count. The rules read no meaning: they say that the evidence
+covers what the answer needs, not that it is right. Evidence is untrusted, so what is read of it is bounded. Does not
+know models; `outcomes` has one asked where the strings do not tell.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations, groupby
+
+from preference import exact_match, normalize_answer
+from reasonrag.agent.grounding import is_in_evidence, reports
+from reasonrag.data.corpus import Passage
+
+LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE = 1000, 200, 4000
+"""What the rules look at, in characters."""
+MOST_PIECES, MOST_NUMBERS, MOST_NAMES = 8, 40, 8
+"""Of the evidence the last pieces, and different numbers; of the question names, and pairs of them."""
+_VERDICTS = ("yes", "no")
+_SHORTEST_ALIAS = 3
+"""Characters: a shorter alias (US, he) is too often a word."""
+_FEWEST = 2
+"""Numbers that can be compared, and things that can be counted."""
+
+
+def is_supported(
+    question: str,
+    answer: str,
+    evidence: Iterable[str],
+    golden_answers: Sequence[str] = (),
+    passages: Sequence[Passage] = (),
+) -> bool | None:
+    """Whether evidence reported before an answer supports it. None for a yes or no about anything but two things that
+    the question names, once anything was reported: no string tells whether it follows.
+
+    golden_answers: aliases of each other, for an answer that equals one of them. passages: read so far; evidence also
+        names what the title of a passage names that it reports from.
+    """
+    pieces = [each for each in evidence if normalize_answer(each) not in ("", "none")]
+    literally = is_in_evidence(answer, pieces)
+    pieces = [each[:LONGEST_PIECE] for each in pieces[-MOST_PIECES:]]
+    if not pieces or len(answer) > LONGEST_ANSWER:
+        return literally
+    found, asked = _reported(tuple(pieces)), _asked(question)
+    about = _reported(tuple(_titled(each, passages) for each in pieces)) if passages else found
+    pairs = _compared(asked)
+    if normalize_answer(answer) in _VERDICTS:
+        return any(map(about.names_both, pairs)) if pairs else None
+    alternatives = (_compared(asked, _OR) or pairs) if _ORDER.search(asked) else []
+    if chosen_from := [pair for pair in alternatives if _is_one_of(answer, pair)]:
+        return found.compares(asked) and any(map(about.names_both, chosen_from))
+    if literally:
+        return True
+    return (
+        any(found.holds(each) for each in _other_forms(answer, golden_answers))
+        or found.has_date(answer)
+        or found.names_person(answer)
+        or (about.names_any(_names_in(asked)) and found.amounts_to(answer, asked))
+    )
+
+
+def may_be_derived(question: str, answer: str) -> bool:
+    """Whether an answer is of a kind that follows from several pieces of evidence, and so need not stand in any: a
+    verdict, one of two things that are compared, a number that was asked for, what two things share."""
+    if len(answer) > LONGEST_ANSWER:
+        return False
+    asked = _asked(question)
+    counted = bool(_QUANTITY.search(asked) and _number_in(answer) is not None)
+    shared = bool(_SHARED.search(asked))
+    return normalize_answer(answer) in _VERDICTS or counted or shared or _is_compared(answer, asked)
+
+
+def _is_compared(answer: str, asked: str) -> bool:
+    return any(_is_one_of(answer, pair) for pair in _compared(asked))
+
+
+_ORDER = re.compile(
+    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|sooner|newer|longer|longest|shorter|shortest|larger|largest|bigger|biggest|smaller|smallest|taller|tallest"
+    r"|higher|highest|lower|lowest|farther|further|closer|greater|greatest|fewer|fewest|more|most|less|least)\b",
+    re.IGNORECASE,
+)
+_QUANTITY = re.compile(
+    r"\b(how (?:many|much|long|old|far|tall|big)|difference|total|combined|altogether|sum|number|age)\b", re.IGNORECASE
+)
+_DIFFERENCE = re.compile(
+    r"\b(difference|older|younger|more|fewer|less|longer|shorter|taller|higher|larger|smaller|earlier|later|after|before"
+    r"|between|apart|how old|how long|age|years?)\b",
+    re.IGNORECASE,
+)
+_SUM = re.compile(r"\b(total|combined|altogether|together|sum|both)\b", re.IGNORECASE)
+_SHARED = re.compile(r"\b(both|same|common|shared?)\b", re.IGNORECASE)
+
+
+# -- the question ---------------------------------------------------------------------------------------------------
+
+_JOINED, _OR = re.compile(r",? (?:and|or) "), re.compile(r",? or ")
+_TIME = re.compile(
+    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|recently|sooner|newer)\b",
+    re.IGNORECASE,
+)
+"""Words of an order that only dates, years and ages tell."""
+_LITTLE = frozenset("a an the of de la le du der von van and in on at for to with from & - vs. v.".split())
+_OPENS_A_QUESTION = frozenset(
+    "are is was were do does did have has had can could will would which who whom whose what where when why how "
+    "between among both of in at on for".split()
+)
+_SKIPPED = 5
+"""Most words before the second name: `director of the film`."""
+_BREAKS = (",", ":", ";", "?", "!")
+
+
+def _folded(text: str) -> str:
+    return " ".join(text[:LONGEST_PIECE].split())
+
+
+def _asked(question: str) -> str:
+    """The question on one line, without options and what stands in brackets."""
+    asked = _folded(question[:LONGEST_QUESTION]).partition(" Options: (")[0]
+    return re.sub(r" ?\([^()]*\)", "", asked)
+
+
+def _compared(asked: str, joined: re.Pattern[str] = _JOINED) -> list[tuple[str, str]]:
+    """The names on both sides of every `and` and `or`; without any, the first two in a question what two things
+    share."""
+    pairs = [
+        (left, right)
+        for joint in joined.finditer(asked)
+        if (left := _last_name(asked[: joint.start()].split())) and (right := _first_name(asked[joint.end() :].split()))
+    ]
+    names = _names_in(asked) if not pairs and joined is _JOINED and _SHARED.search(asked) else []
+    return pairs[:MOST_NAMES] or ([(names[0], names[1])] if len(names) > 1 else [])
+
+
+def _last_name(words: list[str]) -> str:
+    """The name that ends the words: capitalised words, numbers, and little words between them."""
+    name: list[str] = []
+    for place in range(len(words) - 1, -1, -1):
+        word = words[place]
+        broken = name and word.endswith(_BREAKS)
+        opens = place == 0 and word.lower() in _OPENS_A_QUESTION
+        if broken or opens or not (_is_capital(word) or (name and word in _LITTLE)):
+            break
+        name.insert(0, word)
+    return _trimmed(name)
+
+
+def _first_name(words: list[str]) -> str:
+    """The first name in the words, at most some words from their beginning."""
+    start = next((place for place, word in enumerate(words[: _SKIPPED + 1]) if _is_capital(word)), len(words))
+    name: list[str] = []
+    for word in words[start:]:
+        if not (_is_capital(word) or word in _LITTLE):
+            break
+        name.append(word)
+        if word.endswith(_BREAKS):
+            break
+    return _trimmed(name)
+
+
+def _is_capital(word: str) -> bool:
+    first = _MARKS.sub("", word)[:1]
+    return first.isupper() or first.isdigit()
+
+
+def _trimmed(name: list[str]) -> str:
+    while name and name[0] in _LITTLE:
+        name = name[1:]
+    while name and name[-1] in _LITTLE:
+        name = name[:-1]
+    return " ".join(name).strip(' ,:;?!."“”')
+
+
+def _is_one_of(answer: str, pair: tuple[str, str]) -> bool:
+    said = _plain(answer)
+    return any(said in name or name in said for each in pair if (name := _plain(each)).strip())
+
+
+_MARKS = re.compile(r"[^\w]+")
+
+
+def _plain(name: str) -> str:
+    """A name padded with blanks, to match whole words: normalised, without accents, each mark a blank, its
+    numbers up to 99 in figures."""
+    letters = unicodedata.normalize("NFKD", _MARKS.sub(" ", name))
+    return _in_figures(normalize_answer("".join(each for each in letters if not unicodedata.combining(each))))
+
+
+# -- other forms of an answer ---------------------------------------------------------------------------------------
+
+_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
+_UNITS += "seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_FIGURES = (
+    {word: str(n) for n, word in enumerate(_UNITS)}
+    | {
+        ten + unit: str(10 * tens + n)  # normalised, twenty-one is twentyone
+        for tens, ten in enumerate(_TENS, start=2)
+        for n, unit in enumerate(["", *_UNITS[1:10]])
+    }
+)
+
+
+def _in_figures(normalized: str) -> str:
+    """Padded with blanks, to match whole words, its numbers up to 99 in figures."""
+    return f" {' '.join(_FIGURES.get(word, word) for word in normalized.split())} "
+
+
+def _other_forms(answer: str, golden_answers: Sequence[str]) -> Iterator[str]:
+    """The answer, and its aliases where it equals a gold answer."""
+    yield answer
+    if exact_match(answer, golden_answers):
+        yield from (each for each in golden_answers if len(normalize_answer(each)) >= _SHORTEST_ALIAS)
+
+
+_MONTHS = "january february march april may june july august september october november december".split()
+_MONTH = "(?P<month>" + "|".join(f"{each[:3]}(?:{each[3:]})?" for each in _MONTHS) + r")\.?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?P<year>\d{4})"
+_DATES = [
+    re.compile(rf"\b{form}\b", re.IGNORECASE)
+    for form in (
+        rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}",
+        rf"{_MONTH} {_DAY},? {_YEAR}",
+        rf"{_YEAR}-(?P<month>\d{{2}})-{_DAY}",
+        rf"{_MONTH},? {_YEAR}",
+    )
+]
+_Date = tuple[int, int, int | None]
+
+
+def _as_date(found: re.Match[str]) -> _Date:
+    parts = found.groupdict()
+    month = parts["month"].lower()
+    number = int(month) if month.isdigit() else next(n for n, each in enumerate(_MONTHS, 1) if each[:3] == month[:3])
+    return int(parts["year"]), number, int(parts["day"]) if parts.get("day") else None
+
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def _numbers(text: str) -> list[float]:
+    """The different numbers in a text, in figures or words, in order."""
+    figures = [float(each.replace(",", "")) for each in _NUMBER.findall(text)]
+    return list(
+        dict.fromkeys([*figures, *(float(_FIGURES[w]) for w in normalize_answer(text).split() if w in _FIGURES)])
+    )
+
+
+def _number_in(answer: str) -> float | None:
+    found = _numbers(answer)
+    return found[0] if len(found) == 1 else None
+
+
+# -- the evidence ---------------------------------------------------------------------------------------------------
+
+_LISTED = re.compile(r", and |, | and ")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """Pieces of evidence that report something, each on one line."""
+
+    pieces: tuple[str, ...]
+
+    @cached_property
+    def _normalized(self) -> tuple[str, ...]:
+        return tuple(_in_figures(normalize_answer(each)) for each in self.pieces)
+
+    @cached_property
+    def _plain(self) -> tuple[str, ...]:
+        return tuple(map(_plain, self.pieces))
+
+    @cached_property
+    def _words(self) -> tuple[list[str], ...]:
+        return tuple([word.strip(",.;:()\"'") for word in each.split()] for each in self.pieces)
+
+    @cached_property
+    def _all_numbers(self) -> list[float]:
+        return list(dict.fromkeys(number for each in self.pieces for number in _numbers(each)))[:MOST_NUMBERS]
+
+    def holds(self, text: str) -> bool:
+        """Whether a piece has the text as whole words; numbers up to 99 may be in figures or words."""
+        wanted = _in_figures(normalize_answer(text))
+        return bool(wanted.strip()) and any(wanted in each for each in self._normalized)
+
+    def names(self, thing: str) -> bool:
+        """Whether a piece names it: by its words in order, or all of several in any; a person in another form."""
+        wanted = _plain(thing)
+        words = set(wanted.split())
+        return bool(words) and (
+            any(wanted in each or (len(words) > 1 and words <= set(each.split())) for each in self._plain)
+            or self.names_person(thing)
+        )
+
+    def names_both(self, pair: tuple[str, str]) -> bool:
+        """Whether it names both things; of a person the last name is enough, where it tells the two apart."""
+        lasts = [_surname(each) for each in pair]
+        apart = lasts[0] != lasts[1]
+        return all(
+            self.names(each) or (apart and last and any(last in words for words in self._words))
+            for each, last in zip(pair, lasts, strict=True)
+        )
+
+    def names_any(self, things: Sequence[str]) -> bool:
+        """Whether it names one of them, if there are any."""
+        return not things or any(map(self.names, things))
+
+    def compares(self, asked: str) -> bool:
+        """Whether it can tell an order: one in time needs two numbers, or evidence that compares by itself."""
+        said = any(f" {word.lower()} " in each for word in _TIME.findall(asked) for each in self._normalized)
+        numbers = sum(len(_NUMBER.findall(each)) for each in self.pieces)
+        return said or numbers >= _FEWEST or not _TIME.search(asked)
+
+    def has_date(self, answer: str) -> bool:
+        """Whether it has the date that the answer is, in any format, at least to the same precision."""
+        if not (wanted := [_as_date(found) for form in _DATES if (found := form.fullmatch(answer.strip(" .")))]):
+            return False
+        dates = {_as_date(found) for each in self.pieces for form in _DATES for found in form.finditer(each)}
+        return any(date == wanted[0] or (*date[:2], None) == wanted[0] for date in dates)
+
+    def names_person(self, name: str) -> bool:
+        """Whether it has the name with other middle names: with initials in their place, or without them."""
+        wanted = name.strip(" ,.").split()
+        if not 1 < len(wanted) <= 5 or not all(_is_name(each) for each in wanted):  # noqa: PLR2004 - words of a name
+            return False
+        return any(
+            _is_same_person(wanted, words[start : end + 1])
+            for words in self._words
+            for end, last in enumerate(words)
+            if last == wanted[-1]
+            for start in range(max(0, end - 4), end)
+        )
+
+    def amounts_to(self, answer: str, asked: str) -> bool:
+        """Whether the number that was asked for is a difference, a sum or a count of what it has."""
+        number = _number_in(answer)
+        if number is None or not _QUANTITY.search(asked):
+            return False
+        ways: list[Callable[[float, float], float]] = []
+        ways += [lambda left, right: abs(left - right)] if _DIFFERENCE.search(asked) else []
+        ways += [lambda left, right: left + right] if _SUM.search(asked) else []
+        two = combinations(self._all_numbers, 2)
+        if any(way(*each) == number for each in two for way in ways):
+            return True
+        return number in {_listed(each) for piece in self.pieces for each in _SENTENCE_END.split(piece)}
+
+
+@lru_cache(maxsize=256)  # siblings have read the same
+def _reported(pieces: tuple[str, ...]) -> _Evidence:
+    return _Evidence(tuple(map(_folded, pieces)))
+
+
+def _titled(piece: str, passages: Sequence[Passage]) -> str:
+    """A piece of evidence after the titles of the passages that it reports from."""
+    titles = [each.title for each in passages if reports(piece, each)]
+    return ": ".join([*titles, piece])
+
+
+def _names_in(asked: str) -> list[str]:
+    """Names in a question, of one capitalised word or several, without its first word."""
+    runs = groupby(asked.split()[1:], key=lambda word: _MARKS.sub("", word)[:1].isupper())
+    return [_trimmed(list(words)) for capital, words in runs if capital][:MOST_NAMES]
+
+
+def _listed(sentence: str) -> int | None:
+    """How many names a sentence lists; None if fewer than two."""
+    parts = _LISTED.split(sentence)
+    names = [place == 0 or each[:1].isupper() for place, each in enumerate(parts)]
+    return len(parts) if len(parts) >= _FEWEST and all(names) else None
+
+
+def _surname(name: str) -> str:
+    """The last name of what may be a person; empty for other names."""
+    words = name.split()
+    person = 1 < len(words) <= 3 and all(map(_is_name, words)) and len(words[-1]) > _SHORTEST_ALIAS  # noqa: PLR2004
+    return words[-1] if person else ""
+
+
+def _is_name(word: str) -> bool:
+    return word[:1].isupper() and _MARKS.sub("", word).isalpha()
+
+
+def _is_same_person(wanted: Sequence[str], said: Sequence[str]) -> bool:
+    if not all(map(_is_name, said)) or wanted[-1] != said[-1] or not _alike(wanted[0], said[0]):
+        return False
+    left, right = wanted[1:-1], said[1:-1]
+    return not left or not right or (len(left) == len(right) and all(map(_alike, left, right)))
+
+
+def _alike(left: str, right: str) -> bool:
+    """Equal, or one the initial of the other."""
+    left, right = left.rstrip("."), right.rstrip(".")
+    return left == right or (1 in (len(left), len(right)) and left[:1] == right[:1])
