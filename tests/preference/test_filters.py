@@ -65,10 +65,10 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
     """As measured in benchmarks/RESULTS.md; the published rule asks for a margin of .01 only."""
     assert PairingRules() == PairingRules(
         min_margin=0.05,
-        min_confidence=0.7,
+        min_confidence=0.75,
         max_similarity=0.9,
-        max_per_combination=1,
-        max_per_state=None,
+        max_per_combination=None,
+        max_per_state=4,
         max_per_question=None,
         max_tokens=None,
         same_type=False,
@@ -642,7 +642,7 @@ def test_what_runs_say_in_different_states_stands_side_by_side() -> None:
 def test_caps_hold_over_all_runs_of_a_question() -> None:
     """One pair a combination means one, from however many runs."""
     runs = [siblings(query(f"who {n}", 0.9 - n / 10), query(f"what {n}", 0.1), config_hash=str(n)) for n in range(3)]
-    found = select(states_of(*runs), PairingRules())
+    found = select(states_of(*runs), PairingRules(max_per_combination=1))
     assert [each.dropped for each in found] == [None, "not_extreme", "not_extreme"]
 
 

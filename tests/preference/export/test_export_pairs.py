@@ -166,7 +166,7 @@ def test_every_row_says_where_it_comes_from_and_why(tmp_path: Path) -> None:
 
 def test_a_malformed_rejected_step_is_of_type_other_without_content(tmp_path: Path) -> None:
     """Where the user allows it, the reply stands whole on the rejected side; chosen is never one."""
-    export(tmp_path, ada(), rules=PairingRules(allow_malformed=True))
+    export(tmp_path, ada(), rules=PairingRules(allow_malformed=True, min_confidence=0.7, max_per_state=None))
     others = [row for row in pairs(tmp_path) if row["rejected_action_type"] == "Other"]
     assert [(row["chosen_content"], row["rejected"], row["rejected_content"]) for row in others] == [
         ("no", "I would rather not say.", ""),
@@ -298,7 +298,7 @@ def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) 
 
 def test_every_dropped_candidate_is_named_with_its_reason(tmp_path: Path) -> None:
     """Where it stands among the candidates says the rest."""
-    export(tmp_path, ada(), rules=PairingRules(max_per_state=2))
+    export(tmp_path, ada(), rules=PairingRules(max_per_state=2, min_confidence=0.7))
     candidates = {pair["pair_id"] for state in rows(tmp_path / "candidates.jsonl") for pair in state["pairs"]}
     dropped = rows(tmp_path / "dropped.jsonl")
     assert Counter(line["reason"] for line in dropped) == {"malformed": 3, "state_full": 1}

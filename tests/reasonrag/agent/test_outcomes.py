@@ -175,7 +175,7 @@ def test_a_multiple_choice_is_explored_by_the_option_that_is_named() -> None:
             return QUERY
         return f"So the answer is <answer>{next(said)}</answer>"
 
-    package.generate(**flags(run="runs/a", outcome="choice"), chat_model=ScriptedModel(answers))
+    package.generate(**flags(run="runs/a", outcome="choice", simulations=20), chat_model=ScriptedModel(answers))
     [rollout] = trees()
     assert rollout.question == f"{ASKED} Options: (A) Tiber (B) Seine (C) Loire"
     ends = [node for node in rollout.nodes if node.terminal]

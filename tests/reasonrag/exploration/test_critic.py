@@ -143,7 +143,7 @@ async def test_steps_of_further_attempts_are_not_scored_as_nothing_reads_it(retr
         first = "Previous Thoughts" not in request.messages[1].content
         return QUERIES[2 * (request.sampling.temperature > 1)] if first else GUESS
 
-    tree, critic = await explored(retriever, "economy", said, drafts=2, resamples=1, simulations=2)
+    tree, critic = await explored(retriever, "economy", said, drafts=2, resamples=1, simulations=9)
     scores = {node.response: node.critic_score for node in tree.nodes if node.parent_id == 0}
     assert scores == {QUERIES[0]: 5.0, QUERIES[2]: None}
     assert QUERIES[2] not in {each.messages[2].content for each in critic.requests}

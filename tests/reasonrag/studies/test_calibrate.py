@@ -574,7 +574,7 @@ def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypa
     monkeypatch.setenv("OPENAI_BASE_URL", endpoint)
     package.generate(**FEW, model="gpt-4o")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    found = package.calibrate("runs/a", revalue=2, k=1).revaluation
+    found = package.calibrate("runs/a", revalue=8, k=1).revaluation
     assert found is not None
     assert found.session_calls > 0
 
@@ -680,13 +680,13 @@ def test_a_configuration_with_a_damaged_key_is_refused(run: Path, part: str, key
 
 def test_what_is_asked_is_said_before(run: Path, reasonrag: Reasonrag) -> None:
     """How many steps, and a bound that holds; nothing where the journal has all of it."""
-    first = reasonrag("calibrate", run, "--revalue", 4, "--k", 3, "--json")
+    first = reasonrag("calibrate", run, "--revalue", 12, "--k", 3, "--json")
     told = re.search(r"([\d,]+) steps x 3 continuations by offline: at most ([\d,]+) completions", first.err)
     assert told
     calls = json.loads(first.out)["revaluation"]["calls"]
-    assert 0 < int(told[1]) <= 8
+    assert 0 < int(told[1]) <= 24
     assert int(told[1]) * 3 <= calls <= int(told[2].replace(",", ""))
-    assert "steps x" not in reasonrag("calibrate", run, "--revalue", 4, "--k", 3).err
+    assert "steps x" not in reasonrag("calibrate", run, "--revalue", 12, "--k", 3).err
     assert not FAILURES.exists()
 
 
