@@ -8,6 +8,7 @@ search_economy_real.py for real questions.
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections import Counter
@@ -16,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, Literal, Optional, TypeAlias
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
@@ -79,6 +80,9 @@ SETTINGS = (
 )
 
 
+Order: TypeAlias = Literal["entropy", "variance"]
+
+
 @dataclass(frozen=True)
 class Plan:
     """A row of the tables: a recipe, and which pairs are kept.
@@ -86,7 +90,9 @@ class Plan:
     judged: whether a judge picks the pairs, as ProRAG's does: of each state a better and a worse step. noise: of the
     judge, in the search or after it. critic: noise of the critic that chooses among drafts and guides descents, without
     gold answers; None: there is none. share: of the questions that are explored; for plans that cost a thousand
-    replies each. gold_passages: whether they are known, and guide the search.
+    replies each. gold_passages: whether they are known, and guide the search. order: what decides where the search
+    draws next, instead of the recipe's rule; see `_Ordered`. share_passages: whether queries that show the same
+    passages share an estimate.
     """
 
     name: str
@@ -97,6 +103,8 @@ class Plan:
     critic: float | None = None
     share: float = 1.0
     gold_passages: bool = True
+    order: Order | None = None
+    share_passages: bool = True
 
     @property
     def search(self) -> SearchConfig:
@@ -138,6 +146,10 @@ PLANS = (
 )
 FEWER_SIBLINGS = _variant("economy, 2 siblings", siblings=2, root_siblings=4)
 VARIATIONS = (
+    replace(_variant("economy, no gold passages"), gold_passages=False),
+    replace(_variant("economy, equal passages apart"), share_passages=False),
+    replace(_variant("economy, by entropy", root_siblings=8), order="entropy"),
+    replace(_variant("economy, by variance", root_siblings=8), order="variance"),
     _variant("economy, guesses count", outcome="f1"),
     _variant("economy, pooled means", reward="spre"),
     _variant("economy, 2 continuations", continuations=2),
@@ -217,8 +229,8 @@ def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int)
         "Dollars per right pair by setting", _by_setting(own, lambda each: f"{each.dollars_per_right:.4f}")
     )
     yield from table(
-        "Share of questions with a right pair, of those with mixed outcomes, by setting",
-        _by_setting(own, lambda each: f"{each.right_of_mixed:.2f}"),
+        "Share of questions with a right pair by setting",
+        _by_setting(own, lambda each: f"{each.share(lambda question: question.right > 0):.2f}"),
     )
     for kind, rules in THRESHOLDS.items():
         swept = {
@@ -337,7 +349,11 @@ class Exploration:
         self.replies = self.requests = self.tokens_in = 0
         self.opinions: dict[LabStep, float] = {}
         """What the critic was asked about, and what it thinks: always the same of a step in its state."""
-        self.search: Search[LabStep] = Search(plan.search, equivalent=_same_step, seed=question.number)
+        same = _same_step if plan.share_passages else None
+        if plan.order is None:
+            self.search: Search[LabStep] = Search(plan.search, equivalent=same, seed=question.number)
+        else:
+            self.search = _Ordered(plan.search, question, plan.order, equivalent=same)
         while work := self.search.ask():
             for item in work:
                 self.search.tell(item.id, self._carry_out(item))
@@ -503,6 +519,39 @@ def _chosen(
     return [drafts[place] for _, _, place in sorted(ranked)[:count]]
 
 
+class _Ordered(Search[LabStep]):
+    """The search with another order of states, and without its rule for the end: it draws while there is budget.
+
+    entropy: of the policy's next step in the state, less that of the first (ARPO, arXiv 2507.19849, which branches
+    where the entropy of tokens rises after a search; here it is known exactly). variance: of the answers seen below.
+    """
+
+    def __init__(
+        self,
+        config: SearchConfig,
+        question: LabQuestion,
+        order: Order,
+        *,
+        equivalent: Callable[[LabStep, LabStep], bool] | None,
+    ) -> None:
+        super().__init__(config, equivalent=equivalent, seed=question.number)
+        self._question, self._order = question, order
+
+    def _open_states(self) -> Iterator[Node[LabStep]]:
+        open_states = [node for node in self.tree.nodes if not node.terminal and self._owes(node)]
+        scores = {node.id: self._entropy(node) if self._order == "entropy" else _variance(node) for node in open_states}
+        return iter(sorted(open_states, key=lambda node: (-scores[node.id], node.id)))
+
+    def _entropy(self, node: Node[LabStep]) -> float:
+        chances = [chance for _, chance in self._question.choices(_after(node)) if chance > 0]
+        return -sum(chance * math.log(chance) for chance in chances) / math.log(max(2, len(chances)))
+
+
+def _variance(node: Node[LabStep]) -> float:
+    seen = [each.outcome for each in node.rollouts]
+    return statistics.pvariance(seen) if seen else 0.0
+
+
 def _same_step(step: LabStep, other: LabStep) -> bool:
     """Whether two queries show the agent the same."""
     return step.type == other.type == "query" and step.after == other.after
@@ -577,12 +626,6 @@ class Tally:
         return self.sum("pairs")
 
     @property
-    def right_of_mixed(self) -> float:
-        """Share of questions with a right pair among those that both right and wrong answers were seen of."""
-        mixed = [each for each in self.questions if each.mixed]
-        return sum(each.right > 0 for each in mixed) / max(1, len(mixed))
-
-    @property
     def accuracy(self) -> float:
         """Chosen truly better; ties apart."""
         return self.sum("right") / max(1, self.sum("right") + self.sum("wrong"))
@@ -626,8 +669,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
     pairs = [each for each in found if each.dropped is None]
     margins = [exploration.true_margin(pair) for pair in pairs]
     tree = exploration.search.tree
-    # no continuation counts for a root whose steps a critic chose
-    ends = tree.root.rollouts or [each for node in tree.nodes for each in node.rollouts]
+    ends = [each for node in tree.nodes for each in node.rollouts]
     verdicts = [(margin > TOLERANCE) - (margin < -TOLERANCE) for margin in margins]
     for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
         tally.said.append(pair.margin)

@@ -93,11 +93,12 @@ class PairingRules:
     min_margin: smallest difference of rewards, after division by alpha**layer if the recipe says so. The published
         builder uses .01.
     min_confidence: smallest chance that the chosen step is truly better; see `preference.confidence`. The default is
-        the lowest tried value at which 19 of 20 pairs were right, ties excluded, in every setting of the laboratory but
-        the hardest, where it was .94 (benchmarks/RESULTS.md).
+        the lowest tried value at which 19 of 20 pairs were right, ties excluded, in every setting of the laboratory and
+        with every teacher of known truth on real questions (benchmarks/RESULTS.md).
     max_similarity: of both contents; above it, they are near-identical.
     max_per_combination: pairs of a state with the same two action types, widest margins first.
-    max_per_state, max_per_question: applied to the rest, highest confidence first.
+    max_per_state, max_per_question: applied to the rest, highest confidence first. Two good and two bad of four
+        siblings make four pairs; more only says the same again, and of a state with many draws too often.
     max_tokens: of prompt and longer reply.
     same_type: whether both steps must be of one action type.
     max_efficiency_only, max_style_only: largest share of the data set with the tag, highest confidence first.
@@ -113,7 +114,7 @@ class PairingRules:
     """
 
     min_margin: float = 0.05
-    min_confidence: float = 0.75
+    min_confidence: float = 0.7
     max_similarity: float = NEARLY_THE_SAME
     max_per_combination: int | None = None
     max_per_state: int | None = 4

@@ -299,6 +299,12 @@ def _explored(record: Any) -> Any:
         if "steps" not in record:
             return run, {name: value for name, value in record.items() if name != "origin"}
         steps = [(step["id"], step["reward"]) for step in record["steps"]]
-        return run, record["question_id"], record["state_id"], steps, sorted(pair["pair_id"] for pair in record["pairs"])
+        return (
+            run,
+            record["question_id"],
+            record["state_id"],
+            steps,
+            sorted(pair["pair_id"] for pair in record["pairs"]),
+        )
     except (KeyError, TypeError):
         return record  # the reader of the line reports what is wrong with it

@@ -65,7 +65,7 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
     """As measured in benchmarks/RESULTS.md; the published rule asks for a margin of .01 only."""
     assert PairingRules() == PairingRules(
         min_margin=0.05,
-        min_confidence=0.75,
+        min_confidence=0.7,
         max_similarity=0.9,
         max_per_combination=None,
         max_per_state=4,

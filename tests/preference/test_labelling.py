@@ -290,7 +290,9 @@ def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
     [
         (query("who", 0.9), query("what", 0.0), ((1.0, 1), (0.0, 1))),
         (query("who", 0.9, observations=4), query("what", 0.45, observations=2), ((1.0, 4), (0.5, 2))),
-        (query("who", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 3), (0.5, 1))),
+        (answer("Bob", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 3), (0.5, 1))),
+        # an answer's draws weigh half against a step of another type
+        (query("who", 0.45), answer("Ada", 0.9, observations=3), ((1.0, 1.5), (0.5, 1))),
         # where the record does not say, the continuations that came to an answer stand for them
         (query("who", 0.9, rollouts=rollouts_of(1, 1, 1)), query("what", 0.0), ((1.0, 2), (0.0, 1))),
         # labels that are no estimate of SPRE may be greater than a right answer could make them

@@ -305,6 +305,23 @@ async def test_where_a_hotter_draw_says_the_same_again_the_siblings_are_shown(
     assert other.sampled_temperature == pytest.approx(1.6)
 
 
+async def test_queries_that_find_the_same_passages_are_valued_once(explorer_of: Callable[..., Explorer]) -> None:
+    """Other words, equal passages: the second shares the estimate of the first, if the recipe shares at all."""
+    other = "So the next query is <query>which city governs all of France as its capital</query>"
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and is_first(request):
+            return (QUERY, other)[request.samples[position] % 2]
+        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
+
+    for name, same_as in (("economy", 1), ("continuation", None)):
+        of = recipe(name, simulations=1)
+        record = await explored(explorer_of(ScriptedModel(script), of), of)
+        query, twin = (record.nodes[each] for each in record.nodes[0].children_ids)
+        assert (query.same_as, twin.same_as) == (None, same_as)
+        assert query.reward == twin.reward
+
+
 async def test_a_record_holds_what_every_rule_of_rewards_says(explorer_of: Callable[..., Explorer]) -> None:
     """By name, whichever of them is the reward; so labels can be compared without another search."""
     of = recipe("economy")

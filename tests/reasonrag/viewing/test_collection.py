@@ -487,7 +487,7 @@ DROPPED: dict[DropReason, str] = {
     "ungrounded": "no passage read so far supports",
     "repeated_query": "repeats an earlier one on its path",
     "small_margin": "the margin 0.0499 is below 0.0500",
-    "uncertain": "the confidence 0.60 is below 0.75",
+    "uncertain": "the confidence 0.60 is below 0.70",
     "no_consensus": "no critic prefers it",
     "golden_rejected": "the rejected answer equals a gold answer",
     "near_identical": "word similarity 0.95, above 0.90",
@@ -532,7 +532,7 @@ def test_two_steps_with_one_reward_are_said_to_have_it() -> None:
 def test_a_kept_pair_says_what_it_passed_and_where_it_is() -> None:
     """Its part, whether it was turned, and what was not looked at."""
     each = first_pair(siblings(GOOD, BAD))
-    assert "it passes every filter (margin at least 0.05, confidence at least 0.75" in told(each)
+    assert "it passes every filter (margin at least 0.05, confidence at least 0.70" in told(each)
     assert "Kept for validation" in told(each, part="validation")
     assert "exchanged on purpose" in told(each, part="train", flipped=True)
     tagged = replace(each, pair=each.pair.model_copy(update={"tags": ["efficiency_only"]}))
