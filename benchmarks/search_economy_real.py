@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Optional, TypeAlias, TypeVar
+from typing import Annotated, Optional, TypeAlias, TypeVar, get_args
 
 import typer
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
@@ -23,6 +23,7 @@ from reporting import CONFIDENCE, ROOT, interval, publish, table
 from search_economy import PUBLISHED_RULES
 
 from mcts import RECIPES, Recipe, RecipeName
+from mcts.recipes import RescueName
 from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED
@@ -32,9 +33,12 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.exploration.from_settings import resolve_recipe
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.settings import INDEX_HOME
+from reasonrag.settings import resolve
 
 TOP_K = 3
 SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))
@@ -45,6 +49,11 @@ RULES: dict[RecipeName, PairingRules] = {
 }
 """Of the recipes whose pairs are not kept by the default rules: those of the published systems. ProRAG's judge is not
 asked here; steps are labelled by the values of its search."""
+RESCUES: dict[str, Recipe] = {
+    f"economy, rescue {kind}": resolve_recipe(resolve(GenerateSettings, "generate", {"rescue": kind}, environment={}))
+    for kind in get_args(RescueName)
+}
+"""The default recipe with hints where nothing works."""
 SHARES: dict[RecipeName, float] = {"prorag": 0.2}
 """Of the questions; for recipes that cost a thousand replies each."""
 
@@ -66,7 +75,8 @@ class Answered:
 class Explored:
     """What one question gave.
 
-    by_type, by_layer: pairs by the chosen step's type or layer, and verdict. guesses: pairs whose chosen step is an
+    by_type, by_layer: pairs by the chosen step's type or layer, and verdict. hinted: those among them with that tag, by
+    verdict. guesses: pairs whose chosen step is an
     answer without all facts. answers: the answer steps that are nodes of the tree. cause, finders: where it died, and
     `question_causes.finders`.
     """
@@ -80,6 +90,7 @@ class Explored:
     guesses: int
     by_type: Counter[tuple[str | None, Verdict]]
     by_layer: Counter[tuple[int, Verdict]]
+    hinted: Counter[Verdict]
     answers: tuple[Answered, ...]
     cause: QuestionCause
     finders: Counter[str]
@@ -121,17 +132,31 @@ def measure(
 ) -> list[Explored]:
     """Explore every question with a recipe and hold its kept pairs against the truth. max_steps: the recipe's by
     default."""
+    found = explored(world, questions, recipe, skill, max_steps=max_steps, seed=seed)
+    return [judge(record, question, rules) for question, record in found]
+
+
+def explored(
+    world: World,
+    questions: Sequence[Question],
+    recipe: Recipe,
+    skill: Skill,
+    *,
+    max_steps: int | None = None,
+    seed: int = 0,
+) -> list[tuple[GoldQuestion, RolloutRecord]]:
+    """The tree of every question, with what is true of it."""
     steps, alpha = max_steps or AGENT_DEFAULTS[recipe.name].max_steps, recipe.search.alpha
     known = [GoldQuestion(each, world, skill, max_steps=steps, alpha=alpha, top_k=TOP_K) for each in questions]
     identity = RunIdentity(dataset="", split="dev", config_hash="", seed=seed, recipe=recipe)
-    return asyncio.run(_explore_all(world, known, identity, rules))
+    return asyncio.run(_explore_all(world, known, identity))
 
 
 async def _explore_all(
-    world: World, questions: Sequence[GoldQuestion], identity: RunIdentity, rules: PairingRules
-) -> list[Explored]:
+    world: World, questions: Sequence[GoldQuestion], identity: RunIdentity
+) -> list[tuple[GoldQuestion, RolloutRecord]]:
     teacher, prompts = GoldTeacher(questions), load_prompts()
-    explored = []
+    found = []
     for each in questions:
         agent = Agent(
             model=teacher,
@@ -144,14 +169,15 @@ async def _explore_all(
         )
         explorer = Explorer(agent, each.question, identity.recipe)
         await explorer.run()
-        explored.append(judge(explorer.record(identity), each, rules))
-    return explored
+        found.append((each, explorer.record(identity)))
+    return found
 
 
 def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) -> Explored:
     """Hold a tree's kept pairs against the truth. Margins need no division by alpha**layer: only their sign counts."""
     by_type: Counter[tuple[str | None, Verdict]] = Counter()
     by_layer: Counter[tuple[int, Verdict]] = Counter()
+    hinted: Counter[Verdict] = Counter()
     guesses = 0
     for pair in candidates(record, rules):
         if pair.dropped is None:
@@ -160,6 +186,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
             verdict = (margin > TOLERANCE) - (margin < -TOLERANCE)
             by_type[chosen.action_type, verdict] += 1
             by_layer[pair.layer, verdict] += 1
+            hinted[verdict] += "hinted" in pair.tags
             guesses += chosen.action_type == "answer" and not question.rests_on_facts(chosen)
     answers = (node for node in record.nodes if node.action_type == "answer")
     cause = cause_of(record)
@@ -173,6 +200,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
         guesses=guesses,
         by_type=by_type,
         by_layer=by_layer,
+        hinted=hinted,
         answers=tuple(Answered(question.rests_on_facts(node), node.f1 == 1, node.grounded) for node in answers),
         cause=cause,
         finders=finders(cause, question),
@@ -201,7 +229,7 @@ def main(
 
 def _report(world: World, questions: Sequence[Question], dataset: str, seed: int) -> Iterator[str]:
     for skill in SKILLS:
-        found = {
+        found: dict[str, list[Explored]] = {
             name: measure(
                 world,
                 questions[: max(1, round(SHARES.get(name, 1) * len(questions)))],
@@ -212,6 +240,7 @@ def _report(world: World, questions: Sequence[Question], dataset: str, seed: int
             )
             for name in RECIPE_NAMES
         }
+        found |= {name: measure(world, questions, recipe, skill, seed=seed) for name, recipe in RESCUES.items()}
         yield from table(
             f"{len(questions)} {dataset} dev questions, teacher `{skill.name}`: good {skill.good:g}, "
             f"right {skill.right:g}, early {skill.early:g}, luck {skill.luck:g} (requests to pairs: per question; in "
@@ -224,7 +253,7 @@ def _report(world: World, questions: Sequence[Question], dataset: str, seed: int
 
 
 def _columns(
-    found: dict[RecipeName, list[Explored]], cells: Callable[[Sequence[Explored]], dict[str, str]]
+    found: dict[str, list[Explored]], cells: Callable[[Sequence[Explored]], dict[str, str]]
 ) -> dict[str, list[str]]:
     rows = {name: cells(explored) for name, explored in found.items()}
     heads = next(iter(rows.values()))
@@ -265,11 +294,21 @@ def _quality_row(explored: Sequence[Explored]) -> dict[str, str]:
             _verdicts(by_type, each) for each in ("answer", "evidence", "query")
         ),
         "by layer": ", ".join(_verdicts(by_layer, layer) for layer in layers),
+        "hinted pairs": _apart(explored),
         "chosen guesses": f"{_ratio(explored, 'guesses', 'pairs'):.2f}",
         "grounded answers with all facts": _grounded(each for each in answers if each.informed),
         "of golden ones without": _grounded(each for each in answers if not each.informed and each.golden),
         "of wrong ones without": _grounded(each for each in answers if not each.informed and not each.golden),
     }
+
+
+def _apart(explored: Sequence[Explored]) -> str:
+    """Right, wrong and tied pairs that a hint made possible, and on how many questions there is no other right one."""
+    verdicts = sum((each.hinted for each in explored), Counter[Verdict]())
+    if not verdicts.total():
+        return "-"
+    only = sum(0 < each.right == each.hinted[1] for each in explored)
+    return f"{'/'.join(str(verdicts[each]) for each in (1, -1, 0))}, {only} questions with no other"
 
 
 def _verdicts(counts: Counter[tuple[Key, Verdict]], which: Key) -> str:

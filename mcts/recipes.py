@@ -19,6 +19,7 @@ ALIASES: dict[str, RecipeName] = {"paper": "continuation"}
 """Earlier names: runs that were made under one keep it."""
 JudgeKind = Literal["score", "rank"]
 SupportBy = Literal["strings", "judge"]
+RescueName = Literal["gold-passages", "decompose"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 """Outcomes that a judge decides."""
 
@@ -26,7 +27,7 @@ JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support")
+    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support", "rescue")
 
     name: RecipeName | Literal["paper"]
     search: SearchConfig
@@ -56,6 +57,8 @@ class Recipe(Configuration):
     """Continue steps at temperature 0."""
     support: SupportBy = "strings"
     """With outcome `evident_f1`, who says whether evidence supports an answer: string rules alone, or a judge too."""
+    rescue: RescueName | None = None
+    """The hints with which the search's help is drawn: titles of gold passages, or sub-questions of the model's own."""
 
     @property
     def judged(self) -> bool:

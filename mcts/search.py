@@ -50,6 +50,10 @@ the root from (d + 1) * STRIDE; judgements are numbered through the tree. So no 
 and the same draw has the same number in every search."""
 
 
+RIGHT = 0.5
+"""Outcomes from here on are right answers, to a search that asks for help."""
+
+
 class Configuration(BaseModel):
     """Frozen; unknown keys are refused. Later fields are absent from what is written while they have their default:
     runs of those who do not use them keep their hash."""
@@ -69,7 +73,7 @@ class Configuration(BaseModel):
 class SearchConfig(Configuration):
     """Everything about a search that is not the policy."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "drafts", "prior_weight")
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "drafts", "prior_weight", "helped_states")
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
@@ -88,6 +92,10 @@ class SearchConfig(Configuration):
     attempts (`resamples`) draw one each."""
     resamples: int = Field(default=0, ge=0)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
+    helped_states: int = Field(default=0, ge=0)
+    """How many states may get steps that are drawn with help, as long as every answer is worth less than one half: each
+    where no state is worth another reply, the n-th at the latest where n equal parts of the second half of `max_calls`
+    begin (`mixed` only)."""
     share_estimates: bool = False
     """Value equivalent siblings once and let them share the estimate."""
     valuation: Literal["continuation", "score", "rank"]
@@ -125,6 +133,12 @@ class SearchConfig(Configuration):
         return self
 
     @model_validator(mode="after")
+    def _help_goes_where_it_is_needed(self) -> Self:
+        if self.helped_states and self.selection != "mixed":
+            raise ValueError("helped_states goes with selection mixed")
+        return self
+
+    @model_validator(mode="after")
     def _draws_have_numbers(self) -> Self:
         if self.drafts * max(self.siblings, self.root_siblings or 0) >= STRIDE:
             raise ValueError(f"siblings times drafts must stay below {STRIDE}")
@@ -158,6 +172,8 @@ class Expand:
     attempt: int = 0
     """0: plain samples. n > 0: all plain samples were equivalent, and this is the n-th attempt at different ones."""
     drafts: int = 1
+    helped: bool = False
+    """To be drawn with help from outside: no plain samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +245,21 @@ Result: TypeAlias = Expanded[P] | Continued[P] | Scored | Ranked
 class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
-    equivalent: whether two different steps of one state say the same. seed: of the draws of `value_one`.
+    equivalent: whether two different steps of one state say the same. helpable: whether there is help for the state
+    below a node; it may be asked often. seed: of the draws of `value_one`.
     """
 
     def __init__(
-        self, config: SearchConfig, *, equivalent: Callable[[P, P], bool] | None = None, seed: int = 0
+        self,
+        config: SearchConfig,
+        *,
+        equivalent: Callable[[P, P], bool] | None = None,
+        helpable: Callable[[Node[P]], bool] | None = None,
+        seed: int = 0,
     ) -> None:
         self.config = config
         self._equivalent = equivalent
+        self._helpable = helpable
         self._seed = seed
         self.tree: Tree[P] = Tree(merge_equal=config.merge_equal)
         self.simulations = 0
@@ -255,6 +278,14 @@ class Search(Generic[P]):
         """The outcome of all answers when states were last selected; see `_agreed_outcome`."""
         self._decisive: Counter[int] = Counter()
         """By node: its continuations that decided that the search goes on; the node is valued by others."""
+        self._lost = False
+        """Whether all answers were wrong, and the search may ask for help, when the last wave was told."""
+        self._helped: dict[int, list[int]] = {}
+        """By the state's node: the steps that only help has brought so far."""
+        self._helped_draws: Counter[int] = Counter()
+        self._redrawn: dict[int, int] = {}
+        """Of states in which help led to a right answer: plain draws that are wanted, to see whether one comes there
+        without."""
         self._chain_end = ROOT_ID
 
     def ask(self) -> list[Work]:
@@ -283,8 +314,10 @@ class Search(Generic[P]):
         if len(self._told) == len(self._wave):
             wave, told = self._wave, self._told
             self._wave, self._told = {}, {}
+            self._lost = bool(self.config.helped_states) and self._all_are_wrong()
             for each_id, work in wave.items():
                 self._apply(work, told[each_id])
+            self._redraw_where_help_led_on()
 
     @property
     def drafted(self) -> int:
@@ -307,7 +340,11 @@ class Search(Generic[P]):
         pending: Counter[int] = Counter()
         started = self.simulations
         self._agreed = self._agreed_outcome()
-        for node in self._open_states() if self.config.selection == "mixed" else self._descents(pending):
+        open_states = list(self._open_states()) if self.config.selection == "mixed" else None
+        if open_states is not None and (helped := self._help(anything_open=bool(open_states))):
+            self.simulations += 1
+            return [helped]
+        for node in self._descents(pending) if open_states is None else open_states:
             if node.id in taken or not self._may_select(taken, wave):
                 break
             if node.terminal and self.config.valuation == "continuation":
@@ -358,7 +395,8 @@ class Search(Generic[P]):
 
     def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
         """How many draws a state still wants, and the attempt number (`Expand.attempt`)."""
-        drawn, wanted = self.tree.drawn(node), self.config.siblings
+        drawn, wanted = self.tree.drawn(node) - self._helped_draws[node.id], self.config.siblings
+        wanted = max(wanted, self._redrawn.get(node.id, 0))
         if node.id == ROOT_ID and self.config.root_siblings and drawn >= wanted and not self._answers_disagree():
             wanted = min(drawn + wanted, self.config.root_siblings)
         if drawn < wanted:
@@ -448,6 +486,9 @@ class Search(Generic[P]):
             for step in result.steps:
                 self._follow(node, [step], valued=not self.config.value_one)
             self._unvalued.extend(node.children_ids[before:])
+            if isinstance(work, Expand) and work.helped:
+                self._helped[node.id] = node.children_ids[before:]
+                self._helped_draws[node.id] += len(result.steps)
         else:
             self._continuations += len(result.paths)
             self._continuation_calls += result.calls
@@ -476,12 +517,13 @@ class Search(Generic[P]):
         """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a value;
         mixed with the prior of the step that was continued, if it was and has one.
 
-        An answer unlike all before ends a search for one: that it was found here says little of the steps on its path,
-        so if it is kept it counts for none of them, and they are continued anew.
+        An answer unlike all before ends a search for one, and the first right answer ends help: that it was found here
+        says little of the steps on its path, so if it is kept it counts for none of them, and they are continued anew.
         """
         before, last = len(self.tree), path[-1]
-        differs = self._agreed is not None and last.terminal and last.outcome not in (None, self._agreed)
-        decisive = kept and differs
+        ends_help = self._lost and (last.outcome or 0.0) >= RIGHT
+        differs = self._agreed is not None and last.outcome not in (None, self._agreed)
+        decisive = kept and last.terminal and (ends_help or differs)
         nodes = self.tree.follow(node, path, decisive=decisive) if kept else None
         if nodes is None:
             self.tree.add_continuation(node, path)
@@ -511,6 +553,50 @@ class Search(Generic[P]):
             if sibling.same_as is None and self._equivalent(sibling.payload, node.payload):
                 return sibling.id
         return None
+
+    # -- help ----------------------------------------------------------------------------------
+
+    def _help(self, *, anything_open: bool) -> Expand | None:
+        """Steps drawn with help, for the state where a right answer is likeliest, the deepest on a tie; None while
+        there is another way, and where no help is left."""
+        limit, states, helped = self.config.max_calls, self.config.helped_states, len(self._helped)
+        spent = limit is not None and 2 * states * self.calls >= limit * (states + helped)
+        if (
+            self._helpable is None
+            or helped >= states
+            or self.simulations >= self.config.simulations
+            or (anything_open and not spent)
+            or not self._all_are_wrong()
+        ):
+            return None
+        count = max(1, self.config.siblings // 2)
+        if self._calls_left([]) < 1 + count * (1 + self.calls_per_value):
+            return None
+        usual = zip(self.tree.nodes, self._usual_outcome_chances(), strict=True)
+        choice = [
+            (chance, -node.depth, node.id)
+            for node, chance in usual
+            if not node.terminal and node.same_as is None and node.id not in self._helped and self._helpable(node)
+        ]
+        if not choice:
+            return None
+        state = self.tree[min(choice)[-1]]
+        return Expand(self._work_id(), state.id, count, self._draw(Expand, state, count), helped=True)
+
+    def _all_are_wrong(self) -> bool:
+        return max(self._outcomes(), default=1.0) < RIGHT
+
+    def _redraw_where_help_led_on(self) -> None:
+        """Want one more plain expansion of each state in which a helped step has led to a right answer and was not
+        drawn without help."""
+        for state_id, step_ids in self._helped.items():
+            steps = [self.tree[each] for each in step_ids]
+            if state_id not in self._redrawn and any(
+                not step.plain and step.same_as is None and any(end.outcome >= RIGHT for end in step.rollouts)
+                for step in steps
+            ):
+                drawn = self.tree.drawn(self.tree[state_id]) - self._helped_draws[state_id]
+                self._redrawn[state_id] = drawn + self.config.siblings
 
     # -- selection -----------------------------------------------------------------------------
 
@@ -650,12 +736,15 @@ class Search(Generic[P]):
         return self.config.max_calls - self.calls - sum(map(self._expected_calls, wave))
 
     def _expected_calls(self, work: Work) -> float:
-        """Completions a piece of work will use; for new siblings, including their valuation in the next wave."""
+        """Completions a piece of work will use; for new siblings, including their valuation in the next wave; for help,
+        including one to prepare it."""
         if isinstance(work, Score | Rank):
             return 1
         if isinstance(work, Expand) and self._one_value:
             return work.count * work.drafts + self.calls_per_value
-        return work.count * (self.calls_per_value + (work.drafts if isinstance(work, Expand) else 0))
+        if isinstance(work, Expand):
+            return work.count * (self.calls_per_value + work.drafts) + work.helped
+        return work.count * self.calls_per_value
 
     @property
     def _one_value(self) -> bool:

@@ -31,10 +31,11 @@ from preference.records import (
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
-Tag = Literal["efficiency_only", "style_only", "golden_rejected"]
+Tag = Literal["efficiency_only", "style_only", "golden_rejected", "hinted"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
 both are answers and cover-EM cannot tell them apart; never without gold answers. golden_rejected: the rejected answer
-equals a gold answer and the chosen one does not, but evidence supports the chosen one alone."""
+equals a gold answer and the chosen one does not, but evidence supports the chosen one alone. hinted: a step was drawn
+with a hint, or the state lies below one that was."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
@@ -126,6 +127,9 @@ class StepRecord(Record):
     """Cause."""
     repaired: bool = False
     same_as: int | None = None
+    hint_only: bool | None = None
+    """Of a step that was drawn with a hint: whether it names something that its path had not shown, or no plain draw
+    came to it or to a step of the same effect; absent where no step of the state was drawn so."""
     tokens: int | None = None
     """Tokens of the reply and its end token, as a trainer counts them."""
 
@@ -235,7 +239,7 @@ class StateRecord(Record):
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
-_OF_SOME_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence")
+_OF_SOME_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence", "hint_only")
 """Fields of steps that a state has where some step does."""
 _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 """Fields of a state that only some recipes have."""

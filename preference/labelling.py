@@ -193,9 +193,24 @@ def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
         "rollouts": len(node.rollouts),
         "value": node.value if tree.system == "prorag" else None,
         "parse_error": node.parse_error.cause if node.parse_error else None,
+        "hint_only": is_hint_only(tree.rollout, node),
         "tokens": tree.tokens.reply(node.response or "") if tree.tokens else None,
     }
     return StepRecord.model_construct(**shared_fields(node, StepRecord) | differing)
+
+
+def is_hint_only(rollout: RolloutRecord, node: RolloutNode) -> bool | None:
+    """`StepRecord.hint_only` of a node."""
+    if node.hinted is None:
+        return None
+    return node.names_unseen or not any(each.plain_draws for each in _equal_siblings(rollout, node))
+
+
+def _equal_siblings(rollout: RolloutRecord, node: RolloutNode) -> list[RolloutNode]:
+    """A step and its equivalent siblings."""
+    first = node.id if node.same_as is None else node.same_as
+    siblings = [rollout.nodes[each] for each in rollout.nodes[node.parent_id or 0].children_ids]
+    return [each for each in siblings if first in (each.id, each.same_as)]
 
 
 def distinct_steps(state: StateRecord) -> list[StepRecord]:
@@ -433,7 +448,18 @@ def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[
     both_answer = chosen.node.action_type == rejected.node.action_type == "answer"
     if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:
         tags.append("style_only")
+    if _is_hinted(rollout, chosen.node) or _is_hinted(rollout, rejected.node):
+        tags.append("hinted")
     return tags
+
+
+def _is_hinted(rollout: RolloutRecord, node: RolloutNode) -> bool:
+    """Whether the step, or one on the path to its state, was drawn with a hint."""
+    while node.parent_id is not None:
+        if node.hinted is not None:
+            return True
+        node = rollout.nodes[node.parent_id]
+    return False
 
 
 def _discount(rollout: RolloutRecord, steps: int) -> float:

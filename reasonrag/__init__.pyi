@@ -175,8 +175,8 @@ def ask(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
-            imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
+            reasonrag-published, the prompts of imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default: 7]
@@ -480,6 +480,7 @@ def estimate(
     continuations: int | None = None,
     simulations: int | None = None,
     max_calls_per_question: int | None = None,
+    rescue: Literal["gold-passages", "decompose"] | None = None,
     alpha: float | None = None,
     exploration: float | None = None,
     value_price_in: float | None = None,
@@ -539,8 +540,8 @@ def estimate(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
-            imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
+            reasonrag-published, the prompts of imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
@@ -598,6 +599,10 @@ def estimate(
         simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
         max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
             recipe's]
+        rescue: Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of
+            gold passages that the question or the passages read already name, decompose shows sub-questions that
+            the teacher writes first. Values come from plain continuations, pairs are tagged hinted [default: no
+            hints]
         alpha: Discount of the reward per step; not with ragym [default: the recipe's]
         exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
@@ -733,8 +738,8 @@ def evaluate(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
-            imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
+            reasonrag-published, the prompts of imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Budget of a question, of every method: at most N completions, repair turns apart, and (N-1)//2
@@ -939,6 +944,7 @@ def generate(
     continuations: int | None = None,
     simulations: int | None = None,
     max_calls_per_question: int | None = None,
+    rescue: Literal["gold-passages", "decompose"] | None = None,
     alpha: float | None = None,
     exploration: float | None = None,
     value_price_in: float | None = None,
@@ -1001,8 +1007,8 @@ def generate(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
-            imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
+            reasonrag-published, the prompts of imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
@@ -1060,6 +1066,10 @@ def generate(
         simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
         max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
             recipe's]
+        rescue: Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of
+            gold passages that the question or the passages read already name, decompose shows sub-questions that
+            the teacher writes first. Values come from plain continuations, pairs are tagged hinted [default: no
+            hints]
         alpha: Discount of the reward per step; not with ragym [default: the recipe's]
         exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
@@ -1341,6 +1351,7 @@ def pairs(
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_repeated_query: bool = False,
+    allow_hint_only: bool = False,
     shard: str | None = None,
     limiter: str | None = None,
     out: str | Path | None = None,
@@ -1353,6 +1364,7 @@ def pairs(
     balance: bool = False,
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
+    max_hinted: float = 0.1,
     max_tokens: int = 0,
     eval: str | Sequence[str] = [],
     allow_eval: str | Sequence[str] = [],
@@ -1411,6 +1423,8 @@ def pairs(
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
+        allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
+            one
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
             divided by n, unless a --limiter holds them
@@ -1425,6 +1439,7 @@ def pairs(
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
             limit
         max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
+        max_hinted: Maximum share of pairs that only a hint has made possible (generate --rescue); 1: no limit
         max_tokens: Maximum tokens of prompt and reply together; 0: no limit
         eval: Leave out questions found in this evaluation split: a question file, a folder with
             <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the data of the
@@ -1707,6 +1722,7 @@ def tune(
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_repeated_query: bool = False,
+    allow_hint_only: bool = False,
     run: str | Path,
     pilot: int = 30,
     vary: str | Sequence[str] = [],
@@ -1766,6 +1782,7 @@ def tune(
     continuations: int | None = None,
     simulations: int | None = None,
     max_calls_per_question: int | None = None,
+    rescue: Literal["gold-passages", "decompose"] | None = None,
     alpha: float | None = None,
     exploration: float | None = None,
     value_price_in: float | None = None,
@@ -1800,6 +1817,8 @@ def tune(
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
+        allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
+            one
         run: Directory of the trials; interrupted ones found there are continued
         pilot: Questions to try every configuration on: the first N
         vary: Setting to vary: alpha, max-calls-per-question, siblings, continuations, exploration, temperature or
@@ -1831,8 +1850,8 @@ def tune(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
-            imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
+            reasonrag-published, the prompts of imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
@@ -1888,6 +1907,10 @@ def tune(
         simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
         max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
             recipe's]
+        rescue: Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of
+            gold passages that the question or the passages read already name, decompose shows sub-questions that
+            the teacher writes first. Values come from plain continuations, pairs are tagged hinted [default: no
+            hints]
         alpha: Discount of the reward per step; not with ragym [default: the recipe's]
         exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with

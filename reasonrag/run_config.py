@@ -79,6 +79,7 @@ class RecordedRecipe(_Kept):
     forced_answers: str = "counted"
     repairs_count: bool = False
     support: Literal["strings", "judge"] = "strings"
+    rescue: str | None = None
 
 
 class DecidesAnswers(_Kept):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mcts.recipes import RescueName
 from preference import (
     ActionType,
     AgentAction,
@@ -21,6 +22,7 @@ from preference import (
 )
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import are_grounded, is_grounded
+from reasonrag.agent.hints import Hint, names_unseen, shown_in, sub_questions
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
     ParsedReply,
@@ -30,7 +32,14 @@ from reasonrag.agent.parsing import (
     parse_score,
     stop_strings,
 )
-from reasonrag.agent.prompting import Prompts, as_thought, render_prompt, render_variation
+from reasonrag.agent.prompting import (
+    Prompts,
+    as_thought,
+    render_decomposition,
+    render_hint,
+    render_prompt,
+    render_variation,
+)
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
@@ -70,7 +79,8 @@ class AgentStep:
     critic_score: a critic's, if one chose the step.
     sampled_by: the model, if it is not the one that proposes steps.
     sampled_with: the messages really sent, if the reply is not a plain sample of the state's prompt: it came from the
-        repair turn, or was drawn at a higher temperature (sampled_temperature), or with its siblings shown.
+        repair turn, or was drawn at a higher temperature (sampled_temperature), or with its siblings or a hint shown.
+    hinted, names_unseen: the kind of that hint, and whether the reply names something that the path had not shown.
     """
 
     state: State
@@ -85,6 +95,8 @@ class AgentStep:
     sampled_by: str | None = None
     sampled_with: tuple[Message, ...] | None = None
     sampled_temperature: float | None = None
+    hinted: RescueName | None = None
+    names_unseen: bool = False
     critic_score: float | None = None
     f1: float | None = None
     em: float | None = None
@@ -165,12 +177,19 @@ class Agent:
         )
 
     async def sample(
-        self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
+        self,
+        state: State,
+        samples: Sequence[int],
+        *,
+        attempt: int = 0,
+        said: Sequence[AgentStep] = (),
+        hint: Hint | None = None,
     ) -> list[AgentStep]:
         """One step per sample number, all in one request. Raises ModelError.
 
         attempt: 0 for plain samples. n > 0: plain samples were all equivalent to `said`; each attempt raises the
             temperature, and from the second on the prompt shows `said`.
+        hint: shown in the prompt; such samples are not plain.
         """
         prompt = self.prompt_of(state)
         draw = _Draw(state, prompt, prompt, self.sampling)
@@ -180,12 +199,22 @@ class Agent:
             hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
             sampling = self.sampling.model_copy(update={"temperature": hotter})
             draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
+        if hint:
+            hinted = render_hint(self.prompts, prompt, hints=hint.lines)
+            draw = _Draw(state, prompt, hinted, self.sampling, plain=False, hinted=hint.kind)
         completions = await self.caller.complete(
             state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
         )
         return await together(
             *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
         )
+
+    async def decompose(self, question: Question, sample: int) -> tuple[str, ...]:
+        """The sub-questions that the model splits a question into, one request; empty if the reply holds none. Raises
+        ModelError."""
+        prompt = render_decomposition(self.prompts, question=question.question)
+        [completion] = await self.caller.complete(question.id, prompt, [sample], ())
+        return sub_questions(plain_text(completion.text))
 
     async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
         """One real continuation to an answer per sample number; their first steps share a request."""
@@ -252,11 +281,16 @@ class _Draw:
     plain: bool = True
     temperature: float | None = None
     """Set if it is not the agent's own."""
+    hinted: RescueName | None = None
 
-    @property
-    def sampled_with(self) -> dict[str, Any]:
+    def as_drawn(self, response: str) -> dict[str, Any]:
         """The fields of a step that record how it was really drawn."""
-        return {} if self.plain else {"sampled_with": self.messages, "sampled_temperature": self.temperature}
+        if self.plain:
+            return {}
+        found: dict[str, Any] = {"sampled_with": self.messages, "sampled_temperature": self.temperature}
+        if self.hinted:
+            found |= {"hinted": self.hinted, "names_unseen": names_unseen(response, shown_in(self.state))}
+        return found
 
 
 def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
@@ -281,7 +315,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
         em=exact_match(said, golden_answers) if ends and golden_answers else None,
         grounded=grounded,
         in_evidence=held,
-        **draw.sampled_with,
+        **draw.as_drawn(parsed.response),
     )
 
 
@@ -301,5 +335,5 @@ def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Comp
         ),
         f1=nothing,
         em=nothing,
-        **draw.sampled_with,
+        **draw.as_drawn(reply.text),
     )

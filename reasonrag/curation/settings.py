@@ -93,6 +93,11 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.allow_repeated_query,
     )
+    allow_hint_only: Annotated[bool, Opposite(None)] = setting(
+        "Accept chosen steps that name what only a hint could know, or that were never drawn without one",
+        Panel.PAIRING,
+        default=_RULES.allow_hint_only,
+    )
 
     @property
     def rules(self) -> PairingRules:
@@ -162,6 +167,11 @@ class PairsSettings(RankSettings, PairingSettings):
         "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
         Panel.PAIRING,
         default=_RULES.max_style_only,
+    )
+    max_hinted: Share = setting(
+        "Maximum share of pairs that only a hint has made possible (generate --rescue); 1: no limit",
+        Panel.PAIRING,
+        default=_RULES.max_hinted,
     )
     max_tokens: Limit = setting(
         "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_tokens or 0

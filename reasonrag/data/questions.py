@@ -117,20 +117,24 @@ class Question(BaseModel):
         return metadata
 
     @property
-    def gold(self) -> GoldPassages | None:
-        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
-        HotpotQA and 2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue's own); None if the metadata name none."""
+    def gold_titles(self) -> tuple[str, ...]:
+        """Titles of the gold passages by `gold_titles`, else by `supporting_facts` or supporting `paragraphs`; empty if
+        the metadata name none, even where they name ids."""
         facts, near = self.metadata.get("supporting_facts"), self.metadata.get("paragraphs")
         titles = self.metadata.get("gold_titles") or (facts.get("title") if isinstance(facts, dict) else None)
         if not titles and isinstance(near, list):
             titles = [
                 each.get("title") for each in near if isinstance(each, dict) and each.get("is_supporting") is True
             ]
+        return _names(titles)
+
+    @property
+    def gold(self) -> GoldPassages | None:
+        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
+        HotpotQA and 2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue's own); None if the metadata name none."""
         if ids := _names(self.metadata.get("gold_ids")):
             return GoldPassages("id", ids)
-        if named := _names(titles):
-            return GoldPassages("title", named)
-        return None
+        return GoldPassages("title", self.gold_titles) if self.gold_titles else None
 
     @property
     def type(self) -> str | None:

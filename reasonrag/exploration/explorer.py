@@ -39,6 +39,7 @@ from preference.records import (
     shared_fields,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.hints import Hint, titles_to_hint
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
 from reasonrag.agent.step_judge import (
     DistinctStep,
@@ -50,11 +51,16 @@ from reasonrag.agent.step_judge import (
 )
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
-from reasonrag.exploration.findings import gold_found, progress, same_step
+from reasonrag.exploration.findings import facts_missing, gold_found, progress, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.prices import Price
+
+STEPS_OF_A_SEARCH = 2
+"""The query and the reading."""
+DECOMPOSED_AT = 0
+"""Sample number of the one request for sub-questions."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,9 @@ class Explorer:
         self.recipe = recipe
         begin = agent.start(question)
         seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
-        self.search: Search[AgentStep] = Search(recipe.search, equivalent=self._says_the_same, seed=seed)
+        self.search: Search[AgentStep] = Search(
+            recipe.search, equivalent=self._says_the_same, helpable=self._has_hint, seed=seed
+        )
         self._states: dict[int, State] = {ROOT_ID: begin}
         self._searched: dict[tuple[tuple[str, ...], str], State] = {}
         """By thoughts and reply: the states that queries lead to, where they guide the search."""
@@ -111,6 +119,8 @@ class Explorer:
         self._verdicts = StepJudgements()
         self._pruned: dict[int, list[PrunedStep]] = {}
         """By work."""
+        self._sub_questions: tuple[str, ...] | None = None
+        """Of the question, once they were asked for."""
 
     async def run(self) -> None:
         """Search to the end, then have the steps judged if the recipe says so. Raises the first ReasonragError of any
@@ -153,7 +163,9 @@ class Explorer:
         self.search.tell(work.id, result)
 
     async def _expanded(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
-        said = [child.payload for child in self.search.tree.children(node)]
+        if work.helped:
+            return await self._rescued(node, work)
+        said = [child.payload for child in self.search.tree.children(node) if not child.payload.hinted]
         state = await self._state_after(node)
         samples = range(work.sample, work.sample + work.count * work.drafts)
         drawn = await self.agent.sample(state, samples, attempt=work.attempt, said=said)
@@ -163,6 +175,37 @@ class Explorer:
         await self._look_up(steps)
         plain = self.value_agent is None and work.drafts == 1
         return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
+
+    async def _rescued(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
+        """Steps drawn with a hint; plain ones where the model has split the question into nothing."""
+        state, asked = await self._state_after(node), 0
+        if self.recipe.rescue == "decompose" and self._sub_questions is None:
+            self._sub_questions, asked = await self.agent.decompose(self.question, DECOMPOSED_AT), 1
+        hint = self._hint(state)
+        drawn = await self.agent.sample(state, _draws(work), hint=hint)
+        steps = await self._valued(drawn)
+        await self._look_up(steps)
+        plain = hint is None and self.value_agent is None
+        return Expanded([self._as_step(step, plain=plain) for step in steps], calls=asked + _calls(drawn))
+
+    def _has_hint(self, node: Node[AgentStep]) -> bool:
+        """Whether a step in the state below a node may be drawn with a hint."""
+        state = self._states[ROOT_ID] if node.step is None else self._seen_after(node)
+        if state is None or self.recipe.rescue is None or state.action != "think":
+            return False
+        known = self.recipe.rescue == "gold-passages"
+        searches = facts_missing(self.question, state) if known else 1
+        if state.layer + STEPS_OF_A_SEARCH * searches >= self.agent.max_steps:
+            return False
+        if self.recipe.rescue == "decompose" and self._sub_questions is None:
+            return True  # they are asked for where the first hint is shown
+        return self._hint(state) is not None
+
+    def _hint(self, state: State) -> Hint | None:
+        if self.recipe.rescue is None:
+            return None
+        lines = titles_to_hint(state) if self.recipe.rescue == "gold-passages" else self._sub_questions
+        return Hint(self.recipe.rescue, lines) if lines else None
 
     async def _chosen(self, drawn: Sequence[AgentStep], said: Sequence[AgentStep], work: Expand) -> list[AgentStep]:
         """The drafts that the critic likes best, those that say something new beside `said` first, those that take no
@@ -284,7 +327,7 @@ class Explorer:
         return outcome_of(step, self.recipe.outcome) if known else None
 
     def _counts_as_plain(self, step: AgentStep) -> bool:
-        return self.recipe.repairs_count and step.repaired
+        return self.recipe.repairs_count and step.repaired and step.hinted is None
 
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""

@@ -24,6 +24,7 @@ from reasonrag.agent.from_settings import (
     shown_urls,
     teacher_spec,
 )
+from reasonrag.agent.hints import PROMPTS_OF
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
 from reasonrag.data.questions import QuestionSource, criteria
@@ -32,6 +33,7 @@ from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import (
     CRITIC_DRAWS,
     DEFAULT_TEACHER,
+    HELPED_STATES,
     JUDGE_WEIGHT,
     MOST_CRITIC_WEIGHT,
     GenerateSettings,
@@ -167,6 +169,11 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
     search = recipe.search.model_dump() | changed | _of_a_critic(recipe, settings)
+    if settings.rescue:
+        if recipe.search.selection != "mixed":
+            raise InputError(f"--rescue goes with recipe economy; recipe {recipe.name} never looks for a lost question")
+        recipe = recipe.model_copy(update={"rescue": settings.rescue})
+        search["helped_states"] = HELPED_STATES
     try:
         return recipe.model_copy(update={"search": SearchConfig.model_validate(search)})
     except ValidationError as error:
@@ -323,7 +330,7 @@ def run_identity(
         **source.identity,
         "retriever": retriever.identity,
         "top_k": settings.top_k,
-        "prompts": prompts.hash_with(*rule.prompts),
+        "prompts": prompts.hash_with(*rule.prompts, *PROMPTS_OF.get(recipe.rescue, ())),
         "model": teacher.name,
         "sampling": shown_sampling(teacher.sampling),
         "recipe": recipe.model_dump(mode="json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from mcts.recipes import SupportBy
+from mcts.recipes import RescueName, SupportBy
 from preference import OutcomeName
 from reasonrag.agent.settings import (
     AGENT_DEFAULTS,
@@ -138,6 +138,12 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         Panel.SEARCH,
         ge=1,
     )
+    rescue: RescueName | None = setting(
+        "Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of gold "
+        "passages that the question or the passages read already name, decompose shows sub-questions that the teacher "
+        "writes first. Values come from plain continuations, pairs are tagged hinted [default: no hints]",
+        Panel.SEARCH,
+    )
     alpha: float | None = setting(
         "Discount of the reward per step; not with ragym [default: the recipe's]",
         Panel.SEARCH,
@@ -192,6 +198,8 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
 
 DEFAULT_TEACHER = "gpt-4o"
 """ReasonRAG's; where OPENAI_API_KEY is set."""
+HELPED_STATES = 4
+"""States of a question in which steps may be drawn with a hint."""
 CRITIC_DRAWS = 4
 """Steps drawn for each one that is kept: ours, with two siblings eight for two."""
 MOST_CRITIC_WEIGHT = 0.5

@@ -370,6 +370,10 @@ def _checks(each: Candidate) -> list[str]:
         found.append(
             "Golden rejected: the rejected answer equals a gold answer, but evidence supports the chosen one alone."
         )
+    if "hinted" in each.tags:
+        found.append(
+            "Hinted: one of the steps, or one on the way here, was drawn with a hint; values are of plain steps."
+        )
     return found
 
 
@@ -416,6 +420,8 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "not_picked": "the judge picked two other steps of this state, or none",
         "ungrounded": "no passage read so far supports the chosen step",
         "repeated_query": "the chosen query repeats an earlier one on its path",
+        "hint_only": "the chosen step was drawn with a hint, and names something that its path had not shown or was "
+        "never drawn without",
         "small_margin": "the margin {} is below {}".format(*apart(each.margin, rules.min_margin))
         if each.margin < rules.min_margin
         else "both steps have the same reward",
@@ -444,6 +450,8 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "set, which pairs with higher confidence fill",
         "style_only_cap": "both answers contain a gold answer, or neither does: capped at "
         f"{percent(rules.max_style_only)} of the data set, which pairs with higher confidence fill",
+        "hinted_cap": f"found with a hint: capped at {percent(rules.max_hinted)} of the data set, which pairs with "
+        "higher confidence fill",
         "unbalanced": "each action type keeps as many pairs as the rarest (--balance), and pairs of this type with "
         "higher confidence fill that",
     }

@@ -424,6 +424,8 @@ def _facts(step: StepView) -> Iterator[Text]:
         "gold passages": step.gold,
         "sampled by": None if step.sampled_by is None else on_one_line(step.sampled_by),
         "temperature": step.sampled_temperature,
+        "drawn with a hint": step.hinted,
+        "names something unseen": "yes" if step.names_unseen else None,
         "parse error": None
         if step.parse_error is None
         else on_one_line(f"{step.parse_error.cause} {step.parse_error.detail}"),

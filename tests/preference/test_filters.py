@@ -193,6 +193,7 @@ EVERY_FLAW: Fields = {
     "not_picked": False,
     "ungrounded": True,
     "repeated_query": True,
+    "hint_only": True,
     "small_margin": True,
     "uncertain": True,
     "no_consensus": True,
@@ -222,7 +223,14 @@ def flawed_state(flaws: Fields) -> StateRecord:
     if flaws["golden_rejected"] and not flaws["repeated_query"]:  # answers repeat no query
         chosen = chosen.model_copy(update={"action_type": "answer", "content": "Bob"})
         rejected = rejected.model_copy(update={"action_type": "answer", "content": "Ada Lovelace"})
-    chosen = chosen.model_copy(update={"grounded": not flaws["ungrounded"], "tokens": 4, "critic_score": score})
+    chosen = chosen.model_copy(
+        update={
+            "grounded": not flaws["ungrounded"],
+            "hint_only": flaws["hint_only"],
+            "tokens": 4,
+            "critic_score": score,
+        }
+    )
     rejected = rejected.model_copy(
         update={
             "parse_error": "no_tag" if flaws["malformed"] else None,
@@ -821,7 +829,7 @@ def plain(number: int, action_type: ActionType = "query", tags: Sequence[Tag] = 
         (0, 0, 0.1, 0),
     ],
 )
-@pytest.mark.parametrize("tag", ["efficiency_only", "style_only"])
+@pytest.mark.parametrize("tag", ["efficiency_only", "style_only", "hinted"])
 def test_the_share_of_a_tag_is_held_exactly(tag: Tag, others: int, tagged: int, share: float, left: int) -> None:
     """Of all pairs that are written; the surest of the tagged stay, and no other pair goes."""
     pairs = kept(*plain(others), *plain(tagged, tags=[tag]))

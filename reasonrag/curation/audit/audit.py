@@ -22,7 +22,7 @@ from preference.export.files import write_file, write_json
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE
 from reasonrag.curation.audit import dataset_checks
-from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
+from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, TOLD_APART, CheckName
 from reasonrag.curation.audit.cutoffs import (
     CONTEXT,
     CUTOFFS,
@@ -32,6 +32,7 @@ from reasonrag.curation.audit.cutoffs import (
     kept_tokens,
 )
 from reasonrag.curation.audit.dataset_checks import RowColumns
+from reasonrag.curation.audit.hinted_text import HintedRows
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     EXAMPLES,
@@ -169,6 +170,8 @@ class DatasetAudit:
         self._details: dict[CheckName, _NameCounts] = {}
         self._examples: dict[CheckName, list[RowExample]] = {}
         self._names = {name: _NameCounts(_DISTINCT) for name in ("tags", "labels", "renderers", "splits")}
+        self._hinted = HintedRows()
+        self._compared = False
         self._flipped = 0
         self._described_files = 0
 
@@ -185,6 +188,7 @@ class DatasetAudit:
             return
         self._parts[part] += 1
         self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
+        self._hinted.add(facts)
         self._names["tags"].update(facts.tags)
         self._names["labels"].update([facts.label or "unknown"])
         self._names["renderers"].update([facts.renderer or "unknown"])
@@ -221,6 +225,10 @@ class DatasetAudit:
         """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns) | self._of_lengths() | self._of_renderers()
+        hinted = self._hinted.compared()
+        self._compared = hinted is not None and hinted.auc is not None
+        if hinted and hinted.auc and hinted.auc.low > TOLD_APART:
+            together |= {"hinted_text": np.flatnonzero(columns["hinted"])}
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
         cutoffs = sorted({*CUTOFFS, advised}) if advised else []
@@ -235,6 +243,7 @@ class DatasetAudit:
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
             chosen_first=dataset_checks.chosen_first_share(columns),
+            hinted_text=hinted,
             action_types=dataset_checks.count_action_types(columns),
             type_combinations=dataset_checks.count_type_combinations(columns),
             layers=dataset_checks.count_by_layer(columns),
@@ -323,6 +332,8 @@ class DatasetAudit:
             return sum(self._files.values())
         if name == "position_bias":
             return int(np.count_nonzero(self._columns["first"] >= 0))
+        if name == "hinted_text":
+            return int(np.count_nonzero(self._columns["hinted"])) if self._compared else 0
         if name in ("state_in_both_parts", "question_in_both_parts"):
             return self._parts["validation"]
         return len(self._columns)

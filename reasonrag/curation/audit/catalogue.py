@@ -33,6 +33,7 @@ CheckName = Literal[
     "other_template_token",
     "length_bias",
     "position_bias",
+    "hinted_text",
     "duplicate_row",
     "contradicting_rows",
     "gold_line_in_thoughts",
@@ -51,6 +52,11 @@ CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
 BIAS: Final = 0.6
 """Share of rows above which "the chosen side is shorter", or "sampled first", counts as a bias; our choice. The whole
 interval must be above it. In the published data the chosen side is the shorter one in four of five rows."""
+
+
+TOLD_APART: Final = 0.75
+"""AUC above which the words of hinted rows count as told apart from others', with the whole interval; our choice. One
+half is chance."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,12 @@ CHECKS: dict[CheckName, CheckDescription] = {
         "warning",
         f"one side was sampled first in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "a judge or reviewer who sees the sides in this order is biased: shuffle them",
+    ),
+    "hinted_text": CheckDescription(
+        "warning",
+        f"the words of the chosen side tell hinted rows from others: an AUC above {TOLD_APART:g} "
+        f"({percent(LABEL_LEVEL)} confidence)",
+        "the student would learn how a hint sounds: soften hint.txt, or leave such rows out with pairs --max-hinted 0",
     ),
     "duplicate_row": CheckDescription(
         "warning", "a row with the content of an earlier row", "keep one, as reasonrag pairs does"

@@ -85,6 +85,8 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
         first = report.chosen_first
         ends = interval_text(percent(first.low, 1), percent(first.high, 1), LABEL_LEVEL)
         rows.append(("chosen sampled first", f"in {percent(first.value, 1)} of the rows {ends}"))
+    if (told := report.hinted_text) is not None:
+        rows.append(("hinted rows told apart", told.said))
     rows.append(("by chosen action", plain_types(counts_text(report.action_types))))
     rows.append(("rows per question", _spread(report.rows_per_question)))
     return rows

@@ -8,10 +8,11 @@ from typing import Final, Literal
 from pydantic import BaseModel
 
 from preference.export.summary import EffectiveSize
+from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import Cutoff
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, interval_text
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
@@ -122,6 +123,23 @@ class LengthGap(BaseModel):
     median: IntervalEstimate | None = None
 
 
+class HintedText(BaseModel):
+    """Rows with the tag hinted, and the others. auc: how well the words of the chosen side tell them apart within an
+    action type; null where there are too few."""
+
+    hinted: int
+    others: int
+    auc: IntervalEstimate | None = None
+
+    @property
+    def said(self) -> str:
+        """In a line."""
+        if self.auc is None:
+            return f"too few to say: {self.hinted:,} hinted, {self.others:,} others"
+        ends = interval_text(f"{self.auc.low:.2f}", f"{self.auc.high:.2f}", LABEL_LEVEL)
+        return f"AUC {self.auc.value:.2f} {ends} by the words of the chosen side; 0.50 is chance"
+
+
 class TokenCounterName(BaseModel):
     name: str
     exact: bool
@@ -147,6 +165,8 @@ class AuditReport(BaseModel):
     length_gap: LengthGap
     chosen_first: IntervalEstimate | None
     """Share of the rows whose chosen step was sampled first; null if rows do not record it."""
+    hinted_text: HintedText | None = None
+    """Null without hinted rows."""
     action_types: dict[str, int]
     """Rows by the chosen side's action type."""
     type_combinations: dict[str, int]

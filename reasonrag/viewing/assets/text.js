@@ -115,6 +115,7 @@ const DROPPED = {
   not_picked: "the judge picked two other steps, or none",
   ungrounded: "no passage supports the chosen step",
   repeated_query: "the chosen query repeats an earlier one",
+  hint_only: "the chosen step names what only a hint could know, or was never drawn without one",
   small_margin: "the rewards are nearly equal",
   uncertain: "the confidence is too low",
   golden_rejected: "the rejected answer equals a gold answer, and support does not explain it",
@@ -128,6 +129,7 @@ const DROPPED = {
   question_full: "the question already has its maximum of pairs",
   efficiency_only_cap: "over the cap on pairs that differ in path length only",
   style_only_cap: "over the cap on answer pairs where both sides contain a gold answer, or neither does",
+  hinted_cap: "over the cap on pairs that a hint made possible",
   unbalanced: "the rarest action type has fewer pairs (--balance)",
 };
 

@@ -486,6 +486,7 @@ DROPPED: dict[DropReason, str] = {
     "not_picked": "the judge picked two other steps",
     "ungrounded": "no passage read so far supports",
     "repeated_query": "repeats an earlier one on its path",
+    "hint_only": "was drawn with a hint",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "no_consensus": "no critic prefers it",
@@ -500,6 +501,7 @@ DROPPED: dict[DropReason, str] = {
     "question_full": "this question already has its maximum, 3 pairs with higher confidence",
     "efficiency_only_cap": "capped at 10 % of the data set",
     "style_only_cap": "capped at 20 % of the data set",
+    "hinted_cap": "found with a hint: capped at 10 % of the data set",
     "unbalanced": "as many pairs as the rarest",
 }
 
