@@ -2,7 +2,8 @@
 a teacher whose step values are known.
 
 Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Costs nothing. See
-gold_teacher.py for the teacher and for what counts as true.
+gold_teacher.py for the teacher and for what counts as true. `--before CHECKOUT` measures the default recipe of an
+earlier version on the same questions in the same run.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import asyncio
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Optional, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Optional, TypeAlias, TypeVar, get_args
 
 import typer
+from earlier_version import Before, EarlierVersion
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
 from question_causes import cause_rows, finders
 from reporting import CONFIDENCE, ROOT, interval, publish, table
@@ -26,7 +28,7 @@ from mcts import RECIPES, Recipe, RecipeName
 from mcts.recipes import RescueName
 from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
-from preference.filters import AS_PUBLISHED
+from preference.filters import AS_PUBLISHED, NO_FILTERS
 from preference.labelling import TOLERANCE
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
@@ -41,7 +43,13 @@ from reasonrag.retrieval.settings import INDEX_HOME
 from reasonrag.settings import resolve
 
 TOP_K = 3
-SKILLS = (Skill("good .6"), Skill("guesses", good=0.85, early=0.3, luck=0.4))
+SKILLS = (
+    Skill("good .6"),
+    Skill("guesses", good=0.85, early=0.3, luck=0.4),
+    Skill("guesses, good .6", good=0.6, early=0.3, luck=0.4),
+)
+SPLITS = ("dev", "train")
+"""In the order in which questions are taken from them."""
 RECIPE_NAMES: tuple[RecipeName, ...] = ("released", "reasonrag", "prorag", "ragym", "continuation", "economy")
 RULES: dict[RecipeName, PairingRules] = {
     **dict.fromkeys(("released", "reasonrag", "ragym"), AS_PUBLISHED),
@@ -49,13 +57,50 @@ RULES: dict[RecipeName, PairingRules] = {
 }
 """Of the recipes whose pairs are not kept by the default rules: those of the published systems. ProRAG's judge is not
 asked here; steps are labelled by the values of its search."""
-RESCUES: dict[str, Recipe] = {
-    f"economy, rescue {kind}": resolve_recipe(resolve(GenerateSettings, "generate", {"rescue": kind}, environment={}))
-    for kind in get_args(RescueName)
-}
-"""The default recipe with hints where nothing works."""
 SHARES: dict[RecipeName, float] = {"prorag": 0.2}
 """Of the questions; for recipes that cost a thousand replies each."""
+FILTERS: dict[str, PairingRules] = {
+    "default": PairingRules(),
+    "one pair a combination": PairingRules(max_per_combination=1, max_per_state=None),
+    "one pair a state": PairingRules(max_per_state=1),
+    "all pairs of a state": PairingRules(max_per_state=None),
+    **{f"confidence {each:g}": PairingRules(min_confidence=each) for each in (0.0, 0.5, 0.6, 0.8, 0.9)},
+    "margin .01": PairingRules(min_margin=0.01),
+    "margin .3": PairingRules(min_margin=0.3),
+    "one action type": PairingRules(same_type=True),
+    "ungrounded too": PairingRules(allow_ungrounded=True),
+    "none but a margin of .01": replace(NO_FILTERS, min_margin=0.01),
+}
+"""Whose yields are compared, without the caps over the whole data set."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A way to explore, and which pairs are kept. share: of the questions. fit_steps: two steps for each hop, two more,
+    and the conclusion, instead of the recipe's steps. gold_passages: whether the search knows them."""
+
+    recipe: Recipe
+    rules: PairingRules = field(default_factory=PairingRules)
+    share: float = 1.0
+    fit_steps: bool = False
+    gold_passages: bool = True
+
+
+def _rescued(kind: RescueName) -> Recipe:
+    """The default recipe with hints where nothing works."""
+    return resolve_recipe(resolve(GenerateSettings, "generate", {"rescue": kind}, environment={}))
+
+
+TRIALS: dict[str, Trial] = {
+    **{name: Trial(RECIPES[name], RULES.get(name, PairingRules()), SHARES.get(name, 1.0)) for name in RECIPE_NAMES},
+    "economy, no gold passages": Trial(RECIPES["economy"], gold_passages=False),
+    "economy, steps that fit": Trial(RECIPES["economy"], fit_steps=True),
+    **{
+        f"economy, rescue {kind}{', steps that fit' * fit}": Trial(_rescued(kind), fit_steps=fit)
+        for kind in get_args(RescueName)
+        for fit in (False, True)
+    },
+}
 
 Key = TypeVar("Key")
 Verdict: TypeAlias = int
@@ -76,9 +121,9 @@ class Explored:
     """What one question gave.
 
     by_type, by_layer: pairs by the chosen step's type or layer, and verdict. hinted: those among them with that tag, by
-    verdict. guesses: pairs whose chosen step is an
-    answer without all facts. answers: the answer steps that are nodes of the tree. cause, finders: where it died, and
-    `question_causes.finders`.
+    verdict. independent: of the right pairs, as many as say something that the others do not (`_independent`). guesses:
+    pairs whose chosen step is an answer without all facts. answers: the answer steps that are nodes of the tree. cause,
+    finders: where it died, and `question_causes.finders`.
     """
 
     question_id: str
@@ -88,6 +133,7 @@ class Explored:
     completion_tokens: int
     mixed: bool
     guesses: int
+    independent: int
     by_type: Counter[tuple[str | None, Verdict]]
     by_layer: Counter[tuple[int, Verdict]]
     hinted: Counter[Verdict]
@@ -143,17 +189,23 @@ def explored(
     skill: Skill,
     *,
     max_steps: int | None = None,
+    fit_steps: bool = False,
+    gold_passages: bool = True,
     seed: int = 0,
 ) -> list[tuple[GoldQuestion, RolloutRecord]]:
-    """The tree of every question, with what is true of it."""
+    """The tree of every question, with what is true of it. fit_steps, gold_passages: as of a `Trial`."""
     steps, alpha = max_steps or AGENT_DEFAULTS[recipe.name].max_steps, recipe.search.alpha
-    known = [GoldQuestion(each, world, skill, max_steps=steps, alpha=alpha, top_k=TOP_K) for each in questions]
+
+    def known(question: Question) -> GoldQuestion:
+        own = 2 * ((question.hops or 2) + 1) + 1 if fit_steps else steps
+        return GoldQuestion(question, world, skill, max_steps=own, alpha=alpha, top_k=TOP_K)
+
     identity = RunIdentity(dataset="", split="dev", config_hash="", seed=seed, recipe=recipe)
-    return asyncio.run(_explore_all(world, known, identity))
+    return asyncio.run(_explore_all(world, [known(each) for each in questions], identity, gold_passages=gold_passages))
 
 
 async def _explore_all(
-    world: World, questions: Sequence[GoldQuestion], identity: RunIdentity
+    world: World, questions: Sequence[GoldQuestion], identity: RunIdentity, *, gold_passages: bool
 ) -> list[tuple[GoldQuestion, RolloutRecord]]:
     teacher, prompts = GoldTeacher(questions), load_prompts()
     found = []
@@ -167,7 +219,8 @@ async def _explore_all(
             max_steps=each.max_steps,
             seed=identity.seed,
         )
-        explorer = Explorer(agent, each.question, identity.recipe)
+        asked = each.question if gold_passages else each.question.model_copy(update={"metadata": {}})
+        explorer = Explorer(agent, asked, identity.recipe)
         await explorer.run()
         found.append((each, explorer.record(identity)))
     return found
@@ -178,6 +231,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
     by_type: Counter[tuple[str | None, Verdict]] = Counter()
     by_layer: Counter[tuple[int, Verdict]] = Counter()
     hinted: Counter[Verdict] = Counter()
+    right: list[tuple[str, int, int]] = []
     guesses = 0
     for pair in candidates(record, rules):
         if pair.dropped is None:
@@ -187,6 +241,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
             by_type[chosen.action_type, verdict] += 1
             by_layer[pair.layer, verdict] += 1
             hinted[verdict] += "hinted" in pair.tags
+            right += [(pair.state.state_id, pair.chosen.id, pair.rejected.id)] * (verdict > 0)
             guesses += chosen.action_type == "answer" and not question.rests_on_facts(chosen)
     answers = (node for node in record.nodes if node.action_type == "answer")
     cause = cause_of(record)
@@ -198,6 +253,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
         completion_tokens=record.usage.completion_tokens,
         mixed=len({each.quality for each in record.ends}) > 1,
         guesses=guesses,
+        independent=_independent(right),
         by_type=by_type,
         by_layer=by_layer,
         hinted=hinted,
@@ -207,58 +263,142 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
     )
 
 
+def _independent(pairs: Iterable[tuple[str, int, int]]) -> int:
+    """How many comparisons are not implied by others, whatever they say: over states, the compared steps less the
+    groups that comparisons join."""
+    groups: list[tuple[str, set[int]]] = []
+    for state, chosen, rejected in pairs:
+        joined = [steps for where, steps in groups if where == state and not steps.isdisjoint({chosen, rejected})]
+        groups = [each for each in groups if all(each[1] is not other for other in joined)]
+        groups.append((state, set().union(*joined, {chosen, rejected})))
+    return sum(len(steps) - 1 for _, steps in groups)
+
+
 # -- the report ------------------------------------------------------------------------------------------------
 
 
 def main(
     *,
     dataset: Annotated[str, typer.Option(help="hotpotqa, 2wikimultihopqa or musique")] = "hotpotqa",
-    questions: Annotated[int, typer.Option(help="First questions of its dev split")] = 60,
+    questions: Annotated[int, typer.Option(help="First questions of its dev, then of its train split")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of the explorations")] = 0,
     data_dir: Annotated[Path, typer.Option(help="Directory that holds the data set")] = ROOT.parent / "shared" / "data",
     index_home: Annotated[Path, typer.Option(help="Where the index is, or is built")] = ROOT / INDEX_HOME,
+    before: Annotated[Optional[Path], typer.Option(help="Checkout of an earlier version to measure beside")] = None,  # noqa: UP045 - typer reads it
+    only: Annotated[Optional[str], typer.Option(help="Measure only this trial, for example economy")] = None,  # noqa: UP045 - typer reads it
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy on real questions and print a report."""
     folder = data_dir.resolve() / dataset
     if not folder.is_dir():
         sys.exit(f"there is no {dataset} in {data_dir}; give --data-dir")
-    source = open_questions(folder / "dev.jsonl", dataset=dataset, split="dev")
-    publish(_report(open_world(folder, index_home), list(source.read(questions)), dataset, seed), append)
+    if only and only not in TRIALS:
+        sys.exit(f"there is no trial {only}; there are {', '.join(TRIALS)}")
+    found = [
+        each
+        for split in SPLITS
+        for each in open_questions(folder / f"{split}.jsonl", dataset=dataset, split=split).read(questions)
+    ][:questions]
+    trials = {only: TRIALS[only]} if only else TRIALS
+    earlier = before and EarlierVersion(before, folder, index_home, SPLITS, len(found), seed)
+    asked = Asked(open_world(folder, index_home), found, dataset, seed)
+    publish(_report(asked, trials, earlier), append)
 
 
-def _report(world: World, questions: Sequence[Question], dataset: str, seed: int) -> Iterator[str]:
+@dataclass(frozen=True)
+class Asked:
+    """What every trial is measured on."""
+
+    world: World
+    questions: Sequence[Question]
+    dataset: str
+    seed: int
+
+
+def _report(asked: Asked, trials: Mapping[str, Trial], earlier: EarlierVersion | None) -> Iterator[str]:
+    questions = asked.questions
     for skill in SKILLS:
-        found: dict[str, list[Explored]] = {
-            name: measure(
-                world,
-                questions[: max(1, round(SHARES.get(name, 1) * len(questions)))],
-                RECIPES[name],
+        trees = {
+            name: explored(
+                asked.world,
+                questions[: max(1, round(each.share * len(questions)))],
+                each.recipe,
                 skill,
-                rules=RULES.get(name, PairingRules()),
-                seed=seed,
+                fit_steps=each.fit_steps,
+                gold_passages=each.gold_passages,
+                seed=asked.seed,
             )
-            for name in RECIPE_NAMES
+            for name, each in trials.items()
         }
-        found |= {name: measure(world, questions, recipe, skill, seed=seed) for name, recipe in RESCUES.items()}
+        found = {
+            name: [judge(record, question, trials[name].rules) for question, record in several]
+            for name, several in trees.items()
+        }
+        before = earlier.measure(skill) if earlier else []
         yield from table(
-            f"{len(questions)} {dataset} dev questions, teacher `{skill.name}`: good {skill.good:g}, "
+            f"{len(questions)} {asked.dataset} questions, teacher `{skill.name}`: good {skill.good:g}, "
             f"right {skill.right:g}, early {skill.early:g}, luck {skill.luck:g} (requests to pairs: per question; in "
             f"brackets: {CONFIDENCE:.0%} of the bootstrap over questions)",
-            _columns(found, _economy_row),
+            _columns(({"economy before": before} if before else {}) | found, _economy_row),
         )
+        if before and "economy" in found:
+            yield from table("Questions without a right pair before", _newly_solved(before, found["economy"]))
+        if "economy" in found:
+            yield from table(
+                "What each filter leaves of the trees of `economy` (independent: without what other right pairs of the "
+                "state imply)",
+                _columns(
+                    {
+                        name: [judge(record, question, rules) for question, record in trees["economy"]]
+                        for name, rules in FILTERS.items()
+                    },
+                    _filter_row,
+                ),
+            )
         yield from table("The same pairs and trees", _columns(found, _quality_row))
         causes = {name: [(each.cause, each.finders) for each in explored] for name, explored in found.items()}
         yield from table("Where the questions die", cause_rows(causes))
 
 
-def _columns(
-    found: dict[str, list[Explored]], cells: Callable[[Sequence[Explored]], dict[str, str]]
-) -> dict[str, list[str]]:
+def _newly_solved(before: Sequence[Before], after: Sequence[Explored]) -> dict[str, list[str]]:
+    """What the questions cost that had no right pair before."""
+    failed = {each.question_id: each for each in before if not each.right}
+    again = [each for each in after if each.question_id in failed]
+    solved = [each for each in again if each.right]
+    more = sum(each.requests for each in again) - sum(each.requests for each in failed.values())
+    lost = sum(not each.right for each in after if each.question_id not in failed)
+    return {
+        "without a right pair before": [str(len(failed))],
+        "with one now": [str(len(solved))],
+        "the reverse": [str(lost)],
+        "requests on them before, now": [
+            f"{sum(each.requests for each in failed.values())}, {sum(each.requests for each in again)}"
+        ],
+        "more requests per newly solved question": [f"{more / max(1, len(solved)):.0f}"],
+        "requests per right pair of the newly solved": [
+            f"{sum(each.requests for each in solved) / max(1, sum(each.right for each in solved)):.1f}"
+        ],
+    }
+
+
+def _columns(found: Mapping[str, Sequence[Any]], cells: Callable[[Any], dict[str, str]]) -> dict[str, list[str]]:
     rows = {name: cells(explored) for name, explored in found.items()}
     heads = next(iter(rows.values()))
     names: list[str] = list(rows)
     return {"recipe": names} | {head: [row[head] for row in rows.values()] for head in heads}
+
+
+def _filter_row(explored: Sequence[Explored]) -> dict[str, str]:
+    dollars = sum(each.dollars for each in explored)
+    return {
+        "pairs": f"{sum(each.pairs for each in explored):,}",
+        "right": f"{_accuracy(explored):.3f}",
+        "ties": f"{_ratio(explored, 'ties', 'pairs'):.2f}",
+        "requests per right": f"{_ratio(explored, 'requests', 'right'):.1f}",
+        "right per dollar": f"{sum(each.right for each in explored) / dollars:.0f}",
+        "independent right per dollar": f"{sum(each.independent for each in explored) / dollars:.0f}",
+        "with a right one": f"{statistics.fmean(each.right > 0 for each in explored):.2f}",
+    }
 
 
 def _economy_row(explored: Sequence[Explored]) -> dict[str, str]:
@@ -277,6 +417,7 @@ def _economy_row(explored: Sequence[Explored]) -> dict[str, str]:
         "requests per pair": _with_interval(explored, lambda some: _ratio(some, "requests", "pairs"), ".1f", ".1f"),
         "requests per right": _with_interval(explored, lambda some: _ratio(some, "requests", "right"), ".1f", ".1f"),
         "$ per right": _with_interval(explored, lambda some: _ratio(some, "dollars", "right"), ".4f", ".4f"),
+        "with a right pair": _with_interval(explored, _solved, ".2f", ".2f"),
     }
 
 
@@ -287,7 +428,6 @@ def _quality_row(explored: Sequence[Explored]) -> dict[str, str]:
     answers = [answer for each in explored for answer in each.answers]
     return {
         "questions with a pair": f"{statistics.fmean(each.pairs > 0 for each in explored):.2f}",
-        "with a right one": f"{statistics.fmean(each.right > 0 for each in explored):.2f}",
         "mixed outcomes": f"{statistics.fmean(each.mixed for each in explored):.2f}",
         "pairs without": f"{sum(each.pairs for each in explored if not each.mixed)}",
         "right, wrong, ties by chosen type (A E Q)": ", ".join(
@@ -325,6 +465,11 @@ def _accuracy(explored: Sequence[Explored]) -> float:
     """Share of pairs whose chosen step is truly better; ties apart."""
     right, wrong = sum(each.right for each in explored), sum(each.wrong for each in explored)
     return right / max(1, right + wrong)
+
+
+def _solved(explored: Sequence[Explored]) -> float:
+    """Share of questions with a right pair."""
+    return statistics.fmean(each.right > 0 for each in explored)
 
 
 def _ratio(explored: Sequence[Explored], above: str, below: str) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, State, World, open_world
 from question_causes import TRIED, finders
-from search_economy_real import RESCUES, explored, measure
+from search_economy_real import TRIALS, explored, measure
 
 from mcts import RECIPES
 from preference import NO_FILTERS, Message, candidates
@@ -232,7 +232,7 @@ def test_passages_that_were_never_found_are_searched_for_with_other_queries(worl
 def test_a_teacher_that_jumps_a_hop_at_a_hint_is_never_imitated(worlds: Worlds, shared_data: Path) -> None:
     """Its hinted query names the bridge, which stands nowhere yet: whatever its value, no pair prefers it, with all
     other filters off."""
-    recipe, skill = RESCUES["economy, rescue gold-passages"], Skill("jumps", good=0.25, jumps=True)
+    recipe, skill = TRIALS["economy, rescue gold-passages"].recipe, Skill("jumps", good=0.25, jumps=True)
     rules, jumps = replace(NO_FILTERS, allow_hint_only=False), 0
     for _, record in explored(worlds("musique"), dev(shared_data, "musique", 8), recipe, skill):
         jumped = {node.id for node in record.nodes if node.names_unseen}
@@ -246,7 +246,7 @@ def test_rescued_pairs_are_counted_apart(worlds: Worlds, shared_data: Path) -> N
     found = measure(
         worlds("hotpotqa"),
         dev(shared_data, "hotpotqa", 12),
-        RESCUES["economy, rescue gold-passages"],
+        TRIALS["economy, rescue gold-passages"].recipe,
         Skill("poor", good=0.25),
     )
     hinted = sum((each.hinted for each in found), Counter[int]())

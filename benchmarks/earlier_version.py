@@ -1,0 +1,84 @@
+"""The default recipe of an earlier version on the same real questions, beside the present one.
+
+Runs that version's own code, from a checkout, in a process of its own. Knows only what its trees gave in numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gold_teacher import Skill
+
+from reasonrag.llm.prices import find_price
+
+_BEFORE = """
+import json, sys
+given = json.loads(sys.argv[1])
+sys.path[:0] = [given["checkout"] + "/benchmarks", given["checkout"]]
+from pathlib import Path
+import search_economy_real as bench
+folder = Path(given["folder"])
+asked = [
+    each
+    for split in given["splits"]
+    for each in bench.open_questions(folder / f"{split}.jsonl", dataset=folder.name, split=split).read(10**6)
+][: given["questions"]]
+world = bench.open_world(folder, Path(given["index_home"]))
+found = bench.measure(world, asked, bench.RECIPES["economy"], bench.Skill(**given["skill"]), seed=given["seed"])
+names = ("question_id", "requests", "replies", "prompt_tokens", "completion_tokens", "right", "wrong", "ties")
+print(json.dumps([{name: getattr(each, name) for name in names} for each in found]))
+"""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the default recipe of an earlier version gave of a question."""
+
+    question_id: str
+    requests: int
+    replies: int
+    prompt_tokens: int
+    completion_tokens: int
+    right: int
+    wrong: int
+    ties: int
+
+    @property
+    def pairs(self) -> int:
+        return self.right + self.wrong + self.ties
+
+    @property
+    def dollars(self) -> float:
+        return find_price("gpt-4o").cost(self.prompt_tokens, self.completion_tokens)
+
+
+@dataclass(frozen=True)
+class EarlierVersion:
+    """A checkout, and what it is asked: the first `questions` of the splits of a data set's folder."""
+
+    checkout: Path
+    folder: Path
+    index_home: Path
+    splits: Sequence[str]
+    questions: int
+    seed: int
+
+    def measure(self, skill: Skill) -> list[Before]:
+        """One entry a question, in order. Raises CalledProcessError."""
+        given = {
+            "checkout": str(self.checkout.resolve()),
+            "folder": str(self.folder),
+            "index_home": str(self.index_home.resolve()),
+            "splits": list(self.splits),
+            "questions": self.questions,
+            "skill": {name: getattr(skill, name) for name in ("name", "good", "right", "early", "luck")},
+            "seed": self.seed,
+        }
+        command = [sys.executable, "-c", _BEFORE, json.dumps(given)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return [Before(**each) for each in json.loads(done.stdout)]
