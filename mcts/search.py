@@ -50,10 +50,6 @@ the root from (d + 1) * STRIDE; judgements are numbered through the tree. So no 
 and the same draw has the same number in every search."""
 
 
-RIGHT = 0.5
-"""Outcomes from here on are right answers, to a search that asks for help."""
-
-
 class Configuration(BaseModel):
     """Frozen; unknown keys are refused. Later fields are absent from what is written while they have their default:
     runs of those who do not use them keep their hash."""
@@ -323,6 +319,12 @@ class Search(Generic[P]):
     def drafted(self) -> int:
         """Steps drawn as siblings, also those that were not kept."""
         return sum(count for (kind, _), count in self._drawn.items() if kind is Expand)
+
+    @property
+    def left_early(self) -> bool:
+        """Whether the search is over although its budget had room for another value: no reply was worth its price."""
+        room = self.simulations < self.config.simulations and self._calls_left([]) >= 1 + self.calls_per_value
+        return self.done and room and self.config.selection == "mixed"
 
     @property
     def done(self) -> bool:

@@ -67,6 +67,8 @@ class CauseCount(BaseModel):
     questions: int
     with_golden_answer: int
     """Of the questions: those where an answer names a golden answer."""
+    left_early: int
+    """Of the questions: those that the search left with budget unspent."""
     example: str
     """Its question id."""
     lacking: list[str]
@@ -79,6 +81,7 @@ class CauseCounts:
 
     _questions: Counter[Cause] = field(default_factory=Counter)
     _golden: Counter[Cause] = field(default_factory=Counter)
+    _left: Counter[Cause] = field(default_factory=Counter)
     _first: dict[Cause, tuple[str, QuestionCause]] = field(default_factory=dict)
 
     def add(self, rollout: RolloutRecord) -> None:
@@ -88,6 +91,7 @@ class CauseCounts:
         found = cause_of(rollout)
         self._questions[found.cause] += 1
         self._golden[found.cause] += found.golden
+        self._left[found.cause] += rollout.left_early
         self._first.setdefault(found.cause, (rollout.question_id, found))
 
     def rows(self) -> list[CauseCount]:
@@ -97,6 +101,7 @@ class CauseCounts:
                 cause=cause,
                 questions=self._questions[cause],
                 with_golden_answer=self._golden[cause],
+                left_early=self._left[cause],
                 example=question_id,
                 lacking=list(first.lacking),
                 query=first.query,

@@ -325,7 +325,7 @@ class RecipeRef(Record):
 class RolloutRecord(SparseRecord):
     """Everything explored for one question, or why nothing was."""
 
-    ABSENT_IF_EMPTY = ("revision", "pruned", "critic_usage")
+    ABSENT_IF_EMPTY = ("revision", "left_early", "pruned", "critic_usage")
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -351,6 +351,9 @@ class RolloutRecord(SparseRecord):
     """The value model's part of `usage`; null in a run without one."""
     critic_usage: Usage | None = None
     """What a critic's scores cost, apart from `usage`; absent without one."""
+    left_early: bool = False
+    """Whether the search left the question with budget unspent, as no further reply was worth its price; absent if
+    not."""
     nodes: Items[RolloutNode]
     pruned: Items[PrunedStep] = []
     failed_continuations: Items[FailedContinuation] = []

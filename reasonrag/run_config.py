@@ -190,6 +190,8 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     write_file(path, config.to_bytes())
 
 
+NO_FLAG = ("recipe.search.wave ", "recipe.search.root_siblings ")
+"""Changes of a recipe that no flag makes."""
 OTHER_PROMPTS = (
     "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/prompts of the "
     "version that made it"
@@ -199,7 +201,7 @@ OTHER_PROMPTS = (
 def _advice(changed: list[str]) -> str:
     """What to do about changes that no other flag undoes."""
     advice = f". As to prompts, {OTHER_PROMPTS}" if any(each.startswith("prompts ") for each in changed) else ""
-    if any(each.startswith("recipe.") and " was None, " in each for each in changed):
+    if any(each.startswith(NO_FLAG) or (each.startswith("recipe.") and " was None, " in each) for each in changed):
         advice += (
             ". The recipe has changed since the version of reasonrag that made the run; that version can finish it"
         )

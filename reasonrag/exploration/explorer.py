@@ -353,6 +353,7 @@ class Explorer:
         unreadable += [each for work_id in sorted(self._unjudged) for each in self._unjudged[work_id]]
         return self._record(
             run,
+            left_early=self.search.left_early,
             nodes=nodes,
             pruned=self._left_out(),
             failed_continuations=failed,
@@ -375,6 +376,7 @@ class Explorer:
         self,
         run: RunIdentity,
         *,
+        left_early: bool = False,
         nodes: Sequence[RolloutNode] = (),
         pruned: Sequence[PrunedStep] = (),
         failed_continuations: Sequence[FailedContinuation] = (),
@@ -409,6 +411,7 @@ class Explorer:
             usage=usage,
             value_usage=values,
             critic_usage=_usage_of(self.critic, run.critic_price) if self.critic else None,
+            left_early=left_early,
             nodes=list(nodes),
             pruned=list(pruned),
             failed_continuations=list(failed_continuations),

@@ -148,16 +148,20 @@ def _ends(by_steps: Mapping[str, Mapping[str, int]]) -> None:
 def _causes(causes: Sequence[CauseCount]) -> None:
     """The tree of causes, each with an example: what it lacks, and the query nearest to that."""
     table = Table(Column("outcomes", no_wrap=True))
-    for heading in ("questions", "golden answer"):
+    for heading in ("questions", "golden answer", "left early"):
         table.add_column(heading, justify="right")
     table.add_column("example", overflow="fold")
     dead = [each for each in causes if each.cause not in NOT_DEAD]
     for each in causes:
         if dead and each is dead[0]:
-            sums = (sum(one.questions for one in dead), sum(one.with_golden_answer for one in dead))
+            sums = (
+                sum(one.questions for one in dead),
+                sum(one.with_golden_answer for one in dead),
+                sum(one.left_early for one in dead),
+            )
             table.add_row("none right", *(f"{many:,}" for many in sums))
         name = f"{'  ' * (each in dead)}{end_words(each.cause)}"
-        counts = (each.questions, each.with_golden_answer)
+        counts = (each.questions, each.with_golden_answer, each.left_early)
         table.add_row(name, *(f"{many:,}" for many in counts), escape(on_one_line(_example(each))))
     print_titled("where questions die", table)
 

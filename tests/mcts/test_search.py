@@ -483,6 +483,7 @@ def test_how_long_a_question_is_gone_on_with_whose_answers_are_all_equal(
                 path = [Step(f"{each.id} {at}", progress=progress) for at in range(left - 1)]
                 search.tell(each.id, continued([*path, answer(outcome)]))
     assert (search.calls, search.tree.drawn(search.tree.root)) == (calls, of_the_root)
+    assert search.left_early == (calls < 120)
 
 
 def test_a_larger_budget_buys_more_patience() -> None:

@@ -255,6 +255,10 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
             {"recipe": {"unreadable": "missing"}},
             "The recipe has changed since the version of reasonrag that made the run",
         ),
+        (
+            {"recipe": {"search": {"wave": 2}}},
+            "The recipe has changed since the version of reasonrag that made the run",
+        ),
     ],
 )
 def test_a_run_of_an_earlier_version_is_told_what_to_do(home: Path, now: dict[str, Any], advice: str) -> None:
