@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -270,12 +270,10 @@ class Search(Generic[P]):
         self._next_work = 0
         self._drawn: Counter[tuple[type[Work], Hashable]] = Counter()
         self._tries: Counter[int] = Counter()
-        self._agreed: float | None = None
-        """The outcome of all answers when states were last selected; see `_agreed_outcome`."""
+        self._sought: frozenset[float] = frozenset()
+        """The outcomes of all answers when states were last selected, if an answer unlike them was sought then."""
         self._decisive: Counter[int] = Counter()
         """By node: its continuations that decided that the search goes on; the node is valued by others."""
-        self._lost = False
-        """Whether all answers were wrong, and the search may ask for help, when the last wave was told."""
         self._helped: dict[int, list[int]] = {}
         """By the state's node: the steps that only help has brought so far."""
         self._helped_draws: Counter[int] = Counter()
@@ -310,7 +308,6 @@ class Search(Generic[P]):
         if len(self._told) == len(self._wave):
             wave, told = self._wave, self._told
             self._wave, self._told = {}, {}
-            self._lost = bool(self.config.helped_states) and self._all_are_wrong()
             for each_id, work in wave.items():
                 self._apply(work, told[each_id])
             self._redraw_where_help_led_on()
@@ -341,8 +338,9 @@ class Search(Generic[P]):
         taken: set[int] = set()
         pending: Counter[int] = Counter()
         started = self.simulations
-        self._agreed = self._agreed_outcome()
-        open_states = list(self._open_states()) if self.config.selection == "mixed" else None
+        mixed = self.config.selection == "mixed"
+        self._sought = frozenset() if not mixed or self._answers_disagree() else frozenset(self._outcomes())
+        open_states = list(self._open_states()) if mixed else None
         if open_states is not None and (helped := self._help(anything_open=bool(open_states))):
             self.simulations += 1
             return [helped]
@@ -519,13 +517,11 @@ class Search(Generic[P]):
         """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a value;
         mixed with the prior of the step that was continued, if it was and has one.
 
-        An answer unlike all before ends a search for one, and the first right answer ends help: that it was found here
-        says little of the steps on its path, so if it is kept it counts for none of them, and they are continued anew.
+        An answer that ends a search for one unlike all before counts for no step on its path, if it is kept: that it
+        was found here says little of them. Those that nothing else was seen of are continued anew.
         """
         before, last = len(self.tree), path[-1]
-        ends_help = self._lost and (last.outcome or 0.0) >= RIGHT
-        differs = self._agreed is not None and last.outcome not in (None, self._agreed)
-        decisive = kept and last.terminal and (ends_help or differs)
+        decisive = kept and last.terminal and self._ends_search(last.outcome)
         nodes = self.tree.follow(node, path, decisive=decisive) if kept else None
         if nodes is None:
             self.tree.add_continuation(node, path)
@@ -586,7 +582,7 @@ class Search(Generic[P]):
         return Expand(self._work_id(), state.id, count, self._draw(Expand, state, count), helped=True)
 
     def _all_are_wrong(self) -> bool:
-        return max(self._outcomes(), default=1.0) < RIGHT
+        return _all_wrong(self._outcomes())
 
     def _redraw_where_help_led_on(self) -> None:
         """Want one more plain expansion of each state in which a helped step has led to a right answer and was not
@@ -656,7 +652,8 @@ class Search(Generic[P]):
         """
         usual = self._usual_outcome()
         usually_right = usual is not None and usual >= RIGHT
-        found = estimates(self.tree, lambda end: float(end.outcome == usual), plain_only=False)
+        all_wrong = self._all_are_wrong()  # then how wrong they are is not what is sought
+        found = estimates(self.tree, lambda end: float(all_wrong or end.outcome == usual), plain_only=False)
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
             above, weight = (0.5, ROOT_PRIOR) if node.parent_id is None else (expected[node.parent_id], PARENT_PRIOR)
@@ -676,14 +673,16 @@ class Search(Generic[P]):
         return min(outcomes, key=lambda outcome: (-outcomes[outcome], outcome), default=None)
 
     def _answers_disagree(self) -> bool:
-        """Whether the tree has answers of different outcomes."""
-        return len(self._outcomes()) > 1
+        """Whether the tree has answers of different outcomes, one of them right. Among wrong ones a right one is still
+        to be found."""
+        found = self._outcomes()
+        return len(found) > 1 and not _all_wrong(found)
 
-    def _agreed_outcome(self) -> float | None:
-        """The outcome of all answers so far; None if they differ, before the first, and of other selections, which do
-        not search for another."""
-        found = self._outcomes() if self.config.selection == "mixed" else set()
-        return found.pop() if len(found) == 1 else None
+    def _ends_search(self, outcome: float | None) -> bool:
+        """Whether an answer is the one that was sought when states were last selected."""
+        if outcome is None or not self._sought:
+            return False
+        return outcome >= RIGHT if _all_wrong(self._sought) else outcome not in self._sought
 
     def _outcomes(self) -> set[float]:
         return {end.outcome for node in self.tree.nodes for end in node.rollouts}
@@ -757,6 +756,11 @@ class Search(Generic[P]):
     def calls_per_value(self) -> float:
         """Completions per judgement or mean continuation."""
         return self._continuation_calls / self._continuations if self._continuation_calls else 1
+
+
+def _all_wrong(outcomes: Collection[float]) -> bool:
+    """Whether there are outcomes, and none of a right answer."""
+    return max(outcomes, default=RIGHT) < RIGHT
 
 
 def _last_step(node: Node[P]) -> Step[P]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from mcts import (
     ROOT_ID,
@@ -141,7 +142,7 @@ class Explorer:
         elif isinstance(work, Continue):
             paths = await self._continue(await self._state_after(node), _draws(work))
             ends = await self._valued([path[-1] for path in paths])
-            await self._look_up([step for path in paths for step in path])
+            self._note(paths)
             paths = [[*path[:-1], end] for path, end in zip(paths, ends, strict=True)]
             if not self.search.config.keep_continuations:
                 self._failed[work.id] = _failures(node.id, paths)
@@ -279,6 +280,13 @@ class Explorer:
             found = self._found_by(node.payload)
             self._states[node.id] = await self.agent.next_state(node.payload) if found is None else found
         return self._states[node.id]
+
+    def _note(self, paths: Sequence[Sequence[AgentStep]]) -> None:
+        """Keep where the queries of paths led."""
+        if self._is_guided:
+            for step, following in (each for path in paths for each in pairwise(path)):
+                if step.action_type == "query":
+                    self._searched.setdefault(_place(step), following.state)
 
     async def _look_up(self, steps: Sequence[AgentStep]) -> None:
         """Search the queries among steps, if what they find guides the search."""

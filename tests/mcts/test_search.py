@@ -523,6 +523,14 @@ def test_an_answer_unlike_all_before_counts_for_no_step_on_its_path() -> None:
     assert (rewards[0], rewards[6], rewards[8]) == (0.0, 0.0, pytest.approx(0.81))
 
 
+def test_wrong_answers_that_share_some_words_end_no_search_for_a_right_one() -> None:
+    """Outcomes 0 and .2: the root goes on being widened, and the first right answer is the one that was sought."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=6, resamples=0, wave=1))
+    for outcomes in ((0.0, 0.2), (0.2, 0.0), (0.0, 1.0)):
+        search.tell(search.ask()[0].id, expanded(*map(answer, outcomes)))
+    assert [node.decisive_draws for node in search.tree.nodes] == [0, 0, 0, 0, 0, 0, 1]
+
+
 def test_an_answer_that_differs_within_the_first_draws_decides_nothing() -> None:
     """They were made whatever the others said."""
     search: Search[str] = Search(config("economy", siblings=2, root_siblings=4, wave=1))
