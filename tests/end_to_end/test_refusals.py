@@ -82,7 +82,7 @@ def test_a_field_that_the_endpoint_does_not_know_is_a_sentence(reasonrag: Reason
 
 
 def test_runs_of_versions_without_extra_body_go_on() -> None:
-    """But for what else has changed since, such a version wrote what is written today; the run is held to nothing new."""
+    """But for what else has changed since, such a version wrote what is written today."""
     made = package.generate(limit=1, run="runs/old")
     config, before = (
         config_of("runs/old"),
