@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_VERDICTS = frozenset({"yes", "no", "noanswer"})
+VERDICTS = ("yes", "no")
+"""Answers, normalised, that no string match finds in a text."""
+_ONLY_WHOLE = frozenset({*VERDICTS, "noanswer"})
 
 
 def normalize_answer(text: str) -> str:
@@ -86,7 +88,7 @@ def normalized_f1(left: str, right: str) -> float:
 
 
 def _verdicts_differ(left: str, right: str) -> bool:
-    return left != right and (left in _VERDICTS or right in _VERDICTS)
+    return left != right and (left in _ONLY_WHOLE or right in _ONLY_WHOLE)
 
 
 def _token_f1(left: Sequence[str], right: Sequence[str]) -> float:

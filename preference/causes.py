@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel
 
-from preference.answer_scores import cover_em, exact_match, normalize_answer
+from preference.answer_scores import VERDICTS, cover_em, exact_match, normalize_answer
 from preference.records import FinalScore, RolloutNode, RolloutRecord, title_key
 
 Cause = Literal[
@@ -37,7 +37,6 @@ outcomes differ, or all are right."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 NOT_DEAD: tuple[Cause, ...] = ("mixed", "all_right")
 
-_VERDICTS = ("yes", "no")
 _PASSAGE = "Wikipedia Title: "
 """How a read turn begins a passage."""
 
@@ -259,6 +258,6 @@ def _quality(answer: RolloutNode) -> float:
 
 def _names_golden(answer: str, golden_answers: list[str]) -> bool:
     """Whether the answer holds a golden answer as whole words; yes and no must be all of it."""
-    verdicts = [each for each in golden_answers if normalize_answer(each) in _VERDICTS]
+    verdicts = [each for each in golden_answers if normalize_answer(each) in VERDICTS]
     others = [each for each in golden_answers if each not in verdicts]
     return bool(exact_match(answer, verdicts) or cover_em(answer, others))

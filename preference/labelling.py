@@ -419,15 +419,17 @@ def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) ->
     better, worse = chosen.observed, rejected.observed
     if better is None or worse is None:
         return None
-    if chosen.node.action_type != rejected.node.action_type:
-        better, worse = _of_the_decision(chosen, better), _of_the_decision(rejected, worse)
-    return confidence(better, worse)
+    return pair_confidence(better, worse, (chosen.node.action_type, rejected.node.action_type))
 
 
-def _of_the_decision(step: _Sibling, observed: tuple[float, float]) -> tuple[float, float]:
-    """A step's mean and number of observations, where the other step has another type; see `ANSWER_WEIGHT`."""
-    mean, number = observed
-    return (mean, number * ANSWER_WEIGHT) if step.node.action_type == "answer" else observed
+def pair_confidence(
+    chosen: tuple[float, float], rejected: tuple[float, float], types: tuple[ActionType | None, ActionType | None]
+) -> float:
+    """`confidence` of two steps of these types, where an answer against a step of another type has `ANSWER_WEIGHT`."""
+    if types[0] == types[1]:
+        return confidence(chosen, rejected)
+    weights = [ANSWER_WEIGHT if each == "answer" else 1.0 for each in types]
+    return confidence((chosen[0], chosen[1] * weights[0]), (rejected[0], rejected[1] * weights[1]))
 
 
 def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:

@@ -41,7 +41,7 @@ AgentAction = Literal["think", "read", "conclude"]
 
 
 OutcomeName = Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"]
-"""Quality of an answer, in [0, 1]. evident_f1: F1, at least .5 if the answer contains a gold answer and at most .5 if
+"""Quality of an answer, in [0, 1]. evident_f1: F1, at least .5 if the answer contains a gold answer and at most .4 if
 not; 0 if no evidence reported before supports it. builder_f1, prorag_f1: F1 as published codes compute it
 (`preference.answer_scores`). choice: 1 if the answer names the right option of a multiple choice and no other, else 0.
 judge, rubric: a judge's score, by the passages read or by a rubric. A user's function has its own name."""

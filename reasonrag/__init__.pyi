@@ -584,7 +584,7 @@ def estimate(
             --outcome rubric
         support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
             judge, where the teacher is also asked about right answers that strings do not find but that may follow
-            (yes and no, comparisons, counts)
+            (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
@@ -1051,7 +1051,7 @@ def generate(
             --outcome rubric
         support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
             judge, where the teacher is also asked about right answers that strings do not find but that may follow
-            (yes and no, comparisons, counts)
+            (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
@@ -1892,7 +1892,7 @@ def tune(
             --outcome rubric
         support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
             judge, where the teacher is also asked about right answers that strings do not find but that may follow
-            (yes and no, comparisons, counts)
+            (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
         critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores

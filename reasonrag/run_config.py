@@ -190,7 +190,7 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     write_file(path, config.to_bytes())
 
 
-NO_FLAG = ("recipe.search.wave ", "recipe.search.root_siblings ")
+NO_FLAG = ("recipe.search.wave ", "recipe.search.root_siblings ", "outcome_rule ")
 """Changes of a recipe that no flag makes."""
 OTHER_PROMPTS = (
     "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/prompts of the "

@@ -21,7 +21,7 @@ from preference import (
     f1_score,
 )
 from preference.export.sanitize import plain_text
-from reasonrag.agent.grounding import are_grounded, is_grounded
+from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.hints import Hint, names_unseen, shown_in, sub_questions
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
@@ -300,8 +300,6 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
     asked = state.question.question
     held = is_supported(asked, said, state.evidence, golden_answers, state.read) if ends else None
     grounded = is_grounded(parsed.action_type, said, state.read)
-    if held and grounded is False:
-        grounded = are_grounded(state.evidence, state.read)
     return AgentStep(
         state=state,
         prompt=draw.prompt,
@@ -313,7 +311,7 @@ def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaire
         reasoning=plain_text(reply.reasoning),
         f1=f1_score(said, golden_answers) if ends and golden_answers else None,
         em=exact_match(said, golden_answers) if ends and golden_answers else None,
-        grounded=grounded,
+        grounded=grounded_by_evidence(state.evidence, state.read, grounded=grounded, held=held),
         in_evidence=held,
         **draw.as_drawn(parsed.response),
     )

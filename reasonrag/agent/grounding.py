@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from preference import ActionType, normalize_answer
+from preference.answer_scores import VERDICTS
 from reasonrag.data.corpus import Passage
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _LITTLE_WORDS = frozenset(
     "of in on at to for from by with and or as is are was were be been it its this that these those he she his her "
     "they their who which has have had also".split()
@@ -28,16 +29,24 @@ def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passag
     sources = [_normalized(each.title, each.text) for each in passages]
     if action_type == "answer" and not sources:
         return False
-    if action_type == "query" or said in ("yes", "no", "none", ""):
+    if action_type == "query" or said in (*VERDICTS, "none", ""):
         return None
     if action_type == "answer":
         return any(f" {said} " in source for source in sources)
-    sentences = filter(None, map(normalize_answer, _SENTENCE_END.split(content)))
+    sentences = filter(None, map(normalize_answer, SENTENCE_END.split(content)))
     return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
 
 
-def are_grounded(evidence: Iterable[str], passages: Sequence[Passage]) -> bool:
-    """Whether passages support every piece of evidence, so that what follows from it rests on them."""
+def grounded_by_evidence(
+    evidence: Iterable[str], passages: Sequence[Passage], *, grounded: bool | None, held: bool | None
+) -> bool | None:
+    """The grounding of an answer that passages do not contain but evidence may support: it rests on them if every piece
+    of that evidence does.
+
+    grounded: by `is_grounded`. held: whether evidence supports the answer.
+    """
+    if not held or grounded is not False:
+        return grounded
     return all(is_grounded("evidence", each, passages) is not False for each in evidence)
 
 
@@ -49,7 +58,7 @@ def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
     """
     reported = [said for each in evidence if (said := normalize_answer(each)) not in ("", "none")]
     said = normalize_answer(answer)
-    if said in ("yes", "no") and reported:
+    if said in VERDICTS and reported:
         return None
     return any(f" {said} " in f" {each} " for each in reported)
 
@@ -62,7 +71,7 @@ def reports(evidence: str, passage: Passage) -> bool:
     if normalize_answer(evidence) == "none":
         return False
     source = _normalized(passage.title, passage.text)
-    return any(_holds(source, normalize_answer(each)) for each in _SENTENCE_END.split(evidence))
+    return any(_holds(source, normalize_answer(each)) for each in SENTENCE_END.split(evidence))
 
 
 @lru_cache(maxsize=4096)

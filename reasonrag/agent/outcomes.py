@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from mcts.recipes import JUDGED_OUTCOMES, SupportBy
 from preference import Message, cover_em, normalize_answer
-from preference.answer_scores import builder_f1, prorag_f1
+from preference.answer_scores import VERDICTS, builder_f1, prorag_f1
 from reasonrag.agent.agent import Agent, AgentStep
-from reasonrag.agent.grounding import are_grounded
+from reasonrag.agent.grounding import grounded_by_evidence
 from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
 from reasonrag.agent.support import may_be_derived
@@ -35,9 +35,11 @@ OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", "choice", *_PUBLISHED})
 """Outcomes decided by gold answers."""
 JUDGED_FROM = -(10**6)
 """Sample number of an answer's judgement, below those of all judgements of steps."""
-COVERED = 0.5
-"""`evident_f1` of an answer that contains a gold answer is at least this, that of any other at most: however many words
-a wrong answer shares, it never outranks a right one in more words."""
+COVERED, NOT_COVERED = 0.5, 0.4
+"""`evident_f1` of an answer that contains a gold answer is at least the first, that of any other at most the second:
+however many words a wrong answer shares, a right one in more words outranks it."""
+EVIDENT_F1_VERSION = 2
+"""Of the rule behind that name, and part of a run's identity: another one for every change of what it gives."""
 SUPPORTED = 0.5
 """A judge's score above which evidence supports an answer: the prompt gives 30 to a guess and 100 to what follows."""
 
@@ -86,14 +88,14 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
 def _evident_f1(step: AgentStep) -> float:
     if step.in_evidence is False or step.f1 is None:
         return 0.0
-    return max(step.f1, COVERED) if step.em or _covers(step) else min(step.f1, COVERED)
+    return max(step.f1, COVERED) if step.em or _covers(step) else min(step.f1, NOT_COVERED)
 
 
 def _covers(step: AgentStep) -> bool:
     """Whether the answer contains a gold answer. A yes or no in other words does not count: "no" begins many a reply
     that says nothing."""
     asked = step.state.question
-    golds = [each for each in asked.golden_answers if normalize_answer(each) not in ("yes", "no")]
+    golds = [each for each in asked.golden_answers if normalize_answer(each) not in VERDICTS]
     return bool(cover_em(in_words(asked.question, step.content or ""), golds))
 
 
@@ -148,9 +150,8 @@ class SupportJudge(AnswerJudge):
             return step
         judgement = await self.value(agent, step)
         held = step.in_evidence if judgement.value is None else judgement.value > SUPPORTED
-        grounded = step.grounded
-        if held and grounded is False:
-            grounded = are_grounded(step.state.evidence, step.state.read)
+        evidence, read = step.state.evidence, step.state.read
+        grounded = grounded_by_evidence(evidence, read, grounded=step.grounded, held=held)
         return replace(step, judged=judgement, in_evidence=held, grounded=grounded)
 
     def _is_asked(self, step: AgentStep) -> bool:
@@ -242,6 +243,11 @@ class OutcomeRule:
         return self.name in JUDGED_OUTCOMES
 
     @property
+    def asks_model(self) -> bool:
+        """Whether some answer may be put to the model: by a judged outcome, or to settle what supports it."""
+        return self.judged or self.support == "judge"
+
+    @property
     def prompts(self) -> tuple[str, ...]:
         """Names of prompts used only by this outcome."""
         if self.support == "judge":
@@ -249,8 +255,10 @@ class OutcomeRule:
         return {"judge": ("answer",), "rubric": ("rubric",)}.get(self.name, ())
 
     @property
-    def identity(self) -> dict[str, str]:
-        """The settings of this outcome that are in neither recipe, prompts nor questions."""
+    def identity(self) -> dict[str, str | int]:
+        """What decides this outcome and is in neither recipe, prompts nor questions."""
+        if self.name == "evident_f1":
+            return {"outcome_rule": EVIDENT_F1_VERSION}
         if not self.rubric:
             return {}
         return {"rubric_sha256": hashlib.sha256("\n".join(self.rubric).encode()).hexdigest()}

@@ -16,14 +16,14 @@ from functools import cached_property, lru_cache
 from itertools import combinations, groupby
 
 from preference import exact_match, normalize_answer
-from reasonrag.agent.grounding import is_in_evidence, reports
+from preference.answer_scores import VERDICTS
+from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
 from reasonrag.data.corpus import Passage
 
 LONGEST_QUESTION, LONGEST_ANSWER, LONGEST_PIECE = 1000, 200, 4000
 """What the rules look at, in characters."""
 MOST_PIECES, MOST_NUMBERS, MOST_NAMES = 8, 40, 8
 """Of the evidence the last pieces, and different numbers; of the question names, and pairs of them."""
-_VERDICTS = ("yes", "no")
 _SHORTEST_ALIAS = 3
 """Characters: a shorter alias (US, he) is too often a word."""
 _FEWEST = 2
@@ -51,7 +51,7 @@ def is_supported(
     found, asked = _reported(tuple(pieces)), _asked(question)
     about = _reported(tuple(_titled(each, passages) for each in pieces)) if passages else found
     pairs = _compared(asked)
-    if normalize_answer(answer) in _VERDICTS:
+    if normalize_answer(answer) in VERDICTS:
         return any(map(about.names_both, pairs)) if pairs else None
     alternatives = (_compared(asked, _OR) or pairs) if _ORDER.search(asked) else []
     if chosen_from := [pair for pair in alternatives if _is_one_of(answer, pair)]:
@@ -74,7 +74,7 @@ def may_be_derived(question: str, answer: str) -> bool:
     asked = _asked(question)
     counted = bool(_QUANTITY.search(asked) and _number_in(answer) is not None)
     shared = bool(_SHARED.search(asked))
-    return normalize_answer(answer) in _VERDICTS or counted or shared or _is_compared(answer, asked)
+    return normalize_answer(answer) in VERDICTS or counted or shared or _is_compared(answer, asked)
 
 
 def _is_compared(answer: str, asked: str) -> bool:
@@ -82,7 +82,8 @@ def _is_compared(answer: str, asked: str) -> bool:
 
 
 _ORDER = re.compile(
-    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|sooner|newer|longer|longest|shorter|shortest|larger|largest|bigger|biggest|smaller|smallest|taller|tallest"
+    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|sooner|newer"
+    r"|longer|longest|shorter|shortest|larger|largest|bigger|biggest|smaller|smallest|taller|tallest"
     r"|higher|highest|lower|lowest|farther|further|closer|greater|greatest|fewer|fewest|more|most|less|least)\b",
     re.IGNORECASE,
 )
@@ -102,7 +103,8 @@ _SHARED = re.compile(r"\b(both|same|common|shared?)\b", re.IGNORECASE)
 
 _JOINED, _OR = re.compile(r",? (?:and|or) "), re.compile(r",? or ")
 _TIME = re.compile(
-    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|recently|sooner|newer)\b",
+    r"\b(older|oldest|younger|youngest|elder|earlier|earliest|later|latest|first|last|before|after|recently|sooner"
+    r"|newer)\b",
     re.IGNORECASE,
 )
 """Words of an order that only dates, years and ages tell."""
@@ -224,7 +226,7 @@ _MONTH = "(?P<month>" + "|".join(f"{each[:3]}(?:{each[3:]})?" for each in _MONTH
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>\d{4})"
 _DATES = [
-    re.compile(rf"\b{form}\b", re.IGNORECASE)
+    re.compile(rf"\b{form}\b", re.IGNORECASE | re.ASCII)  # no letter but a-z folds to one of a month
     for form in (
         rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}",
         rf"{_MONTH} {_DAY},? {_YEAR}",
@@ -261,7 +263,6 @@ def _number_in(answer: str) -> float | None:
 # -- the evidence ---------------------------------------------------------------------------------------------------
 
 _LISTED = re.compile(r", and |, | and ")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,7 @@ class _Evidence:
         two = combinations(self._all_numbers, 2)
         if any(way(*each) == number for each in two for way in ways):
             return True
-        return number in {_listed(each) for piece in self.pieces for each in _SENTENCE_END.split(piece)}
+        return number in {_listed(each) for piece in self.pieces for each in SENTENCE_END.split(piece)}
 
 
 @lru_cache(maxsize=256)  # siblings have read the same

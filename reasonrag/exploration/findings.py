@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from preference import equivalent_steps, normalize_answer
+from preference.answer_scores import VERDICTS
 from reasonrag.agent.agent import AgentStep, State
 from reasonrag.agent.grounding import is_in_evidence, reports
 from reasonrag.data.corpus import Passage
@@ -20,7 +21,6 @@ SHOWN = 0.5
 FACTS = 2
 """Findings that an answer is taken to need where no gold passages are known: the least of a multi-hop question."""
 ANSWER = "answer"
-_VERDICTS = frozenset({"yes", "no", ""})
 
 
 def same_step(step: AgentStep, other: AgentStep, after: State | None, after_other: State | None) -> bool:
@@ -72,7 +72,7 @@ def gold_found(question: Question, step: AgentStep, after: State | None) -> int 
 
 def _names(question: Question) -> list[str]:
     """The gold answers that passages can hold."""
-    return [each for each in question.golden_answers if normalize_answer(each) not in _VERDICTS]
+    return [each for each in question.golden_answers if normalize_answer(each) not in (*VERDICTS, "")]
 
 
 def _shown(question: Question, passages: Sequence[Passage]) -> frozenset[str]:

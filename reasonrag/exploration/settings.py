@@ -97,7 +97,7 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
     support: SupportBy = setting(
         "With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or judge, "
         "where the teacher is also asked about right answers that strings do not find but that may follow (yes and no, "
-        "comparisons, counts)",
+        "comparisons, counts); these calls are not in --max-calls-per-question",
         Panel.SEARCH,
         default="strings",
     )

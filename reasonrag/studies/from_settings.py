@@ -197,7 +197,7 @@ def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, 
     """The run's outcome rule. Raises InputError if it cannot be applied again."""
     name = made.decides_answers.recipe.outcome
     rule = OutcomeRule(name, function=function, support=made.decides_answers.recipe.support)
-    if (rule.judged or rule.support == "judge") and model.recorded_as is not None:
+    if rule.asks_model and model.recorded_as is not None:
         teacher = made.decides_answers.model
         raise InputError(
             f"the answers of {run} were judged by its teacher, {teacher}, and calibrate asks one model only: "

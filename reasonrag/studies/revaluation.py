@@ -385,15 +385,15 @@ class _FreshContinuations:
         return Tokens(round(calls), round(requests), round(requests * prompt), round(calls * reply))
 
     def _length(self, side: _Side) -> float:
-        """Completions of one continuation, as in the run; the judgement of its answer is one more."""
+        """Completions of one continuation, as in the run; a judgement of its answer is one more."""
         if not side.state:
             return 1.0
         ends = [end.steps for end in side.node.rollouts]
         steps = statistics.mean(ends) - side.steps if ends else 1.0
-        return max(1.0, steps) + self._outcomes.judged
+        return max(1.0, steps) + self._outcomes.ask_model
 
     def _most_steps(self, side: _Side) -> int:
-        return (max(1, self._agent.max_steps - side.steps) if side.state else 0) + self._outcomes.judged
+        return (max(1, self._agent.max_steps - side.steps) if side.state else 0) + self._outcomes.ask_model
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
         """Values of the sides that the journal answers, and the other sides."""
@@ -463,8 +463,8 @@ class _FreshOutcomes:
         self._valuers: dict[tuple[str, int], AnswerValuer | None] = {}
 
     @property
-    def judged(self) -> bool:
-        return self._rule.judged
+    def ask_model(self) -> bool:
+        return self._rule.asks_model
 
     def plain(self, path: Sequence[AgentStep]) -> bool:
         """Whether a continuation counts as one, as in the labels."""

@@ -21,13 +21,12 @@ from pydantic import BaseModel
 
 from preference import NO_FILTERS, candidates, read_rollouts
 from preference.candidates import PairRecord, StateRecord, question_key, read_lines
-from preference.confidence import confidence
 from preference.export.files import atomic_replacement
 from preference.export.formats import SPLITS, SplitName, pairs_files
 from preference.export.json_stream import read_items
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
-from preference.labelling import TOLERANCE, with_golden_tags
-from preference.records import RecipeRef
+from preference.labelling import TOLERANCE, pair_confidence, with_golden_tags
+from preference.records import ActionType, RecipeRef
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.agent.prompting import PROMPTS
 from reasonrag.curation.dataset_directory import read_summary
@@ -274,26 +273,35 @@ def as_valued_by(
     ]
     scale = recipe.alpha**state.layer if recipe.margin_by_layer else 1.0
     greatest = recipe.alpha ** (state.layer + 1)
+    types = {step.id: step.action_type for step in state.steps}
     relabelled = state.model_copy(
         update={
             "steps": steps,
-            "pairs": [_by_student(each, known, scale=scale, greatest=greatest) for each in state.pairs],
+            "pairs": [_by_student(each, known, types, scale=scale, greatest=greatest) for each in state.pairs],
             "origin": state.origin.model_copy(update={"value_model": student}),
         }
     )
     return with_golden_tags(relabelled)
 
 
-def _by_student(pair: PairRecord, known: Mapping[int, FreshValue], *, scale: float, greatest: float) -> PairRecord:
-    """greatest: the highest possible value of a step of the state."""
+def _by_student(
+    pair: PairRecord,
+    known: Mapping[int, FreshValue],
+    types: Mapping[int, ActionType | None],
+    *,
+    scale: float,
+    greatest: float,
+) -> PairRecord:
+    """types: of the steps. greatest: the highest possible value of a step of the state."""
     tags = [tag for tag in pair.tags if tag != "efficiency_only"]  # a tag of the search's values
     better, worse = known.get(pair.chosen), known.get(pair.rejected)
     if better is None or worse is None:
         return pair.model_copy(update={"label": "value", "margin": None, "confidence": None, "tags": tags})
     if worse.mean > better.mean + TOLERANCE:
         pair, better, worse = pair.swapped(), worse, better
-    observed = ((min(1.0, each.mean / greatest), float(each.ends)) for each in (better, worse))
-    update = {"margin": (better.mean - worse.mean) / scale, "confidence": confidence(*observed)}
+    chosen, rejected = ((min(1.0, each.mean / greatest), float(each.ends)) for each in (better, worse))
+    found = pair_confidence(chosen, rejected, (types[pair.chosen], types[pair.rejected]))
+    update = {"margin": (better.mean - worse.mean) / scale, "confidence": found}
     return pair.model_copy(update={"label": "value", "tags": tags} | update)
 
 

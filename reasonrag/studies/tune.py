@@ -21,7 +21,6 @@ import orjson
 from pydantic import BaseModel
 
 from mcts import Recipe
-from mcts.recipes import JUDGED_OUTCOMES
 from mcts.selection import SCORES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.export.files import write_file, write_json
@@ -281,7 +280,7 @@ async def _tune(
         opened.enter_context(_locked_directory(settings.run))
         asks = needs_consent([teacher], caps_of(base), yes=base.yes)
         if not asks:
-            watcher.say(_cost_line(trials, len(asked), resolve_recipe(base), caps_of(base), await _delivered(journal)))
+            watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
             chat_model = teacher.open(opened, say=watcher.say)
         if retriever is None:
@@ -357,14 +356,14 @@ async def _agree(
     get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, models)
 
 
-def _cost_line(trials: Sequence[Trial], questions: int, recipe: Recipe, caps: Caps, answered: Tokens) -> str:
+def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
     most = sum(trial.call_budget(questions) for trial in trials)
     already = f", and {answered.calls:,} are there already" if answered.calls else ""
-    judged = ", and judgements on top" if recipe.judge or recipe.outcome in JUDGED_OUTCOMES else ""
+    judged = ", and judgements on top" if resolve_recipe(base).judge or find_rule(base).asks_model else ""
     return (
         f"{counted(len(trials), 'trial')} on {counted(questions, 'question')}: at most "
         f"{counted(most, 'completion')}, the budgets of all together{judged}; the trials share answers{already}"
-        + ("" if caps != Caps() else ". No cap is set; --max-cost or --max-calls sets one")
+        + ("" if caps_of(base) != Caps() else ". No cap is set; --max-cost or --max-calls sets one")
     )
 
 

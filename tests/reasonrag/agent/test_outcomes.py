@@ -18,7 +18,7 @@ from mcts import RECIPES, Recipe
 from preference import FinalScore, PairingRules, RolloutRecord, candidates, read_rollouts
 from preference.records import Outcome, UnreadableJudgement
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.outcomes import OutcomeRule
+from reasonrag.agent.outcomes import EVIDENT_F1_VERSION, OutcomeRule
 from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import load_prompts, render_answer
 from reasonrag.data.corpus import Passage
@@ -422,6 +422,19 @@ async def test_a_judgement_of_support_below_one_half_or_unreadable_leaves_the_an
         assert bool(record.unreadable_judgements) == missing
 
 
+@pytest.mark.parametrize(
+    ("rule", "asks"),
+    [
+        (OutcomeRule("f1"), False),
+        (OutcomeRule("evident_f1"), False),
+        (OutcomeRule("evident_f1", support="judge"), True),
+        (OutcomeRule("judge"), True),
+    ],
+)
+def test_bounds_count_judgements_where_some_answer_may_be_put_to_the_model(rule: OutcomeRule, *, asks: bool) -> None:
+    assert rule.asks_model is asks
+
+
 def test_who_says_what_is_supported_decides_answers_if_it_is_not_strings(reasonrag: Reasonrag) -> None:
     """A run by strings has the configuration that it always had; a judge has nothing to say of other outcomes."""
     write_questions({"id": "a", "question": SAME.question, "golden_answers": ["yes"]})
@@ -429,6 +442,7 @@ def test_who_says_what_is_supported_decides_answers_if_it_is_not_strings(reasonr
     assert reasonrag(*command, "--run", "runs/a").status == 0
     assert reasonrag(*command, "--support", "judge", "--run", "runs/b").status == 0
     assert "support" not in decided("runs/a")["recipe"]
+    assert [decided(each)["outcome_rule"] for each in ("runs/a", "runs/b")] == [EVIDENT_F1_VERSION] * 2
     assert decided("runs/b")["recipe"]["support"] == "judge"
     assert decided("runs/a")["prompts"] != decided("runs/b")["prompts"]
     changed = reasonrag(*command, "--support", "judge", "--run", "runs/a")
@@ -543,7 +557,7 @@ def test_what_values_answers_is_part_of_the_configuration(reasonrag: Reasonrag) 
 
 def test_a_run_by_golden_answers_has_the_configuration_it_always_had(reasonrag: Reasonrag) -> None:
     """Neither the prompts nor the rubric of other outcomes are in it, so that older runs go on."""
-    assert reasonrag("generate", "--limit", 1, "--simulations", 1, "--run", "runs/a").status == 0
+    assert reasonrag("generate", "--limit", 1, "--simulations", 1, "--outcome", "f1", "--run", "runs/a").status == 0
     assert set(decided()) == {
         *("dataset", "split", "questions_sha256", "retriever", "top_k", "prompts"),
         *("model", "sampling", "recipe", "max_steps", "seed"),

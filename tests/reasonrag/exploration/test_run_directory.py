@@ -255,6 +255,7 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
             {"recipe": {"unreadable": "missing"}},
             "The recipe has changed since the version of reasonrag that made the run",
         ),
+        ({"outcome_rule": 2}, "The recipe has changed since the version of reasonrag that made the run"),
         (
             {"recipe": {"search": {"wave": 2}}},
             "The recipe has changed since the version of reasonrag that made the run",

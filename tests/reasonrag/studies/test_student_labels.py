@@ -10,6 +10,7 @@ import pytest
 
 import reasonrag
 from preference.candidates import Origin, PairRecord, StateRecord, StepRecord, read_lines
+from preference.confidence import confidence
 from preference.export.summary import CANDIDATES
 from preference.records import Message, RecipeRef
 from reasonrag.curation.pairs import make_data_set
@@ -132,6 +133,11 @@ def test_confidence_is_that_of_four_continuations() -> None:
         assert found is not None
         assert found.pairs[0].confidence == pytest.approx(expected, abs=0.002)
         assert [step.observations for step in found.steps] == [ends, ends, 8.0]
+    decision = state(0)  # an answer against another type counts half, as in the search's labels
+    decision.steps[0] = decision.steps[0].model_copy(update={"action_type": "answer"})
+    found = as_valued_by(decision, counted({1: 0.9, 2: 0.0}), RECIPE, "pupil")
+    assert found is not None
+    assert found.pairs[0].confidence == confidence((1.0, CONTINUATIONS / 2), (0.0, CONTINUATIONS))
 
 
 @pytest.fixture

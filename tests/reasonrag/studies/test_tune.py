@@ -492,11 +492,13 @@ def test_the_warnings_of_the_base_are_shown_and_written_once(reasonrag: Reasonra
         assert done.err.count(f"warning: {each}") == 1
 
 
-@pytest.mark.parametrize(("reward", "on_top"), [("spre", False), ("judge-score", True)])
-def test_judgements_come_on_top_of_the_replies(reward: str, reasonrag: Reasonrag, *, on_top: bool) -> None:
+@pytest.mark.parametrize(
+    ("flags", "on_top"), [([], False), (["--reward", "judge-score"], True), (["--support", "judge"], True)]
+)
+def test_judgements_come_on_top_of_the_replies(flags: list[str], reasonrag: Reasonrag, *, on_top: bool) -> None:
     """A budget is of the search; what is said before anything is asked must hold. What cannot be found is said, too."""
-    flags = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--reward", reward, "--run", "runs/t"]
-    done = reasonrag("tune", *flags)
+    common = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--run", "runs/t"]
+    done = reasonrag("tune", *common, *flags)
     assert "2 trials on 2 questions: at most 96 completions" in done.err
     assert ("and judgements on top" in done.err) is on_top
-    assert ("and none is suggested" in done.err) is on_top
+    assert ("and none is suggested" in done.err) is ("--reward" in flags)
