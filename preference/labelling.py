@@ -345,6 +345,16 @@ class _Sibling:
         return self.node.id if self.node.same_as is None else self.node.same_as
 
     @cached_property
+    def is_hinted(self) -> bool:
+        """Whether the step, a sibling whose estimate it shares, or a step on the path was drawn with a hint."""
+        if any(each.hinted for each in _equal_siblings(self.rollout, self.node)):
+            return True
+        node = self.node
+        while node.parent_id is not None and not node.hinted:
+            node = self.rollout.nodes[node.parent_id]
+        return node.hinted is not None
+
+    @cached_property
     def covers(self) -> bool:
         """Whether the answer contains a gold answer: `answer_scores.cover_em` on answers normalised once. A letter does
         if its option is right; with outcome `choice` nothing else counts."""
@@ -450,18 +460,9 @@ def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[
     both_answer = chosen.node.action_type == rejected.node.action_type == "answer"
     if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:
         tags.append("style_only")
-    if _is_hinted(rollout, chosen.node) or _is_hinted(rollout, rejected.node):
+    if chosen.is_hinted or rejected.is_hinted:
         tags.append("hinted")
     return tags
-
-
-def _is_hinted(rollout: RolloutRecord, node: RolloutNode) -> bool:
-    """Whether the step, or one on the path to its state, was drawn with a hint."""
-    while node.parent_id is not None:
-        if node.hinted is not None:
-            return True
-        node = rollout.nodes[node.parent_id]
-    return False
 
 
 def _discount(rollout: RolloutRecord, steps: int) -> float:

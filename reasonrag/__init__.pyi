@@ -1439,7 +1439,8 @@ def pairs(
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
             limit
         max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
-        max_hinted: Maximum share of pairs that only a hint has made possible (generate --rescue); 1: no limit
+        max_hinted: Maximum share of pairs tagged hinted: one of the steps, an equivalent sibling or a step on the
+            path was drawn with a hint (generate --rescue); 1: no limit
         max_tokens: Maximum tokens of prompt and reply together; 0: no limit
         eval: Leave out questions found in this evaluation split: a question file, a folder with
             <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the data of the

@@ -22,7 +22,7 @@ from preference import (
 )
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
-from reasonrag.agent.hints import Hint, names_unseen, shown_in, sub_questions
+from reasonrag.agent.hints import Hint, names_unseen, sub_questions
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
     ParsedReply,
@@ -289,7 +289,7 @@ class _Draw:
             return {}
         found: dict[str, Any] = {"sampled_with": self.messages, "sampled_temperature": self.temperature}
         if self.hinted:
-            found |= {"hinted": self.hinted, "names_unseen": names_unseen(response, shown_in(self.state))}
+            found |= {"hinted": self.hinted, "names_unseen": names_unseen(response, self.state)}
         return found
 
 

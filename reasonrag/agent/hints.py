@@ -8,6 +8,7 @@ gold answer is never named. Does not know which states get help, nor what labels
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,19 +21,22 @@ from reasonrag.llm.extraction.words import STOP_WORDS, tagged
 
 if TYPE_CHECKING:
     from reasonrag.agent.agent import State
+    from reasonrag.data.questions import Question
 
 PROMPTS_OF: dict[str | None, tuple[str, ...]] = {"gold-passages": ("hint",), "decompose": ("hint", "decompose")}
 """By rescue: the prompts that only it uses."""
 SUB_QUESTIONS = 6
 """Most sub-questions that are read from a decomposition."""
 SUB_QUESTION_CHARS = 300
+LETTERS = 5
+"""Least letters of an answer that is looked for inside the words of a title."""
 
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)\s*$")
 _TAG = re.compile(r"</?\w+>")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+|\n|\x00")
 _WORD = re.compile(r"[^\W_]+(?:[.'’&][^\W_]+)*")  # noqa: RUF001 - as it is printed
 _POSSESSIVE = re.compile(r"['’]s\b")  # noqa: RUF001
-_JOINT = re.compile(r"[-–—/]")  # noqa: RUF001
+_JOINT = re.compile(r"[-–—/·・]")  # noqa: RUF001
 _OPENERS = STOP_WORDS | frozenset(
     "i we you if so now next thus hence therefore because since but although while however once still nothing none "
     "search find need let look check try start step use based according given only another other each some any all "
@@ -51,15 +55,19 @@ class Hint:
 
 def titles_to_hint(state: State) -> tuple[str, ...]:
     """Titles of gold passages that were not read on the path and are named in the state: in the question, a thought or
-    a passage read. Never one that a gold answer stands in, or that stands in a gold answer."""
+    a passage read. None without gold answers, and none where one of them may be the answer, as the others would tell
+    it by elimination."""
     question, read, seen = state.question, {title_key(each.title) for each in state.read}, shown_in(state)
+    if not question.golden_answers:
+        return ()
     found = []
     for title in question.gold_titles:
         names = {_DISAMBIGUATION.sub("", title), title}
-        told = any(_overlap(name, gold) for name in names for gold in question.golden_answers)
-        named = any(f" {name} " in seen for name in map(_normal, names) if name)
-        if title_key(title) not in read and named and not told:
-            found.append(title)
+        if title_key(title) in read or not any(f" {name} " in seen for name in map(_normal, names) if name):
+            continue
+        if any(_may_be(title, gold) for gold in question.golden_answers):
+            return ()
+        found.append(title)
     return tuple(found)
 
 
@@ -70,14 +78,29 @@ def shown_in(state: State) -> str:
 
 
 def _normal(text: str) -> str:
-    """Without tags, possessives and what joins words, then as answers are compared."""
-    return normalize_answer(_JOINT.sub(" ", _POSSESSIVE.sub("", _TAG.sub(" ", text))))
+    """Without tags, possessives, what joins words and accents, then as answers are compared."""
+    return normalize_answer(_JOINT.sub(" ", _POSSESSIVE.sub("", _TAG.sub(" ", _without_accents(text)))))
 
 
-def _overlap(name: str, answer: str) -> bool:
-    """Whether one of the two stands in the other, as whole words."""
-    both = [(normal(name), normal(answer)) for normal in (normalize_answer, _normal)]
-    return any(f" {one} " in f" {other} " or f" {other} " in f" {one} " for one, other in both if one and other)
+def _without_accents(text: str) -> str:
+    return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+
+
+def _may_be(title: str, answer: str) -> bool:
+    """Whether a title may name an answer: one stands in the other as whole words, the answer's letters in the
+    title's whatever stands between them, or the title's last word, of a person the surname, in the answer."""
+    name = _DISAMBIGUATION.sub("", title)
+    for normal in (normalize_answer, _normal):
+        gold, short = normal(answer), normal(name)
+        within = [(gold, normal(title)), (normal(title), gold), (short, gold), (short.rpartition(" ")[2], gold)]
+        if any(_stands_in(f" {whole} ", part) for part, whole in within if part):
+            return True
+    letters = _letters(answer)
+    return letters == _letters(name) != "" or (len(letters) >= LETTERS and letters in _letters(title))
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, _without_accents(text).casefold()))
 
 
 def sub_questions(reply: str) -> tuple[str, ...]:
@@ -90,13 +113,31 @@ def sub_questions(reply: str) -> tuple[str, ...]:
 _COPIED = PLACEHOLDERS | {"what to look up"}
 
 
-def names_unseen(said: str, seen: str) -> bool:
-    """Whether a text names something that was not shown: a word with a capital or a digit that does not stand there.
+def names_unseen(said: str, state: State) -> bool:
+    """Whether a reply names something that the state's path has not shown: a word with a capital or a digit, or in the
+    query any word of a gold title or gold answer.
 
     Words in a row are one name, or several if each but one of two neighbours has more words: the words of a name that
-    stand apart do not make it seen. A word that begins a sentence and is no name says nothing. seen: see `shown_in`.
+    stand apart do not make it seen. A word that begins a sentence and is no name says nothing.
+
+    Cannot see a name without a capital, or in a script without capitals, that stands outside the query, is spelled
+    unlike the gold title and answers, or is in none of them; nor one whose words were all shown elsewhere.
     """
-    return any(not _is_seen(name, seen) for name in _names(said))
+    said, seen = _without_accents(said), shown_in(state)
+    return any(not _is_seen(name, seen) for name in _names(said)) or _guesses(said, state.question, seen)
+
+
+def _guesses(said: str, question: Question, seen: str) -> bool:
+    """Whether a query has a word of a gold title or gold answer that was not shown."""
+    query = f" {' | '.join(map(_normal, tagged('query', said)))} "
+    gold = [*(_DISAMBIGUATION.sub("", each) for each in question.gold_titles), *question.golden_answers]
+    words = {word for each in gold for word in _normal(each).split()} - _OPENERS
+    return any(_stands_in(query, word) and not _stands_in(seen, word) for word in words)
+
+
+def _stands_in(text: str, word: str) -> bool:
+    """As a whole word; anywhere in scripts without capitals, many of which put no blanks between words."""
+    return f" {word} " in text or (word.lower() == word.upper() and not word.isascii() and word in text)
 
 
 def _names(said: str) -> Iterator[list[str]]:

@@ -169,7 +169,8 @@ class PairsSettings(RankSettings, PairingSettings):
         default=_RULES.max_style_only,
     )
     max_hinted: Share = setting(
-        "Maximum share of pairs that only a hint has made possible (generate --rescue); 1: no limit",
+        "Maximum share of pairs tagged hinted: one of the steps, an equivalent sibling or a step on the path was drawn "
+        "with a hint (generate --rescue); 1: no limit",
         Panel.PAIRING,
         default=_RULES.max_hinted,
     )

@@ -52,6 +52,11 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import PassageOrder
 from reasonrag.run_config import RunConfig, find_config
 
+_NEVER_PLAIN = (
+    "needs plain draws, as only they let a step drawn with a hint be chosen, and with a value model or a critic no "
+    "proposal is one"
+)
+
 
 def max_steps(settings: GenerateSettings) -> int:
     return settings.max_steps or settings.agent_defaults.max_steps
@@ -84,6 +89,8 @@ def find_models(
         raise InputError(
             f"recipe {settings.recipe} samples no continuations: leave out --value-model, or choose another --recipe"
         )
+    if settings.rescue:
+        raise InputError(f"--rescue {settings.rescue} {_NEVER_PLAIN}: leave out --rescue, or the value model")
     value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
     if value_name == name:
         raise InputError(f"--value-model {value_name} is the teacher, which continues by default; leave it out")
@@ -172,6 +179,8 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     if settings.rescue:
         if recipe.search.selection != "mixed":
             raise InputError(f"--rescue goes with recipe economy; recipe {recipe.name} never looks for a lost question")
+        if settings.critic:
+            raise InputError(f"--rescue {settings.rescue} {_NEVER_PLAIN}: leave out --rescue, or --critic")
         recipe = recipe.model_copy(update={"rescue": settings.rescue})
         search["helped_states"] = HELPED_STATES
     try:

@@ -372,7 +372,8 @@ def _checks(each: Candidate) -> list[str]:
         )
     if "hinted" in each.tags:
         found.append(
-            "Hinted: one of the steps, or one on the way here, was drawn with a hint; values are of plain steps."
+            "Hinted: one of the steps, an equivalent sibling or a step on the way here was drawn with a hint; values "
+            "are of plain steps."
         )
     return found
 

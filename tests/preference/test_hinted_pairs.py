@@ -52,6 +52,7 @@ def test_a_plain_draw_of_a_sibling_that_comes_to_the_same_counts(twin: Fields, r
     ):
         (state,) = labelled_states(siblings(*steps, query("what", 0.1)))
         assert [step.hint_only for step in state.steps if step.content == "who"] == [not reached]
+        assert all(pair.tags == ["hinted"] for pair in state.pairs)  # the twins share one estimate
 
 
 def test_a_pair_is_tagged_if_a_step_or_one_on_its_path_was_hinted() -> None:

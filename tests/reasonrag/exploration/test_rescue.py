@@ -18,9 +18,12 @@ from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts, render_hint
 from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
+from reasonrag.exploration.explore import explore
 from reasonrag.exploration.explorer import Explorer, RunIdentity
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS
 
@@ -230,3 +233,30 @@ def test_a_rescue_can_be_priced_before() -> None:
 def test_other_recipes_have_no_rescue(files: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="--rescue goes with recipe economy"):
         package.generate(**files, rescue="decompose", recipe="continuation")
+
+
+@pytest.mark.parametrize("kind", ["gold-passages", "decompose"])
+@pytest.mark.parametrize("other", ["value_chat_model", "critic_model"])
+def test_a_rescue_needs_proposals_that_are_plain(kind: str, other: str, files: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"--rescue {kind} needs plain draws.*leave out --rescue"):
+        package.generate(**files, rescue=kind, **{other: ScriptedModel(lost, name="other")})
+
+
+class Heard(SilentWatcher):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+async def test_a_run_says_for_how_many_questions_there_is_no_hint(files: dict[str, Any]) -> None:
+    """Gold ids are no titles. A run that is done says nothing; other rescues need no titles."""
+    by_id = QUESTION.model_copy(update={"id": "by-id", "metadata": {"gold_ids": ["1"]}})
+    with files["questions"].open("ab") as more:
+        more.write(b"\n" + orjson.dumps(by_id.model_dump()))
+    model, heard = files.pop("chat_model"), Heard()
+    for kind in ("gold-passages", "gold-passages", "decompose"):
+        await explore(GenerateSettings(**files, rescue=kind, run=Path(kind)), model, None, heard)
+    [said] = [each for each in heard.warnings if "--rescue" in each]
+    assert said.startswith("--rescue gold-passages has no hint for 1 of 3 questions, which have no titles")

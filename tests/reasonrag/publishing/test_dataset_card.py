@@ -242,6 +242,16 @@ def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> No
     assert "Labels by outcome rest on one trajectory a step" in text
 
 
+def test_hinted_rows_are_told_with_what_that_means(tmp_path: Path) -> None:
+    directory = data_set(tmp_path / "d")
+    summary = orjson.loads((directory / "summary.json").read_bytes())
+    assert "tagged hinted" not in card_of(directory, tmp_path)
+    (directory / "summary.json").write_bytes(orjson.dumps(summary | {"pairs_by_tag": {"hinted": 1}}))
+    assert "- 1 pair tagged hinted: a step there, or one on the way, was first drawn with a hint" in card_of(
+        directory, tmp_path
+    )
+
+
 @pytest.mark.parametrize(("sampled", "how_many"), [(True, "--sample 3"), (False, "--limit 4")])
 def test_a_mixture_is_one_command_of_the_card(tmp_path: Path, sampled: bool, how_many: str) -> None:
     """The data sets in the order in which they took turns, as many questions of each or the first of all; each data
