@@ -73,8 +73,8 @@ class SearchConfig(Configuration):
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
-    are expected to disagree most, by the reply once some do, and ends where no reply is worth its price; `chain` goes
-    from each state on with its best step."""
+    are expected to disagree most, and ends where no reply is worth its price; `chain` goes from each state on with its
+    best step."""
     exploration: float = Field(ge=0)
     """c of the UCT or PUCT formula; ignored by `mixed` and `chain`."""
     siblings: int = Field(ge=1, lt=STRIDE)
@@ -624,17 +624,14 @@ class Search(Generic[P]):
         )
 
     def _open_states(self) -> Iterator[Node[P]]:
-        """States that still need work and are worth it, by falling expected disagreement, then by age. Once answers
-        disagree it is the disagreement by the reply: short continuations then buy more pairs."""
-        split = self._answers_disagree()
+        """States that still need work and are worth it, by falling expected disagreement, then by age."""
         length = self._mean_length()
         least = least_gain(self.config.max_calls)
         ranked = []
         for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True):
             if not node.terminal and self._owes(node):
-                gain = gain_per_reply(expected, steps_left=length - node.depth - 1)
-                if gain > least:
-                    ranked.append((-(gain if split else disagreement(expected)), node.id))
+                if gain_per_reply(expected, steps_left=length - node.depth - 1) > least:
+                    ranked.append((-disagreement(expected), node.id))
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
     def _mean_length(self) -> float:
