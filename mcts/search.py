@@ -629,9 +629,9 @@ class Search(Generic[P]):
         least = least_gain(self.config.max_calls)
         ranked = []
         for node, expected in zip(self.tree.nodes, self._usual_outcome_chances(), strict=True):
-            if not node.terminal and self._owes(node):
-                if gain_per_reply(expected, steps_left=length - node.depth - 1) > least:
-                    ranked.append((-disagreement(expected), node.id))
+            gain = gain_per_reply(expected, steps_left=length - node.depth - 1)
+            if not node.terminal and gain > least and self._owes(node):
+                ranked.append((-disagreement(expected), node.id))
         return (self.tree[node_id] for _, node_id in sorted(ranked))
 
     def _mean_length(self) -> float:

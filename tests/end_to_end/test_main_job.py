@@ -39,11 +39,11 @@ PROGUIDE_FIELDS = (
     "instruction input prompt chosen rejected chosen_action_type chosen_content "
     "rejected_action_type rejected_content layer"
 ).split()
-SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 3}
+SMALL: dict[str, Any] = {"dataset": "atlas", "limit": 6, "simulations": 8}
 
 
 def small_flags(run: str | Path = "runs/a") -> list[object]:
-    return ["generate", "--dataset", "atlas", "--limit", 6, "--simulations", 3, "--run", run]
+    return ["generate", "--dataset", "atlas", "--limit", 6, "--simulations", 8, "--run", run]
 
 
 def pairs_of(out: Path) -> list[dict[str, Any]]:

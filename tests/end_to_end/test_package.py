@@ -232,6 +232,7 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/scale/ray_ranks.sent_settings": "writes them for a process on another machine",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
+    "reasonrag/studies/tune._cost_line": "says what the settings of the base ask for: judgements, and caps",
     "reasonrag/studies/tune._tune": "the body of the public call",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",

@@ -260,7 +260,7 @@ def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
     flags = dict.fromkeys(("max_per_combination", "max_per_state", "max_per_question", "max_tokens"), 0)
     flags |= dict.fromkeys(("max_efficiency_only", "max_style_only"), 0)
     rules = resolve(PairsSettings, "pairs", {"out": "x"} | flags, environment={}).rules
-    assert rules == PairingRules(max_per_combination=None, max_efficiency_only=0, max_style_only=0)
+    assert rules == PairingRules(max_per_state=None, max_efficiency_only=0, max_style_only=0)
 
 
 @pytest.mark.parametrize(
