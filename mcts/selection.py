@@ -63,7 +63,7 @@ truer and cheaper pairs in deep trees and hardly change others."""
 FOUND, MISSED = 0.6, 0.4
 """How far the expected chance of a right answer goes towards 1 with a step that brings to light all that is needed, and
 towards 0 with one that brings nothing new. Tried on real questions with a teacher of known truth, from .3 to .7 and
-from 0 to .4: a right pair's price hardly depends on the first, and falls with the second (benchmarks/RESULTS.md)."""
+from 0 to .4: a right pair's price hardly depends on the first, and falls with the second."""
 LEAST_GAIN = 0.01
 """Disagreement that one more reply must be expected to bring, or the search ends: with paths of six steps and nothing
 found, after eight answers that are all equal."""

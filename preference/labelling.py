@@ -37,7 +37,7 @@ TOLERANCE = 1e-9
 ANSWER_WEIGHT = 0.5
 """Weight of an answer's draws in a pair with a step of another type. Such a pair says whether to answer here at all; a
 lucky or unlucky answer says less of that than a continuation says of a query. With guessing teachers of known truth,
-pairs of this kind were right .64 to .85 of the time without it (benchmarks/RESULTS.md)."""
+.64 (chosen answers) to .85 (rejected ones) of such pairs were right without it, in a trial on 150 questions."""
 
 
 class TokenCounter(Protocol):

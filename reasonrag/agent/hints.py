@@ -29,7 +29,7 @@ SUB_QUESTIONS = 6
 """Most sub-questions that are read from a decomposition."""
 SUB_QUESTION_CHARS = 300
 LETTERS = 5
-"""Least letters of an answer that is looked for inside the words of a title."""
+"""Answers of fewer letters are not searched for inside the words of a title."""
 
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)\s*$")
 _TAG = re.compile(r"</?\w+>")
@@ -118,7 +118,7 @@ def names_unseen(said: str, state: State) -> bool:
     query any word of a gold title or gold answer.
 
     Words in a row are one name, or several if each but one of two neighbours has more words: the words of a name that
-    stand apart do not make it seen. A word that begins a sentence and is no name says nothing.
+    stand apart do not make it seen. A common word that begins a sentence is not taken for a name.
 
     Cannot see a name without a capital, or in a script without capitals, that stands outside the query, is spelled
     unlike the gold title and answers, or is in none of them; nor one whose words were all shown elsewhere.

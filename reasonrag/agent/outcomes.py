@@ -144,8 +144,8 @@ class SupportJudge(AnswerJudge):
     """Has the agent's model say whether evidence supports an answer, where strings do not say that it does."""
 
     async def settle(self, agent: Agent, step: AgentStep) -> AgentStep:
-        """The answer with the verdict in `in_evidence`, which stays what the strings say where nobody is asked or the
-        judgement is unreadable. It is grounded too if the evidence that supports it is. Raises ModelError."""
+        """The answer with the judge's verdict in `in_evidence`; the verdict of the string rules stays where the judge
+        is not asked or its judgement is unreadable. It is grounded too if the evidence that supports it is. Raises ModelError."""
         if not self._is_asked(step):
             return step
         judgement = await self.value(agent, step)

@@ -116,7 +116,7 @@ SUPPORTED: Fields = {"in_evidence": True, "grounded": True}
 def test_a_wrong_answer_is_preferred_to_a_golden_one_only_where_its_support_says_so(
     better: Fields, worse: Fields, dropped: str | None, tags: list[str]
 ) -> None:
-    """It is then tagged, else dropped, whoever labels the pair; a pair of a published file stays as it is."""
+    """It is then tagged, else dropped, with any label; pairs of published files are not changed."""
     (state,) = labelled_states(siblings(better | {"own_outcome": 1.0}, worse | {"own_outcome": 0.0}))
     by_judge = with_judge_label(state, (1, 2))
     turned_twice = with_judge_label(with_judge_label(state, (2, 1)), (1, 2))
