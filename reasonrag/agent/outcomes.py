@@ -145,7 +145,8 @@ class SupportJudge(AnswerJudge):
 
     async def settle(self, agent: Agent, step: AgentStep) -> AgentStep:
         """The answer with the judge's verdict in `in_evidence`; the verdict of the string rules stays where the judge
-        is not asked or its judgement is unreadable. It is grounded too if the evidence that supports it is. Raises ModelError."""
+        is not asked or its judgement is unreadable. The answer is grounded, too, if the evidence that supports it is.
+        Raises ModelError."""
         if not self._is_asked(step):
             return step
         judgement = await self.value(agent, step)
