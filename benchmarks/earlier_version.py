@@ -27,7 +27,7 @@ asked = [
     each
     for split in given["splits"]
     for each in bench.open_questions(folder / f"{split}.jsonl", dataset=folder.name, split=split).read(10**6)
-][: given["questions"]]
+][given["skip"] :][: given["questions"]]
 world = bench.open_world(folder, Path(given["index_home"]))
 found = bench.measure(world, asked, bench.RECIPES["economy"], bench.Skill(**given["skill"]), seed=given["seed"])
 names = ("question_id", "requests", "replies", "prompt_tokens", "completion_tokens", "right", "wrong", "ties")
@@ -59,12 +59,13 @@ class Before:
 
 @dataclass(frozen=True)
 class EarlierVersion:
-    """A checkout, and what it is asked: the first `questions` of the splits of a data set's folder."""
+    """A checkout, and what it is asked: `questions` of the splits of a data set's folder, after the first `skip`."""
 
     checkout: Path
     folder: Path
     index_home: Path
     splits: Sequence[str]
+    skip: int
     questions: int
     seed: int
 
@@ -75,6 +76,7 @@ class EarlierVersion:
             "folder": str(self.folder),
             "index_home": str(self.index_home.resolve()),
             "splits": list(self.splits),
+            "skip": self.skip,
             "questions": self.questions,
             "skill": {name: getattr(skill, name) for name in ("name", "good", "right", "early", "luck")},
             "seed": self.seed,

@@ -64,7 +64,7 @@ FILTERS: dict[str, PairingRules] = {
     "one pair a combination": PairingRules(max_per_combination=1, max_per_state=None),
     "one pair a state": PairingRules(max_per_state=1),
     "all pairs of a state": PairingRules(max_per_state=None),
-    **{f"confidence {each:g}": PairingRules(min_confidence=each) for each in (0.0, 0.5, 0.6, 0.8, 0.9)},
+    **{f"confidence {each:g}": PairingRules(min_confidence=each) for each in (0.0, 0.5, 0.6, 0.75, 0.8, 0.9)},
     "margin .01": PairingRules(min_margin=0.01),
     "margin .3": PairingRules(min_margin=0.3),
     "one action type": PairingRules(same_type=True),
@@ -281,6 +281,7 @@ def main(
     *,
     dataset: Annotated[str, typer.Option(help="hotpotqa, 2wikimultihopqa or musique")] = "hotpotqa",
     questions: Annotated[int, typer.Option(help="First questions of its dev, then of its train split")] = 60,
+    skip: Annotated[int, typer.Option(help="Of these, leave so many out that come first")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the explorations")] = 0,
     data_dir: Annotated[Path, typer.Option(help="Directory that holds the data set")] = ROOT.parent / "shared" / "data",
     index_home: Annotated[Path, typer.Option(help="Where the index is, or is built")] = ROOT / INDEX_HOME,
@@ -298,9 +299,9 @@ def main(
         each
         for split in SPLITS
         for each in open_questions(folder / f"{split}.jsonl", dataset=dataset, split=split).read(questions)
-    ][:questions]
+    ][skip:questions]
     trials = {only: TRIALS[only]} if only else TRIALS
-    earlier = before and EarlierVersion(before, folder, index_home, SPLITS, len(found), seed)
+    earlier = before and EarlierVersion(before, folder, index_home, SPLITS, skip, len(found), seed)
     asked = Asked(open_world(folder, index_home), found, dataset, seed)
     publish(_report(asked, trials, earlier), append)
 

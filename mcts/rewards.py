@@ -42,14 +42,14 @@ def distinct_spre_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None
     once, however often its answer was drawn. None below which no answer is known: the branch is pruned.
 
     Source: arXiv 2505.14069, Eq. 1 over the completed trajectories of Appendix A; pruning, Section 2.2.3. As
-    everywhere, a path counts up to its first step that was not a plain sample.
+    everywhere, a path counts up to the first step none of whose draws counts.
     """
     sums, counts = [0.0] * len(tree), [0] * len(tree)
     for node in reversed(tree.nodes):  # children have higher ids than their parents
         if node.step is not None and node.terminal and node.step.outcome is not None:
             sums[node.id] += shortest_path_reward(node.step.outcome, steps=node.depth, alpha=alpha)
             counts[node.id] += 1
-        if node.parent_id is not None and node.plain:
+        if node.parent_id is not None and node.counts_above:
             sums[node.parent_id] += sums[node.id]
             counts[node.parent_id] += counts[node.id]
     return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
@@ -67,7 +67,7 @@ def evenly_drawn_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]
 
 def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | None]:
     """Reward of each node by id, bottom up: leaves ``outcome * alpha**depth``, others the mean of their
-    children's rewards weighted by visits, leaving out children that are not plain samples. None for unfinished leaves,
+    children's rewards weighted by visits, leaving out children none of whose draws counts. None for unfinished leaves,
     answers without an outcome, and nodes that rest only on these.
 
     Source: the published ReasonRAG pair builder (alpha .9), not its paper.
@@ -78,7 +78,7 @@ def visit_weighted_rewards(tree: Tree[Any], *, alpha: float) -> list[float | Non
             if node.step.outcome is not None:
                 rewards[node.id] = shortest_path_reward(node.step.outcome, steps=node.depth, alpha=alpha)
             continue
-        weighted = [(rewards[child.id], child.visits) for child in tree.children(node) if child.plain]
+        weighted = [(rewards[child.id], child.visits) for child in tree.children(node) if child.counts_above]
         counted = [(reward, visits) for reward, visits in weighted if reward is not None]
         total = sum(visits for _, visits in counted)
         if total:

@@ -272,8 +272,10 @@ class Search(Generic[P]):
         self._tries: Counter[int] = Counter()
         self._sought: frozenset[float] = frozenset()
         """The outcomes of all answers when states were last selected, if an answer unlike them was sought then."""
-        self._decisive: Counter[int] = Counter()
-        """By node: its continuations that decided that the search goes on; the node is valued by others."""
+        self._decided: Counter[int] = Counter()
+        """By node: its draws on paths that decided where the search goes on."""
+        self._apart: Counter[int] = Counter()
+        """By node: visits through a step below that only such a path has brought. They value no step above that one."""
         self._helped: dict[int, list[int]] = {}
         """By the state's node: the steps that only help has brought so far."""
         self._helped_draws: Counter[int] = Counter()
@@ -470,7 +472,7 @@ class Search(Generic[P]):
             return int(node.visits == 0)
         if node.terminal or node.same_as is not None:
             return 0
-        return max(0, self.config.continuations + self._decisive[node.id] - node.visits)
+        return max(0, self.config.continuations + self._apart[node.id] - node.visits)
 
     def _apply(self, work: Work, result: Result[P]) -> None:
         self.calls += result.calls
@@ -526,7 +528,7 @@ class Search(Generic[P]):
         if nodes is None:
             self.tree.add_continuation(node, path)
         if decisive:
-            self._decisive.update(each.id for each in (node, *(nodes or ())))
+            self._decided.update(each.id for each in nodes or ())
         if self.config.share_estimates:
             for new in self.tree.nodes[before:]:
                 new.same_as = self._equal_sibling(new)
@@ -696,8 +698,11 @@ class Search(Generic[P]):
     def _back_up(self, last: Node[P], counting: Iterable[Node[P]], value: float | None) -> None:
         """Count a visit of `last` and every node above it, and the value for the nodes in `counting`. None (unknown) is
         a visit that changes no mean."""
+        apart = False
         for node in self.tree.path_up(last):
             node.visits += 1
+            self._apart[node.id] += apart
+            apart = apart or 0 < node.draws == self._decided[node.id]
         if value is None:
             return
         per_level = self.config.alpha if self.config.backup_discount == "levels" else 1.0

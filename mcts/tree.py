@@ -95,6 +95,11 @@ class Node(Generic[P]):
         return self.plain_draws - self.decisive_draws
 
     @property
+    def counts_above(self) -> bool:
+        """Whether what is found below the step says something of the step above."""
+        return self.step is None or self.counted_draws > 0
+
+    @property
     def layer(self) -> int | None:
         """Layer of the state this step was taken in; None at the root, which is not a step."""
         return None if self.step is None else self.depth - 1
@@ -204,7 +209,7 @@ class Tree(Generic[P]):
         """The nodes for which the outcome at the end of a path counts, the last one first.
 
         path: steps drawn from `start`; nodes: their nodes, None if they were not kept. The outcome counts up to the
-            first step that was not a plain sample; above `start`, up to a node that was never drawn as one.
+            first step that was not a plain sample; above `start`, up to a node none of whose draws counts.
         decisive: whether the outcome decided that the search goes on here: it then counts for the answer alone.
         """
         for position in reversed(range(len(path))):
@@ -214,7 +219,7 @@ class Tree(Generic[P]):
                 return
         for above in self.path_up(start):
             yield above
-            if not above.plain:
+            if not above.counts_above:
                 return
 
     def _record(self, nodes: Iterable[Node[P]], last: Step[P], steps: int) -> None:

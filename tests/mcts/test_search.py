@@ -523,6 +523,22 @@ def test_an_answer_unlike_all_before_counts_for_no_step_on_its_path() -> None:
     assert (rewards[0], rewards[6], rewards[8]) == (0.0, 0.0, pytest.approx(0.81))
 
 
+def test_what_is_found_below_a_step_of_such_a_path_values_no_step_above_it() -> None:
+    """As above, but 6 goes to its right answer (9) by 8, and the state of 8 is explored first, to a wrong answer (10).
+    8 is worth half of theirs. 6 has no value of it: 8 came there because 9 was right, so 6 is still continued anew."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=4, resamples=0, simulations=3, wave=1))
+    found = {5: continued([answer(0.0)]), 6: continued([step("evidence"), answer(1.0)])}
+    for wanted in (2, 4):
+        search.tell(search.ask()[0].id, expanded(step("query"), step("query")))
+        for work in search.ask():
+            search.tell(work.id, found.get(work.node_id, continued([answer(0.0)])))
+        assert len(search.tree.root.children_ids) == wanted
+    search.tree.follow(search.tree[8], [answer(0.0)])
+    rewards = evenly_drawn_rewards(search.tree, alpha=1)
+    assert [search.tree[each].terminal for each in (8, 9, 10)] == [False, True, True]
+    assert (rewards[8], rewards[6], spre_rewards(search.tree, alpha=1)[6]) == (0.0, None, None)
+
+
 def test_wrong_answers_that_share_some_words_end_no_search_for_a_right_one() -> None:
     """Outcomes 0 and .2: the root goes on being widened, and the first right answer is the one that was sought."""
     search: Search[str] = Search(config("economy", siblings=2, root_siblings=6, resamples=0, wave=1))

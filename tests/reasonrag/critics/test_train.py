@@ -71,7 +71,7 @@ def test_a_critic_of_values_learns_all_weights_against_soft_targets(world: Criti
     assert provenance.critic is not None
     assert (provenance.critic.kind, provenance.finetuning_type) == ("value", "full")
     assert 0 <= metrics["last"]["eval_brier"] <= 1
-    assert metrics["last"]["loss"] == pytest.approx(0.69, abs=0.3), "cross-entropy, in nats"
+    assert metrics["last"]["eval_loss"] == pytest.approx(0.69, abs=0.3), "cross-entropy, in nats"
 
 
 def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world: CriticWorld) -> None:
