@@ -30,7 +30,7 @@ from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED, NO_FILTERS
 from preference.labelling import TOLERANCE
-from reasonrag.agent.agent import Agent
+from reasonrag.agent.agent import Agent, steps_of_hops
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.data.questions import Question, open_questions
@@ -197,7 +197,7 @@ def explored(
     steps, alpha = max_steps or AGENT_DEFAULTS[recipe.name].max_steps, recipe.search.alpha
 
     def known(question: Question) -> GoldQuestion:
-        own = 2 * ((question.hops or 2) + 1) + 1 if fit_steps else steps
+        own = steps_of_hops(question.hops or 2) if fit_steps else steps
         return GoldQuestion(question, world, skill, max_steps=own, alpha=alpha, top_k=TOP_K)
 
     identity = RunIdentity(dataset="", split="dev", config_hash="", seed=seed, recipe=recipe)

@@ -592,11 +592,22 @@ class Search(Generic[P]):
         for state_id, step_ids in self._helped.items():
             steps = [self.tree[each] for each in step_ids]
             if state_id not in self._redrawn and any(
-                not step.plain and step.same_as is None and any(end.outcome >= RIGHT for end in step.rollouts)
-                for step in steps
+                not step.plain and step.same_as is None and self._leads_to_a_right_answer(step) for step in steps
             ):
                 drawn = self.tree.drawn(self.tree[state_id]) - self._helped_draws[state_id]
                 self._redrawn[state_id] = drawn + self.config.siblings
+
+    def _leads_to_a_right_answer(self, node: Node[P]) -> bool:
+        """Whether one was found below the node, not only where it ended the search for one."""
+        if node.terminal and self._only_decided(node):
+            return False
+        return any(end.outcome >= RIGHT for end in node.rollouts) or any(
+            map(self._leads_to_a_right_answer, self.tree.children(node))
+        )
+
+    def _only_decided(self, node: Node[P]) -> bool:
+        """Whether only paths that decided where the search goes on have brought the step."""
+        return 0 < node.draws == self._decided[node.id]
 
     # -- selection -----------------------------------------------------------------------------
 
@@ -702,7 +713,7 @@ class Search(Generic[P]):
         for node in self.tree.path_up(last):
             node.visits += 1
             self._apart[node.id] += apart
-            apart = apart or 0 < node.draws == self._decided[node.id]
+            apart = apart or self._only_decided(node)
         if value is None:
             return
         per_level = self.config.alpha if self.config.backup_discount == "levels" else 1.0

@@ -66,7 +66,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "rescue")
 
     dataset: str
     split: str
@@ -84,6 +84,8 @@ class Origin(SparseRecord):
     """Names what swapped states into prompts; equal renderers give equal prompts."""
     top_k: int | None = None
     max_steps: int | None = None
+    steps_by_hops: bool = False
+    """Whether a question had the steps that its hops need; `max_steps` is then null."""
     max_passage_chars: int | None = None
     """Null where passages were shown whole."""
     passage_order: str | None = None
@@ -92,6 +94,8 @@ class Origin(SparseRecord):
     """Of answers; null for short ones."""
     sampled: bool = False
     """Whether the questions were drawn from the split by the seed."""
+    rescue: str | None = None
+    """The hint of the run, where every answer to a question was wrong; null without."""
 
 
 class StepRecord(Record):

@@ -325,7 +325,7 @@ class RecipeRef(Record):
 class RolloutRecord(SparseRecord):
     """Everything explored for one question, or why nothing was."""
 
-    ABSENT_IF_EMPTY = ("revision", "left_early", "pruned", "critic_usage")
+    ABSENT_IF_EMPTY = ("hops", "revision", "left_early", "pruned", "critic_usage")
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -336,6 +336,8 @@ class RolloutRecord(SparseRecord):
     """The criteria answers were judged by; null unless the outcome is `rubric`."""
     gold_passages: Items[str] | None = None
     """Passages the answer rests on, by id or else by title; null if the question file names none."""
+    hops: int | None = None
+    """Hops of the question, where they decided how many steps it had; else absent."""
     dataset: str
     split: str
     revision: str | None = None

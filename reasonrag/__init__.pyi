@@ -463,6 +463,7 @@ def estimate(
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     run: str | Path | None = None,
+    steps_by_hops: bool = False,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
     value_temperature: float | None = None,
@@ -573,6 +574,8 @@ def estimate(
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
+        steps_by_hops: Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where
+            metadata.hops, a MuSiQue id or the number of gold passages tells; --max-steps for other questions
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
@@ -927,6 +930,7 @@ def generate(
     allow_critic: bool = False,
     critic_price_in: float | None = None,
     run: str | Path | None = None,
+    steps_by_hops: bool = False,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
     value_temperature: float | None = None,
@@ -1040,6 +1044,8 @@ def generate(
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
+        steps_by_hops: Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where
+            metadata.hops, a MuSiQue id or the number of gold passages tells; --max-steps for other questions
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
@@ -1765,6 +1771,7 @@ def tune(
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
+    steps_by_hops: bool = False,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
     value_temperature: float | None = None,
@@ -1878,6 +1885,8 @@ def tune(
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
+        steps_by_hops: Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where
+            metadata.hops, a MuSiQue id or the number of gold passages tells; --max-steps for other questions
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]

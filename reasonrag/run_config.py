@@ -106,6 +106,8 @@ class DecidesAnswers(_Kept):
     style: str | None = None
     """Of answers; None: short."""
     max_steps: int | None = None
+    steps_by_hops: bool = False
+    """Whether questions whose hops are known have other steps."""
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None
     """Hash of the prompts of an evaluation's method, if that is not the agent."""

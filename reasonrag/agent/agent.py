@@ -50,6 +50,8 @@ from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
+STEPS_OF_A_SEARCH = 2
+"""The query and the reading."""
 HOTTER = 0.3
 """Temperature increase per attempt at a different step."""
 HOTTEST = 2.0
@@ -121,12 +123,19 @@ class AgentStep:
         return [PassageRef(id=p.id, title=p.title, score=p.score) for p in self.state.passages]
 
 
+def steps_of_hops(hops: int) -> int:
+    """Steps of an answer with one search more than hops."""
+    return STEPS_OF_A_SEARCH * (hops + 1) + 1
+
+
 @dataclass(frozen=True)
 class Agent:
     """The policy (model, retriever, prompts, sampling) and what it has spent. Keeps no steps.
 
     priority: of its requests among waiting ones; smaller first.
     repair: whether an unreadable reply gets a repair turn; without it, it is a failed step at once.
+    steps_by_hops: whether a question whose hops are known has as many steps as one more search than hops takes, instead
+        of `max_steps`.
     """
 
     model: ChatModel
@@ -140,6 +149,7 @@ class Agent:
     spending: Spending = field(default_factory=Spending)
     passage_order: PassageOrder = BEST_FIRST
     repair: bool = True
+    steps_by_hops: bool = False
 
     @property
     def caller(self) -> ModelCaller:
@@ -148,8 +158,14 @@ class Agent:
             self.model, self.prompts, self.sampling, self.seed, self.priority, self.spending, repair=self.repair
         )
 
+    def most_steps(self, question: Question) -> int:
+        """Most steps of an answer, the conclusion included."""
+        if self.steps_by_hops and question.hops:
+            return steps_of_hops(question.hops)
+        return self.max_steps
+
     def start(self, question: Question) -> State:
-        return State(question, "conclude" if self.max_steps == 1 else "think", layer=0)
+        return State(question, "conclude" if self.most_steps(question) == 1 else "think", layer=0)
 
     async def next_state(self, step: AgentStep) -> State:
         """The state a step leads to; a query is searched here. Raises RetrievalError."""
@@ -157,7 +173,7 @@ class Agent:
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
         evidence = before.evidence + ((step.content or "",) if step.action_type == "evidence" else ())
-        if layer == self.max_steps - 1:
+        if layer == self.most_steps(before.question) - 1:
             return State(before.question, "conclude", layer, thoughts, read=before.read, evidence=evidence)
         if step.action_type == "query":
             found = tuple(await self.retriever.retrieve(step.content or "", self.top_k))

@@ -106,7 +106,7 @@ async def explore(
             student=student,
             critic=critics.spec,
         )
-        questions = source.limited(settings.limit, settings.rank)
+        questions = _checked(source.limited(settings.limit, settings.rank), need_hops=settings.steps_by_hops)
         critics.check(identity.renderer, questions, allowed=settings.allow_critic, warn=watcher.warn)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run_directory / JOURNAL
@@ -156,6 +156,16 @@ async def explore(
     if isinstance(session.stopped, Interrupted):
         raise KeyboardInterrupt
     return summary
+
+
+def _checked(questions: Questions, *, need_hops: bool) -> Questions:
+    """Raises InputError if hops are needed, and no question says how many it has."""
+    if need_hops and not any(each.hops for each in questions):
+        raise InputError(
+            "no question says how many hops it has (metadata.hops, a MuSiQue id, or gold passages): leave out "
+            "--steps-by-hops, and give --max-steps"
+        )
+    return questions
 
 
 def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:

@@ -39,7 +39,7 @@ from preference.records import (
     Usage,
     shared_fields,
 )
-from reasonrag.agent.agent import Agent, AgentStep, State
+from reasonrag.agent.agent import STEPS_OF_A_SEARCH, Agent, AgentStep, State
 from reasonrag.agent.hints import Hint, titles_to_hint
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
 from reasonrag.agent.step_judge import (
@@ -58,8 +58,6 @@ from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.prices import Price
 
-STEPS_OF_A_SEARCH = 2
-"""The query and the reading."""
 DECOMPOSED_AT = 0
 """Sample number of the one request for sub-questions."""
 
@@ -196,7 +194,7 @@ class Explorer:
             return False
         known = self.recipe.rescue == "gold-passages"
         searches = facts_missing(self.question, state) if known else 1
-        if state.layer + STEPS_OF_A_SEARCH * searches >= self.agent.max_steps:
+        if state.layer + STEPS_OF_A_SEARCH * searches >= self.agent.most_steps(self.question):
             return False
         if self.recipe.rescue == "decompose" and self._sub_questions is None:
             return True  # they are asked for where the first hint is shown
@@ -401,6 +399,7 @@ class Explorer:
             golden_answers=question.golden_answers,
             rubric=list(self.valuer.rubric) if self.valuer and self.valuer.rubric else None,
             gold_passages=None if question.gold is None else list(question.gold.names),
+            hops=question.hops if self.agent.steps_by_hops else None,
             dataset=question.origin.dataset if question.origin else run.dataset,
             split=question.origin.split if question.origin else run.split,
             revision=question.origin.revision if question.origin else None,

@@ -70,8 +70,17 @@ def find_agent(
     settings: GenerateSettings, model: ChatModel, retriever: Retriever, prompts: Prompts, sampling: Sampling
 ) -> Agent:
     reads = with_passages_cut(retriever, settings.max_passage_chars)
-    steps, order = max_steps(settings), passage_order(settings)
-    return Agent(model, reads, prompts, sampling, settings.top_k, steps, settings.seed, passage_order=order)
+    return Agent(
+        model,
+        reads,
+        prompts,
+        sampling,
+        settings.top_k,
+        max_steps(settings),
+        settings.seed,
+        passage_order=passage_order(settings),
+        steps_by_hops=settings.steps_by_hops,
+    )
 
 
 def find_models(
@@ -348,6 +357,8 @@ def run_identity(
         **reading_identity(settings.max_passage_chars, order_recorded(passage_order(settings))),
         **style_identity(prompts.style),
     } | rule.identity
+    if settings.steps_by_hops:
+        decides_answers["steps_by_hops"] = True
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
     if critic:

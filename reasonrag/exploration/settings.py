@@ -54,6 +54,12 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         Panel.SEARCH,
         ge=1,
     )
+    steps_by_hops: bool = setting(
+        "Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where metadata.hops, a "
+        "MuSiQue id or the number of gold passages tells; --max-steps for other questions",
+        Panel.SEARCH,
+        default=False,
+    )
     passage_order: PassageOrder | None = setting(
         f"Order of passages in a prompt: best-first or worst-first [default: {BEST_FIRST}; released: worst-first]",
         Panel.RETRIEVAL,

@@ -286,11 +286,13 @@ def _generate(mixture: Sequence[RunContribution], number: int) -> str:
         "max-passage-chars": origin.max_passage_chars,
         "passage-order": origin.passage_order,
         "style": origin.style,
+        "rescue": origin.rescue,
         "seed": origin.seed,
         "run": f"runs/{number}",
     }
     words = [word for name in names for word in ("--dataset", name)]
     words += [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
+    words += ["--steps-by-hops"] * origin.steps_by_hops
     return shlex.join(["reasonrag", "generate", *words])
 
 

@@ -330,7 +330,7 @@ def _question_of(agent: Agent, rollout: RolloutRecord) -> Question:
         id=rollout.question_id,
         question=rollout.question,
         golden_answers=rollout.golden_answers,
-        metadata={"rubric": rollout.rubric},
+        metadata={"rubric": rollout.rubric, "hops": rollout.hops},
     )
     asked = next((tuple(node.prompt) for node in rollout.nodes[1:] if node.prompt), None)
     styled = (
@@ -393,7 +393,8 @@ class _FreshContinuations:
         return max(1.0, steps) + self._outcomes.ask_model
 
     def _most_steps(self, side: _Side) -> int:
-        return (max(1, self._agent.max_steps - side.steps) if side.state else 0) + self._outcomes.ask_model
+        left = self._agent.most_steps(side.state.question) - side.steps if side.state else 0
+        return (max(1, left) if side.state else 0) + self._outcomes.ask_model
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
         """Values of the sides that the journal answers, and the other sides."""

@@ -747,7 +747,7 @@ def test_without_filters_only_what_cannot_be_trained_on_is_dropped(
 ) -> None:
     """NO_FILTERS undoes all that can be undone, and keeps at least what any rules keep."""
     found = select(states, NO_FILTERS)
-    reasons = {"malformed", "unvalued", "same_content", "small_margin", "duplicate", "contradicted"}
+    reasons = {"malformed", "unvalued", "same_content", "small_margin", "golden_rejected", "duplicate", "contradicted"}
     assert {each.dropped for each in found} <= {None, *reasons}
     assert all(each.margin <= 1e-9 for each in found if each.dropped == "small_margin")
     caps_only = replace(NO_FILTERS, max_per_state=how.max_per_state, max_per_question=how.max_per_question)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import orjson
 import pytest
 
 import reasonrag
+from reasonrag.errors import InputError
 
 
 def test_a_failing_outcome_function_is_said_in_the_result_and_warned_of() -> None:
@@ -31,3 +35,18 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
     assert (run.done, run.failed) == (1, 0)
     assert run.session_cached_calls > 0
     assert run.warnings == []
+
+
+def test_steps_by_hops_need_hops_and_no_number_of_steps_is_said_of_such_data(tmp_path: Path) -> None:
+    """What it was asked with stands in the run; of its pairs no `max_steps` is known, as each question had its own."""
+    run = reasonrag.generate(dataset="atlas", limit=6, run="runs/d", steps_by_hops=True)
+    reasonrag.pairs(run.run, out="data/d")
+    decides = orjson.loads(Path(run.run, "config.json").read_bytes())["decides_answers"]
+    origin = orjson.loads(Path("data/d/candidates.jsonl").read_bytes().split(b"\n")[0])["origin"]
+    assert (decides["max_steps"], decides["steps_by_hops"]) == (7, True)
+    assert (origin["max_steps"], origin["steps_by_hops"]) == (None, True)
+    (tmp_path / "own.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["me"]}\n')
+    (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "Me\\nIt was me."}\n')
+    own = {"questions": tmp_path / "own.jsonl", "corpus": tmp_path / "corpus.jsonl", "model": "offline"}
+    with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out --steps-by-hops"):
+        reasonrag.generate(**own, run="runs/e", steps_by_hops=True)

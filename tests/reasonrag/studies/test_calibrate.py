@@ -282,6 +282,20 @@ def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> 
     assert len(keys(JOURNAL)) == found.calls == found.session_calls
 
 
+def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
+    """A tree says how many hops its question has, where that decided its steps: deep states are no conclusions here."""
+    package.generate(dataset="atlas", split="dev", limit=20, steps_by_hops=True, run="runs/a")
+    trees = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
+    assert {each.hops for each in trees} == {2, 3}
+    assert all(max(end.steps for end in each.ends) == 2 * (each.hops or 0) + 3 for each in trees)
+    teacher = Offline()
+    package.calibrate("runs/a", revalue=400, k=2, min_confidence=0, chat_model=teacher)
+    turns = {tuple(node.prompt): (node.layer, node.action) for tree in trees for node in tree.nodes if node.prompt}
+    firsts = {request.messages for request in teacher.requests if len(request.samples) == 2}
+    assert firsts <= turns.keys()
+    assert (6, "think") in {turns[each] for each in firsts}, "the seventh step concludes where there are seven"
+
+
 def test_a_question_is_asked_in_its_own_style(tmp_path: Path) -> None:
     """A tree does not name the style of its question; its first prompt shows it."""
     world = write_world(tmp_path)
