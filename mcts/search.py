@@ -524,8 +524,10 @@ class Search(Generic[P]):
         """
         before, last = len(self.tree), path[-1]
         decisive = kept and last.terminal and self._ends_search(last.outcome)
-        nodes = self.tree.follow(node, path, decisive=decisive) if kept else None
-        if nodes is None:
+        nodes = None
+        if kept:
+            nodes = self.tree.follow(node, path, decisive=decisive, level_discount=self._level_discount)
+        else:
             self.tree.add_continuation(node, path)
         if decisive:
             self._decided.update(each.id for each in nodes or ())
@@ -598,12 +600,16 @@ class Search(Generic[P]):
                 self._redrawn[state_id] = drawn + self.config.siblings
 
     def _leads_to_a_right_answer(self, node: Node[P]) -> bool:
-        """Whether one was found below the node, not only where it ended the search for one."""
-        if node.terminal and self._only_decided(node):
-            return False
-        return any(end.outcome >= RIGHT for end in node.rollouts) or any(
-            map(self._leads_to_a_right_answer, self.tree.children(node))
-        )
+        """Whether the step is one, or one was found below it and not only where it ended the search for one."""
+        below = [node]
+        while below:
+            each = below.pop()
+            if any(end.outcome >= RIGHT for end in each.rollouts):
+                return True
+            below += [
+                child for child in self.tree.children(each) if not child.terminal or not self._only_decided(child)
+            ]
+        return False
 
     def _only_decided(self, node: Node[P]) -> bool:
         """Whether only paths that decided where the search goes on have brought the step."""
@@ -716,11 +722,10 @@ class Search(Generic[P]):
             apart = apart or self._only_decided(node)
         if value is None:
             return
-        per_level = self.config.alpha if self.config.backup_discount == "levels" else 1.0
         for node in counting:
             node.counted += 1
             node.value_sum += value
-            value *= per_level
+            value *= self._level_discount
 
     def _back_up_answer(self, node: Node[P]) -> None:
         """A visit of an answer that is a node."""
@@ -759,6 +764,10 @@ class Search(Generic[P]):
         if isinstance(work, Expand):
             return work.count * (self.calls_per_value + work.drafts) + work.helped
         return work.count * self.calls_per_value
+
+    @property
+    def _level_discount(self) -> float:
+        return self.config.alpha if self.config.backup_discount == "levels" else 1.0
 
     @property
     def _one_value(self) -> bool:

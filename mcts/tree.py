@@ -6,6 +6,7 @@ which node. Does not know how nodes are selected, nor what a payload means.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -165,18 +166,32 @@ class Tree(Generic[P]):
         terminal step's answer is recorded."""
         return self.follow(parent, [step])[0]
 
-    def follow(self, start: Node[P], path: Sequence[Step[P]], *, decisive: bool = False) -> list[Node[P]]:
+    def follow(
+        self, start: Node[P], path: Sequence[Step[P]], *, decisive: bool = False, level_discount: float = 1.0
+    ) -> list[Node[P]]:
         """Add the steps of a path drawn from `start`, each as `add` does, and return its nodes. An answer at its end is
-        recorded where it counts; see `counting`."""
+        recorded where it counts; see `counting`. level_discount: of values, as they are backed up."""
         nodes: list[Node[P]] = []
         node = start
         for step in path:
             node = self._child(node, step)
             node.decisive_draws += decisive and step.plain
             nodes.append(node)
+        for node, step in zip(nodes, path, strict=True):  # from the top, so that nothing is handed up twice
+            if step.plain and not decisive and node.counted_draws == 1 and not node.terminal:
+                self._hand_up(node, level_discount)
         if path[-1].terminal:
             self._record(self.counting(start, path, nodes, decisive=decisive), path[-1], node.depth)
         return nodes
+
+    def _hand_up(self, node: Node[P], level_discount: float) -> None:
+        """What was found below a step before a draw of it counted, is now counted above it, too."""
+        rollouts, counted, value_sum = list(node.rollouts), node.counted, node.value_sum
+        for above in itertools.islice(self.counting(node), 1, None):
+            above.rollouts += rollouts
+            above.counted += counted
+            value_sum *= level_discount
+            above.value_sum += value_sum
 
     def _child(self, parent: Node[P], step: Step[P]) -> Node[P]:
         if parent.terminal:

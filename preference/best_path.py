@@ -14,6 +14,7 @@ def question_record(rollout: RolloutRecord, run_origin: Origin | None = None) ->
         question_id=rollout.question_id,
         question=rollout.question,
         golden_answers=rollout.golden_answers,
+        hops=rollout.hops,
         origin=origin_of(rollout, run_origin),
         error=rollout.error,
         ends=ends_of(rollout),

@@ -85,7 +85,7 @@ class Origin(SparseRecord):
     top_k: int | None = None
     max_steps: int | None = None
     steps_by_hops: bool = False
-    """Whether a question had the steps that its hops need; `max_steps` is then null."""
+    """Whether a question had the steps that its hops need, where these are more than `max_steps`."""
     max_passage_chars: int | None = None
     """Null where passages were shown whole."""
     passage_order: str | None = None
@@ -265,13 +265,17 @@ class PathStep(SparseRecord):
     """As of a `StepRecord`."""
 
 
-class QuestionRecord(Record):
+class QuestionRecord(SparseRecord):
     """An explored question: how it ended, what it cost, and the best path to a right answer."""
+
+    ABSENT_IF_EMPTY = ("hops",)
 
     schema_version: Literal["reasonrag.questions/1"] = QUESTIONS_SCHEMA
     question_id: str
     question: str
     golden_answers: Items[str]
+    hops: int | None = None
+    """Of the question, where they decided how many steps it had."""
     origin: Origin
     error: QuestionError | None = None
     ends: Ends = "unknown"

@@ -364,15 +364,15 @@ class RolloutRecord(SparseRecord):
 
     @cached_property
     def ends(self) -> list[FinalScore]:
-        """The ends of all continuations, each once, including those that do not count for the root: below a step that
-        was not (yet) a plain sample."""
+        """The ends of all continuations, each once, including those that do not count for the root: below a step none
+        of whose draws counts."""
         below = [Counter[FinalScore]() for _ in self.nodes]
         hidden = [Counter[FinalScore]() for _ in self.nodes]
         for node in reversed(self.nodes):  # children have higher ids than their parents
             found = (below[node.id] | Counter(node.rollouts)) + hidden[node.id]
             if node.parent_id is None:
                 return list(found.elements())
-            (below if node.plain_draws else hidden)[node.parent_id] += found
+            (below if node.plain_draws > node.decisive_draws else hidden)[node.parent_id] += found
         return []
 
     @model_validator(mode="after")

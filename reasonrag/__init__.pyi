@@ -574,8 +574,9 @@ def estimate(
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
-        steps_by_hops: Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where
-            metadata.hops, a MuSiQue id or the number of gold passages tells; --max-steps for other questions
+        steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
+            more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
+            tells
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
@@ -1044,8 +1045,9 @@ def generate(
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
-        steps_by_hops: Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where
-            metadata.hops, a MuSiQue id or the number of gold passages tells; --max-steps for other questions
+        steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
+            more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
+            tells
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
@@ -1885,8 +1887,9 @@ def tune(
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
         critic_price_in: Dollars per million tokens that the critic reads [default: 0]
-        steps_by_hops: Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where
-            metadata.hops, a MuSiQue id or the number of gold passages tells; --max-steps for other questions
+        steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
+            more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
+            tells
         value_model: Model that continues the teacher's steps, for example the student: rewards are then the
             student's. offline: the extractive teacher [default: the teacher]
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]

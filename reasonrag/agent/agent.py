@@ -52,6 +52,8 @@ from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
 STEPS_OF_A_SEARCH = 2
 """The query and the reading."""
+MOST_HOPS = 8
+"""Beyond them a question gets no further steps, whatever its file says."""
 HOTTER = 0.3
 """Temperature increase per attempt at a different step."""
 HOTTEST = 2.0
@@ -124,8 +126,8 @@ class AgentStep:
 
 
 def steps_of_hops(hops: int) -> int:
-    """Steps of an answer with one search more than hops."""
-    return STEPS_OF_A_SEARCH * (hops + 1) + 1
+    """Steps of an answer with one search more than hops, for at most `MOST_HOPS`."""
+    return STEPS_OF_A_SEARCH * (min(hops, MOST_HOPS) + 1) + 1
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,8 @@ class Agent:
 
     priority: of its requests among waiting ones; smaller first.
     repair: whether an unreadable reply gets a repair turn; without it, it is a failed step at once.
-    steps_by_hops: whether a question whose hops are known has as many steps as one more search than hops takes, instead
-        of `max_steps`.
+    steps_by_hops: whether a question whose hops are known has the steps for one search more than hops, if these are
+        more than `max_steps`.
     """
 
     model: ChatModel
@@ -161,7 +163,7 @@ class Agent:
     def most_steps(self, question: Question) -> int:
         """Most steps of an answer, the conclusion included."""
         if self.steps_by_hops and question.hops:
-            return steps_of_hops(question.hops)
+            return max(self.max_steps, steps_of_hops(question.hops))
         return self.max_steps
 
     def start(self, question: Question) -> State:

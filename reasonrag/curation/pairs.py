@@ -490,7 +490,7 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "value_model": decides.student,
             "retriever": decides.retriever or None,
             "top_k": decides.top_k,
-            "max_steps": None if decides.steps_by_hops else decides.max_steps,
+            "max_steps": decides.max_steps,
             "steps_by_hops": decides.steps_by_hops,
             "rescue": decides.recipe.rescue,
             "max_passage_chars": decides.max_passage_chars,

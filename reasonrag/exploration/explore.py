@@ -82,6 +82,7 @@ async def explore(
     settings, named = with_critic(settings, critic_model)
     critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
     source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
+    _check_hops(source.limited(settings.limit), needed=settings.steps_by_hops)
     prompts = load_prompts(settings.prompts, settings.style)
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
@@ -106,7 +107,7 @@ async def explore(
             student=student,
             critic=critics.spec,
         )
-        questions = _checked(source.limited(settings.limit, settings.rank), need_hops=settings.steps_by_hops)
+        questions = source.limited(settings.limit, settings.rank)
         critics.check(identity.renderer, questions, allowed=settings.allow_critic, warn=watcher.warn)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
             own_journal = shared_journal or settings.run_directory / JOURNAL
@@ -120,11 +121,16 @@ async def explore(
                     say=watcher.say,
                 )
             )
-            value = (student, value_chat_model) if student else None
             idle = bool(replay) or all(run.is_done(each.id) for each in questions)
             scoring = await critics.open(opened, idle=idle, say=watcher.say)
             models = await enter_limits(
-                Models.journaled(journal, caps_of(settings), (teacher, chat_model), value, scoring),
+                Models.journaled(
+                    journal,
+                    caps_of(settings),
+                    (teacher, chat_model),
+                    (student, value_chat_model) if student else None,
+                    scoring,
+                ),
                 None if idle else settings.rank,
                 limiter or settings.limiter,
                 opened,
@@ -158,14 +164,13 @@ async def explore(
     return summary
 
 
-def _checked(questions: Questions, *, need_hops: bool) -> Questions:
-    """Raises InputError if hops are needed, and no question says how many it has."""
-    if need_hops and not any(each.hops for each in questions):
+def _check_hops(questions: Questions, *, needed: bool) -> None:
+    """Raises InputError if hops are needed and no question of the run, whatever the rank, says how many it has."""
+    if needed and not any(each.hops for each in questions):
         raise InputError(
-            "no question says how many hops it has (metadata.hops, a MuSiQue id, or gold passages): leave out "
-            "--steps-by-hops, and give --max-steps"
+            "no question says how many hops it has (metadata.hops, a whole number above 0; a MuSiQue id; or gold "
+            "passages): leave out --steps-by-hops, and give --max-steps"
         )
-    return questions
 
 
 def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:

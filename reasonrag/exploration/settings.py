@@ -55,8 +55,8 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         ge=1,
     )
     steps_by_hops: bool = setting(
-        "Steps for one search more than a question has hops (2 hops: 7 steps, 3: 9, 4: 11), where metadata.hops, a "
-        "MuSiQue id or the number of gold passages tells; --max-steps for other questions",
+        "Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and more: 19), if "
+        "that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages tells",
         Panel.SEARCH,
         default=False,
     )

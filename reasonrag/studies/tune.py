@@ -395,6 +395,8 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]
     """
     recipe = resolve_recipe(base)
     used = [name for name in VARIED if name not in _USED_BY or _USED_BY[name](recipe)]
+    if base.steps_by_hops:  # most questions would have the same steps in every trial
+        used.remove("max_steps")
     for name in vary:
         if name not in used:
             why = f"recipe {base.recipe} does not use" if name in VARIED else "tune does not vary"

@@ -15,6 +15,7 @@ import orjson
 from preference.candidates import Origin, QuestionRecord, read_lines
 from preference.export.formats import PAIRS_FILE
 from preference.export.summary import QUESTIONS
+from reasonrag.agent.agent import steps_of_hops
 from reasonrag.agent.prompting import Prompts, load_prompts, prompts_beside, renderer_hash
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
@@ -106,12 +107,20 @@ def _origins(data_set: Path) -> Counter[Origin]:
         with reading(data_set, missing=unknown), explained_records():
             if (data_set / QUESTIONS).is_file():
                 questions = read_lines(data_set / QUESTIONS, QuestionRecord)
-                return Counter(question.origin for question in questions if not question.error)
+                return Counter(_with_own_steps(question) for question in questions if not question.error)
             return Counter(map(_origin_of, orjson.loads((data_set / PAIRS_FILE).read_bytes())))
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{data_set / PAIRS_FILE} is not a list of rows; give a folder that reasonrag pairs wrote"
         ) from error
+
+
+def _with_own_steps(question: QuestionRecord) -> Origin:
+    """The origin, with the steps that this question had."""
+    origin, hops = question.origin, question.hops
+    if not hops or origin.max_steps is None:
+        return origin
+    return origin.model_copy(update={"max_steps": max(origin.max_steps, steps_of_hops(hops))})
 
 
 def _origin_of(row: dict[str, Any]) -> Origin:

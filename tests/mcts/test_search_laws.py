@@ -587,6 +587,10 @@ def test_what_decided_that_the_search_goes_on_counts_for_nothing_above(environme
         if node.decisive_draws and node.counted_draws == 0 and node.terminal and node.parent_id is not None:
             parent = search.tree[node.parent_id]
             assert all(rollout is not node.rollouts[0] for rollout in parent.rollouts)
+        above = {id(rollout) for rollout in node.rollouts}
+        for child in search.tree.children(node):
+            if child.counts_above and not child.terminal:
+                assert above >= {id(rollout) for rollout in child.rollouts}, "what counts, counts whole"
     small = searched(RECIPES["economy"].search.model_copy(update={"simulations": 1}), environment)
     assert not any(node.decisive_draws for node in small.tree.nodes)
 

@@ -189,14 +189,15 @@ def test_a_step_drawn_plainly_and_repaired_counts_its_plain_draws_only_for_what_
 
 
 def test_what_is_found_below_a_step_counts_above_it_once_it_was_drawn_plainly() -> None:
-    """A repaired query keeps its first answer to itself; drawn plainly afterwards, it passes its second one on."""
+    """A repaired query keeps its answers to itself until it is drawn plainly; then all of them count, each once."""
     tree: Tree[str] = Tree()
     query = tree.add(tree.root, same("query", plain=False))
     tree.add_continuation(query, [answer(0.0)])
+    assert outcomes(tree.root) == []
     assert tree.add(tree.root, same("query")) is query
     tree.add_continuation(query, [answer(1.0)])
-    assert outcomes(query) == [(0.0, 2), (1.0, 2)]
-    assert outcomes(tree.root) == [(1.0, 2)]
+    tree.add(tree.root, same("query"))
+    assert outcomes(query) == outcomes(tree.root) == [(0.0, 2), (1.0, 2)]
 
 
 def test_a_path_is_followed_as_far_as_it_is_known_and_added_from_there() -> None:

@@ -82,12 +82,13 @@ def test_a_question_starts_with_thinking_unless_the_only_step_must_answer(
 
 
 @pytest.mark.parametrize(
-    ("hops", "by_hops", "most"), [(1, True, 5), (2, True, 7), (4, True, 11), (None, True, 6), (4, False, 6)]
+    ("hops", "by_hops", "most"),
+    [(1, True, 6), (2, True, 7), (4, True, 11), (10**9, True, 19), (None, True, 6), (4, False, 6)],
 )
 def test_a_question_may_have_the_steps_that_its_hops_need(
     hops: int | None, by_hops: bool, most: int, agent_of: Callable[..., Agent]
 ) -> None:
-    """One search more than hops, and the conclusion; the agent's own number where hops are unknown or not asked for."""
+    """One search more than hops, and the conclusion; never fewer than the agent's own number."""
     question = QUESTION.model_copy(update={"metadata": {"hops": hops}})
     agent = replace(agent_of(ScriptedModel([]), max_steps=6), steps_by_hops=by_hops)
     assert agent.most_steps(question) == most

@@ -37,14 +37,15 @@ def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> N
     assert run.warnings == []
 
 
-def test_steps_by_hops_need_hops_and_no_number_of_steps_is_said_of_such_data(tmp_path: Path) -> None:
-    """What it was asked with stands in the run; of its pairs no `max_steps` is known, as each question had its own."""
+def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tmp_path: Path) -> None:
+    """The data say how many steps each question had: any of these numbers is as in training."""
     run = reasonrag.generate(dataset="atlas", limit=6, run="runs/d", steps_by_hops=True)
     reasonrag.pairs(run.run, out="data/d")
     decides = orjson.loads(Path(run.run, "config.json").read_bytes())["decides_answers"]
     origin = orjson.loads(Path("data/d/candidates.jsonl").read_bytes().split(b"\n")[0])["origin"]
     assert (decides["max_steps"], decides["steps_by_hops"]) == (7, True)
-    assert (origin["max_steps"], origin["steps_by_hops"]) == (None, True)
+    assert (origin["max_steps"], origin["steps_by_hops"]) == (7, True)
+    assert reasonrag.check_renderer("data/d").max_steps == (7, 9)
     (tmp_path / "own.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["me"]}\n')
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "Me\\nIt was me."}\n')
     own = {"questions": tmp_path / "own.jsonl", "corpus": tmp_path / "corpus.jsonl", "model": "offline"}
