@@ -108,6 +108,8 @@ class DecidesAnswers(_Kept):
     max_steps: int | None = None
     steps_by_hops: bool = False
     """Whether questions whose hops are known have other steps."""
+    outcome_rule: int | None = None
+    """Version of the rule of `evident_f1`; None of other outcomes, and before version 2."""
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None
     """Hash of the prompts of an evaluation's method, if that is not the agent."""

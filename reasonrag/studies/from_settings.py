@@ -203,6 +203,11 @@ def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, 
             f"the answers of {run} were judged by its teacher, {teacher}, and calibrate asks one model only: "
             f"give --model {teacher}, which then continues and judges"
         )
+    if rule.identity.get("outcome_rule") != made.decides_answers.outcome_rule:
+        raise InputError(
+            f"the answers of {run} were valued by another rule of {name} than this version of reasonrag has, so fresh "
+            "answers say nothing of its labels: calibrate it with the version that made it, or generate it again"
+        )
     known = rule.judged or name in OF_GOLDEN_ANSWERS
     if known != (function is None) or (function and getattr(function, "__name__", "") != name):
         how = "leave out outcome" if known else f"call reasonrag.calibrate({str(run)!r}, outcome={name}, ..)"

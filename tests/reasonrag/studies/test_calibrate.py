@@ -561,6 +561,14 @@ def test_a_run_of_an_older_reasonrag_is_told_how_to_be_mended(run: Path) -> None
     assert package.calibrate(run, revalue=3, k=2).revaluation
 
 
+def test_a_run_whose_answers_were_valued_by_an_earlier_rule_is_refused(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert config["decides_answers"].pop("outcome_rule") == 2
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"were valued by another rule of evident_f1 .* generate it again"):
+        package.calibrate(run, revalue=10, k=2, chat_model=Offline())
+
+
 def test_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
     """With the command that makes one."""
     done = reasonrag("calibrate", "runs/none")
