@@ -76,8 +76,8 @@ FILTERS: dict[str, PairingRules] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A way to explore, and which pairs are kept. share: of the questions. fit_steps: two steps for each hop, two more,
-    and the conclusion, instead of the recipe's steps. gold_passages: whether the search knows them."""
+    """A way to explore, and which pairs are kept. share: of the questions. fit_steps: as of
+    `--steps-by-hops`. gold_passages: whether the search knows them."""
 
     recipe: Recipe
     rules: PairingRules = field(default_factory=PairingRules)
@@ -197,7 +197,7 @@ def explored(
     steps, alpha = max_steps or AGENT_DEFAULTS[recipe.name].max_steps, recipe.search.alpha
 
     def known(question: Question) -> GoldQuestion:
-        own = steps_of_hops(question.hops or 2) if fit_steps else steps
+        own = steps_of_hops(question.hops, least=steps) if fit_steps and question.hops else steps
         return GoldQuestion(question, world, skill, max_steps=own, alpha=alpha, top_k=TOP_K)
 
     identity = RunIdentity(dataset="", split="dev", config_hash="", seed=seed, recipe=recipe)

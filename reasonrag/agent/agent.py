@@ -125,9 +125,9 @@ class AgentStep:
         return [PassageRef(id=p.id, title=p.title, score=p.score) for p in self.state.passages]
 
 
-def steps_of_hops(hops: int) -> int:
-    """Steps of an answer with one search more than hops, for at most `MOST_HOPS`."""
-    return STEPS_OF_A_SEARCH * (min(hops, MOST_HOPS) + 1) + 1
+def steps_of_hops(hops: int, *, least: int) -> int:
+    """Steps of an answer with one search more than hops, for at most `MOST_HOPS`; never fewer than `least`."""
+    return max(least, STEPS_OF_A_SEARCH * (min(hops, MOST_HOPS) + 1) + 1)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Agent:
     def most_steps(self, question: Question) -> int:
         """Most steps of an answer, the conclusion included."""
         if self.steps_by_hops and question.hops:
-            return max(self.max_steps, steps_of_hops(question.hops))
+            return steps_of_hops(question.hops, least=self.max_steps)
         return self.max_steps
 
     def start(self, question: Question) -> State:

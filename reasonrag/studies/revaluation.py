@@ -393,8 +393,9 @@ class _FreshContinuations:
         return max(1.0, steps) + self._outcomes.ask_model
 
     def _most_steps(self, side: _Side) -> int:
-        left = self._agent.most_steps(side.state.question) - side.steps if side.state else 0
-        return (max(1, left) if side.state else 0) + self._outcomes.ask_model
+        if not side.state:
+            return int(self._outcomes.ask_model)
+        return max(1, self._agent.most_steps(side.state.question) - side.steps) + self._outcomes.ask_model
 
     async def recorded(self, sides: _Sides) -> tuple[_Values, _Sides]:
         """Values of the sides that the journal answers, and the other sides."""

@@ -395,11 +395,12 @@ def plan_trials(base: GenerateSettings, vary: Sequence[str] = ()) -> list[Trial]
     """
     recipe = resolve_recipe(base)
     used = [name for name in VARIED if name not in _USED_BY or _USED_BY[name](recipe)]
-    if base.steps_by_hops:  # most questions would have the same steps in every trial
+    if base.steps_by_hops:  # hops decide, so that most questions would have the same steps in every trial
         used.remove("max_steps")
     for name in vary:
         if name not in used:
-            why = f"recipe {base.recipe} does not use" if name in VARIED else "tune does not vary"
+            user = f"recipe {base.recipe}{' with --steps-by-hops' * base.steps_by_hops}"
+            why = f"{user} does not use" if name in VARIED else "tune does not vary"
             raise InputError(f"--vary: {why} {_as_flag(name)}; {choices(_as_flag(name), map(_as_flag, used))}")
     now = recipe.search.model_dump() | {
         "max_calls_per_question": recipe.search.max_calls,

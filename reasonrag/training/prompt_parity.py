@@ -120,7 +120,7 @@ def _with_own_steps(question: QuestionRecord) -> Origin:
     origin, hops = question.origin, question.hops
     if not hops or origin.max_steps is None:
         return origin
-    return origin.model_copy(update={"max_steps": max(origin.max_steps, steps_of_hops(hops))})
+    return origin.model_copy(update={"max_steps": steps_of_hops(hops, least=origin.max_steps)})
 
 
 def _origin_of(row: dict[str, Any]) -> Origin:

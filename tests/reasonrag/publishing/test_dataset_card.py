@@ -229,6 +229,18 @@ def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
     assert "--allow-eval nq/dev" in command
 
 
+def test_the_command_and_the_origin_say_how_hard_questions_were_helped(tmp_path: Path) -> None:
+    directory = data_set(
+        tmp_path / "d", origin=HOTPOT.model_copy(update={"steps_by_hops": True, "rescue": "decompose"})
+    )
+    text = card_of(directory, tmp_path)
+    [command] = re.findall(r"^reasonrag generate .*", text, re.MULTILINE)
+    assert "--max-steps 7" in command
+    assert "--rescue decompose" in command
+    assert command.endswith(" --steps-by-hops")
+    assert "at most `7` steps, or those that a question's hops need, hint `decompose`" in text
+
+
 def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> None:
     """And the command of the card makes them again."""
     directory = data_set(tmp_path / "d")

@@ -392,6 +392,7 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
     [
         (["--vary", "sibling"], r"tune does not vary sibling; did you mean 'siblings'\? choose from alpha, "),
         (["--vary", "exploration"], "recipe economy does not use exploration; choose from"),
+        (["--vary", "max-steps", "--steps-by-hops"], "recipe economy with --steps-by-hops does not use max-steps"),
         (["--vary", "continuations", "--recipe", "released"], "recipe released does not use continuations"),
         (["--pilot", 1], "--pilot: must be at least 2"),
         (["--min-confidence", 2], "--min-confidence: must be at most 1"),
