@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcts import (
@@ -42,6 +42,7 @@ from mcts import (
 from mcts.rewards import ANSWER_REWARDS, REWARDS, distinct_spre_rewards
 from mcts.search import STRIDE
 from mcts.selection import gain_per_reply, least_gain
+from tests.helpers.laws import examples
 
 DEPTH = 6
 """Every path of an environment ends here at the latest."""
@@ -197,7 +198,7 @@ one_valued = st.builds(
 chains = st.builds(SearchConfig, selection=st.just("chain"), valuation=st.just("rank"), **fields)
 configs = trees | one_valued | chains
 
-many = settings(max_examples=120)
+many = examples(120)
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------
