@@ -75,6 +75,11 @@ def rollouts_in(run: Path) -> Path:
     return run if run.is_file() else run / ROLLOUTS
 
 
+def bytes_of(path: Path) -> int:
+    """The size of a run, or of a data set without the runs it was made of."""
+    return sum(each.stat().st_size for each in (rollouts_in(path), path / CANDIDATES) if each.is_file())
+
+
 def data_set_of(run: Path) -> Path:
     """Where `pairs` writes the data set of a run that is given no other place."""
     return DATA_HOME / (run.parent if run.name == ROLLOUTS else run).resolve().name
@@ -173,7 +178,7 @@ def read_record(path: Path, kind: type[_Model], advice: str, *, most: int = SMAL
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         why = first_error(error) if isinstance(error, ValidationError) else f"it is not JSON: {error}"
-        raise InputError(f"{path}: {why}. {advice}") from error
+        raise InputError(f"{path} is damaged: {why}. {advice}") from error
 
 
 def file_digest(path: Path) -> str:

@@ -109,7 +109,7 @@ class Manifest(BaseModel):
 
 def read_manifest(run: Path) -> Manifest | None:
     """The manifest of a run; None for a run without ranks. Raises InputError if it is unreadable."""
-    advice = "So it is not a manifest of ranks; restore it, or choose another --run"
+    advice = "Restore it, or choose another --run"
     return read_record(run / MANIFEST, Manifest, advice, most=MOST_MANIFEST_BYTES)
 
 

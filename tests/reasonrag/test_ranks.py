@@ -111,8 +111,8 @@ def test_a_damaged_manifest_is_named_with_what_is_wrong(tmp_path: Path, kind: st
     for use in (read_manifest, lambda run: join_ranks(run, manifest("a", "b"))):
         with pytest.raises(InputError) as refused:
             use(tmp_path)
-        assert str(refused.value).startswith(f"{path}: {why}")
-        assert "restore it, or choose another --run" in str(refused.value)
+        assert str(refused.value).startswith(f"{path} is damaged: {why}")
+        assert "Restore it, or choose another --run" in str(refused.value)
 
 
 @pytest.mark.parametrize(("content", "why"), [(b"", "it is not JSON"), (b"null", "record: "), (b"\xff{}", "it is not")])
