@@ -9,16 +9,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count, takewhile
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
+import orjson
 from filelock import lock_descriptor
+from pydantic import BaseModel, ValidationError
 
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.staging import is_unfinished
 from preference.export.summary import CANDIDATES, QUESTIONS
+from preference.records import first_error
 from reasonrag.errors import InputError, StorageError
 
 CONFIG, ROLLOUTS, FAILURES, JOURNAL = "config.json", "rollouts.jsonl", "failures.jsonl", "journal.jsonl"
+_Parsed = TypeVar("_Parsed")
+_Model = TypeVar("_Model", bound=BaseModel)
 VIEW_PAGE = "view.html"
 """The page that `view` writes beside what it shows."""
 TUNING, TRIALS = "tuning.json", "trials"
@@ -68,6 +73,11 @@ def _sizes(directory: Path, names: Iterable[str]) -> list[int]:
 def rollouts_in(run: Path) -> Path:
     """The rollouts file of a run directory; a file is returned unchanged."""
     return run if run.is_file() else run / ROLLOUTS
+
+
+def bytes_of(path: Path) -> int:
+    """The size of a run, or of a data set without the runs it was made of."""
+    return sum(each.stat().st_size for each in (rollouts_in(path), path / CANDIDATES) if each.is_file())
 
 
 def data_set_of(run: Path) -> Path:
@@ -125,6 +135,50 @@ def numbered_lines(path: Path, file: BinaryIO, longest: int = LONGEST_ITEM) -> I
         if not line:
             return
         yield number, line
+
+
+def checked_lines(
+    path: Path, parse: Callable[[bytes], _Parsed], say: Callable[[str], None], *, longest: int = LONGEST_ITEM
+) -> Iterator[tuple[int, bytes, _Parsed]]:
+    """Every line of a JSONL file of ours: its number, from 1, its bytes with a line break, and what `parse` makes of
+    it, which raises ValueError for a line of another kind.
+
+    say: is told of a last line that was cut off, which is left out. Raises InputError for any other wrong line.
+    """
+    with reading(path), path.open("rb") as file:
+        for number, line in numbered_lines(path, file, longest):
+            where = f"{path}, line {number}"
+            try:
+                parsed = parse(line)
+            except ValueError as error:
+                if not _is_torn(line):
+                    raise InputError(f"{where} {error}. Restore the file, or remove the line") from error
+                say(f"{where} was cut off while it was written; its {len(line):,} bytes are left out")
+                return
+            yield number, line.rstrip(b"\r\n") + b"\n", parsed
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether a line is the begin of one. Zeros are a lost block, which may have held more than the end of a line."""
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return not line.endswith(b"\n") and b"\0" not in line
+    return False
+
+
+def read_record(path: Path, kind: type[_Model], advice: str, *, most: int = SMALL_FILE) -> _Model | None:
+    """The content of a JSON file that we wrote; None where it is not there. Raises InputError, which names the file,
+    the key and what is wrong with it, and gives the advice."""
+    try:
+        return kind.model_validate(orjson.loads(read_small(path, most)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        why = first_error(error) if isinstance(error, ValidationError) else f"it is not JSON: {error}"
+        raise InputError(f"{path} is damaged: {why}. {advice}") from error
 
 
 def file_digest(path: Path) -> str:

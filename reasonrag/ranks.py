@@ -16,17 +16,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from preference.export.files import atomic_replacement
+from preference.records import Items
 from reasonrag.errors import InputError
-from reasonrag.files import JOURNAL, read_small, storing, writing
+from reasonrag.files import JOURNAL, read_record, read_small, storing, writing
 
 RANKS, COMPLETIONS, MANIFEST = "ranks", "completions", "manifest.json"
 MOST_RANKS = 100_000
@@ -88,26 +90,27 @@ ShardText: TypeAlias = Annotated[str, AfterValidator(_checked)]
 """A setting that is a shard."""
 
 
+def _distinct(ids: list[str]) -> list[str]:
+    if len({*ids}) < len(ids):
+        raise ValueError(f"{Counter(ids).most_common(1)[0][0]!r} stands there twice")
+    return ids
+
+
 class Manifest(BaseModel):
     """What all ranks of a run share."""
 
     model_config = ConfigDict(frozen=True)
 
-    ranks: int
+    ranks: int = Field(ge=1, le=MOST_RANKS, strict=True)
     config_hash: str
-    question_ids: list[str]
+    question_ids: Annotated[Items[str], AfterValidator(_distinct)]
     """Of the whole run, in order; more are added at the end when --limit or --sample grows."""
 
 
 def read_manifest(run: Path) -> Manifest | None:
     """The manifest of a run; None for a run without ranks. Raises InputError if it is unreadable."""
-    path = run / MANIFEST
-    try:
-        return Manifest.model_validate_json(read_small(path, MOST_MANIFEST_BYTES))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValidationError) as error:
-        raise InputError(f"{path} is not a manifest of ranks; restore it, or choose another --run") from error
+    advice = "Restore it, or choose another --run"
+    return read_record(run / MANIFEST, Manifest, advice, most=MOST_MANIFEST_BYTES)
 
 
 def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --run") -> None:

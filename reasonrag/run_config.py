@@ -29,7 +29,7 @@ from pydantic import ModelWrapValidatorHandler as Handler
 
 from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_small
+from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_record
 
 
 class _Kept(BaseModel):
@@ -263,24 +263,19 @@ def _what_is_in(directory: Path) -> str:
 
 def read_config(path: Path) -> RunConfig:
     """The content of a config.json. Raises InputError if it is not one."""
-    try:
-        return RunConfig.model_validate(orjson.loads(read_small(path)))
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so how it was made is unknown. "
-            "Choose another --run"
-        ) from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}. Choose another --run") from error
-    except ValidationError as error:
-        raise InputError(f"{path} is not a configuration of reasonrag. Choose another --run") from error
+    if found := read_record(path, RunConfig, "Choose another --run"):
+        return found
+    raise InputError(
+        f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so how it was made is unknown. "
+        "Choose another --run"
+    )
 
 
 def find_config(path: Path) -> RunConfig | None:
     """The content of a config.json; None if it is missing or unreadable, as for rollouts without their run."""
     try:
-        return RunConfig.model_validate(orjson.loads(read_small(path)))
-    except (OSError, InputError, orjson.JSONDecodeError, ValidationError):
+        return read_record(path, RunConfig, "")
+    except InputError:
         return None
 
 

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console, RenderableType
@@ -91,6 +92,8 @@ def dollars(amount: float) -> str:
 
 PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written if stderr is not a terminal."""
+LARGE = 10**8
+"""Bytes that take some ten seconds to read."""
 CTRL_C_SEEN_WITHIN_S = 0.5
 WHOLE_JOB_S = 7 * 24 * 3600.0
 """The remaining time is estimated from this much of the job: all of it, since single questions differ widely."""
@@ -136,6 +139,29 @@ class ProgressBar(Progress):
         yield from super().get_renderables()
         if self.below:
             yield Text(self.below)
+
+
+@contextmanager
+def reading_progress(path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S) -> Iterator[Callable[[float], None]]:
+    """A function that takes the share of the work that is done. Draws a bar in a terminal; else writes a plain line,
+    the first at once where much is read. size: bytes to read. every: seconds between plain lines."""
+    console = Console(stderr=True, highlight=False)
+    what = f"reading {escape(on_one_line(path.name))}" + f" ({size / 10**6:,.0f} MB)" * (size >= LARGE)
+    began = last_line = time.monotonic()
+
+    def watch(share: float) -> None:
+        nonlocal last_line
+        bar.update(task, completed=share)
+        if not console.is_terminal and share and time.monotonic() - last_line >= every:
+            last_line = time.monotonic()
+            left = _clock((last_line - began) * (1 - share) / share)
+            console.print(f"{what}: {100 * share:.0f} %, {left} left", soft_wrap=True)
+
+    if size >= LARGE and not console.is_terminal:
+        console.print(what, soft_wrap=True)
+    with ProgressBar(console, transient=True) as bar:
+        task = bar.add_task(what, total=1.0, percent=True)
+        yield watch
 
 
 class TerminalMessages:

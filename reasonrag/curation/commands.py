@@ -11,10 +11,11 @@ import typer
 
 from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSettings, ReviewSettings
 from reasonrag.errors import Interrupted
+from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 from reasonrag.ranks import whole_of
 from reasonrag.settings import COMMON, Panel, resolve
-from reasonrag.terminal import print_shown
+from reasonrag.terminal import LARGE, print_shown, reading_progress
 
 
 @options(PairsSettings, example="reasonrag pairs runs/hotpotqa-train-economy --format sft")
@@ -49,8 +50,11 @@ def pairs(
     if dry_run:
         print_shown(plan_judging(runs, **flags))
         return
+    watcher, size = TerminalWatcher(), sum(map(bytes_of, runs))
+    if size >= LARGE:
+        watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
     with interrupts(), caps():
-        summary = make_pairs(runs, watcher=TerminalWatcher(), processes=os.cpu_count() or 1, **flags)
+        summary = make_pairs(runs, watcher=watcher, processes=os.cpu_count() or 1, **flags)
     of_rank = whole_of(Path(summary.out)) is not None
     print_result(summary, show_judging if of_rank else show_pairs, as_json=as_json)
     if not (as_json or of_rank):
@@ -136,7 +140,8 @@ def audit(
     from reasonrag.curation.audit.display import show_audit
 
     out = resolve(AuditSettings, "audit", flags).out
-    found = audit_rows(directory, **flags)
+    with reading_progress(directory, bytes_of(directory)):
+        found = audit_rows(directory, **flags)
     print_result(found, lambda audited: show_audit(audited, page_path(audited_place(directory), out)), as_json=as_json)
     if found.errors:
         raise typer.Exit(FAILED)

@@ -22,7 +22,7 @@ from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, P
 from preference.records import Usage
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS, check_finished, file_digest
+from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_record
 from reasonrag.redaction import line_holds_key, secrets
 
 _AGAIN = "Make it again: reasonrag pairs {0} --out {0}"
@@ -116,13 +116,11 @@ def secrets_in(path: Path) -> list[str]:
 def read_summary(directory: Path) -> PairSummary:
     """The summary of the last `pairs`. Raises InputError where there is none, or one that cannot be read."""
     path = directory / SUMMARY
-    try:
-        return PairSummary.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
+    found = read_record(path, PairSummary, _AGAIN.format(directory))
+    if found is None:
         what = "has no summary.json, so it is not a data set" if directory.is_dir() else "does not exist"
-        raise InputError(f"{directory} {what}. Make one: reasonrag pairs RUN --out {directory}") from error
-    except (OSError, ValidationError) as error:
-        raise InputError(f"{path} is not the summary of a data set. {_AGAIN.format(directory)}") from error
+        raise InputError(f"{directory} {what}. Make one: reasonrag pairs RUN --out {directory}")
+    return found
 
 
 def _check_rows(directory: Path, summary: PairSummary) -> set[str]:

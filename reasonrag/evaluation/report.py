@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from preference.export.files import write_json
-from preference.records import Record, SparseRecord, first_error
+from preference.records import Record, SparseRecord
 from reasonrag.errors import InputError
 from reasonrag.evaluation.predictions import WRITTEN_AT_THE_END
-from reasonrag.files import reading
+from reasonrag.files import read_record
 
 REPORT: Final = "report.json"
 REPORT_SCHEMA: Final = "reasonrag.evaluation/1"
@@ -190,11 +190,8 @@ class Report(Record):
 def read_report(path: Path) -> Report:
     """The report of a run directory, or of the file itself. Raises InputError if it is missing or damaged."""
     file = path / REPORT if path.is_dir() else path
-    try:
-        with reading(file, missing=f"there is no {file}; {WRITTEN_AT_THE_END}"):
-            return Report.model_validate_json(file.read_bytes())
-    except ValidationError as error:
-        raise InputError(
-            f"{file} is not a {REPORT_SCHEMA}: {first_error(error)}. Run the command that made it again: it rewrites "
-            "the file from its journal, without new requests"
-        ) from error
+    again = "Run the command that made it again: it rewrites the file from its journal, without new requests"
+    found = read_record(file, Report, again)
+    if found is None:
+        raise InputError(f"there is no {file}; {WRITTEN_AT_THE_END}")
+    return found

@@ -23,9 +23,10 @@ import orjson
 from pydantic import ValidationError
 
 from preference.export.files import open_private
+from preference.records import first_error
 from reasonrag.concurrency import together
 from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, UnexpectedError
-from reasonrag.files import append_durably, storing
+from reasonrag.files import append_durably, numbered_lines, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
 from reasonrag.llm.reasoning import stopped_in_reasoning
@@ -40,11 +41,14 @@ _DIGEST = b',"digest":"'
 _DIGEST_BYTES = 8
 _END_SIZE = len(_DIGEST) + 2 * _DIGEST_BYTES + len(b'"}')
 """Bytes from the digest to the end of a line."""
-_UNREADABLE = (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, ValidationError)
+LONGEST_LINE = 1 << 28
+"""In bytes; the answers to one request."""
 
 
 @dataclass(frozen=True, slots=True)
-class _JournalEntry:
+class JournalEntry:
+    """The answers of one line, by the keys of their draws. model: None for the run's teacher."""
+
     question_id: str
     answers: dict[str, Completion]
     model: str | None
@@ -87,7 +91,7 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
-            undigested = self._load(wanted, held, writable=writable)
+            undigested = self._load(wanted, held, say, writable=writable)
             if known and known.is_file():
                 earlier = Journal(known, writable=False)
                 earlier._file.close()
@@ -102,7 +106,7 @@ class Journal:
                 "would go unnoticed"
             )
 
-    def _load(self, wanted: Wanted, held: Held, *, writable: bool) -> int:
+    def _load(self, wanted: Wanted, held: Held, say: Callable[[str], None], *, writable: bool) -> int:
         """Read all lines; complete or drop a last line that a crash left without its line break. Returns the number of
         lines without a digest.
 
@@ -112,18 +116,16 @@ class Journal:
         self._file.seek(0)
         self._size = undigested = 0
         seen = set[bytes]()
-        for number, line in enumerate(self._file, start=1):
-            whole = line.endswith(b"\n")
+        for number, line in numbered_lines(self.path, self._file, LONGEST_LINE):
+            whole, where = line.endswith(b"\n"), f"{self.path}, line {number}"
             try:
                 digest, told = _digest(line)
                 entry = None if digest in seen else _parse(line, with_digest=told)
-            except _UNREADABLE as error:
+            except ValueError as error:
                 if not whole:
+                    say(f"{where} was cut off while it was written; its answers are requested again where needed")
                     break
-                raise InputError(
-                    f"{self.path}, line {number} is not a recorded answer: {error}. Delete the line to have "
-                    "its answers requested again"
-                ) from error
+                raise InputError(f"{where} {error}. Delete the line to have its answers requested again") from error
             self._size += len(line)
             undigested += not told
             if entry:
@@ -138,7 +140,7 @@ class Journal:
         self.delivered = sum(self.delivered_by.values(), start=Tokens())
         return undigested
 
-    def _take(self, entry: _JournalEntry, wanted: Wanted, held: Held) -> None:
+    def _take(self, entry: JournalEntry, wanted: Wanted, held: Held) -> None:
         """Count the cost of a line, and keep its answers if they are wanted."""
         self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
         if wanted(entry.question_id):
@@ -392,6 +394,11 @@ def _digest_of(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
+def parse_line(line: bytes) -> JournalEntry:
+    """The entry of a line. Raises ValueError for one that is not a recorded answer, or was changed."""
+    return _parse(line, with_digest=_digest(line)[1])
+
+
 def _digest(line: bytes) -> tuple[bytes, bool]:
     """A line's digest, and whether it ends with one. Raises ValueError for a wrong one."""
     line = line.rstrip(b"\r\n")
@@ -400,15 +407,21 @@ def _digest(line: bytes) -> tuple[bytes, bool]:
         return _digest_of(line), False
     digest = _digest_of(line[:start])
     if line[start + len(_DIGEST) :] != digest.hex().encode() + b'"}':
-        raise ValueError("its digest shows that it was changed after it was written")
+        raise ValueError("is not a recorded answer: its digest shows that it was changed after it was written")
     return digest, True
 
 
-def _parse(line: bytes, *, with_digest: bool) -> _JournalEntry:
-    """The entry of a line. Raises one of _UNREADABLE. with_digest: whether the line ends with its digest."""
-    record = orjson.loads(line)
-    if unknown := record.keys() - _FIELDS - ({"digest"} if with_digest else set()):
-        raise ValueError(f"it was changed after it was written, as its field {min(unknown)!r} shows")
-    completions = [Completion.model_validate(each) for each in record["completions"]]
-    answers = dict(zip(record["keys"], completions, strict=True))
-    return _JournalEntry(str(record["question_id"]), answers, record.get("model"))
+def _parse(line: bytes, *, with_digest: bool) -> JournalEntry:
+    """The entry of a line. Raises ValueError. with_digest: whether the line ends with its digest."""
+    try:
+        record = orjson.loads(line)
+        unknown = record.keys() - _FIELDS - ({"digest"} if with_digest else set())
+        completions = [Completion.model_validate(each) for each in record["completions"]]
+        answers = dict(zip(record["keys"], completions, strict=True))
+        entry = JournalEntry(str(record["question_id"]), answers, record.get("model"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = first_error(error) if isinstance(error, ValidationError) else error
+        raise ValueError(f"is not a recorded answer: {why}") from error
+    if unknown:
+        raise ValueError(f"is not a recorded answer: its field {min(unknown)!r} shows that it was changed")
+    return entry

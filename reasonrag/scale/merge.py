@@ -8,23 +8,25 @@ what started the ranks.
 from __future__ import annotations
 
 import filecmp
-import hashlib
-import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
+import numpy as np
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from preference import read_rollouts
+from preference import RolloutRecord, read_rollouts
 from preference.export.files import atomic_replacement, write_file, write_json
 from preference.export.summary import SUMMARY
-from preference.records import parse_rollout
+from preference.records import first_error, parse_rollout
 from reasonrag.concurrency import run_to_end
+from reasonrag.data.item_files import explained_records
 from reasonrag.errors import DegenerateRun, InputError, ReasonragError
 from reasonrag.exploration.degeneracy import StopDecision, observed_signs
 from reasonrag.exploration.explore import explore, stop_reason
@@ -35,12 +37,12 @@ from reasonrag.files import (
     FAILURES,
     JOURNAL,
     ROLLOUTS,
-    numbered_lines,
+    checked_lines,
     only_writer,
-    read_small,
-    reading,
+    read_record,
     writing,
 )
+from reasonrag.llm.journal import LONGEST_LINE, parse_line
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, Manifest, Shard, incomplete_ranks, rank_of, read_manifest, shown_ranks
 from reasonrag.rendering import counted
@@ -93,13 +95,15 @@ def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = No
     folders = [Shard(rank, manifest.ranks).folder(run) for rank in range(manifest.ranks)]
     _check_complete(run, manifest, folders)
     joined = Merged(run=str(run), ranks=manifest.ranks, questions=len(manifest.question_ids), summary=None)
-    with only_writer(run), writing(run):
+    with only_writer(run), writing(run), explained_records():
         if not (folders[0] / ROLLOUTS).exists():
             if verify:
                 raise InputError(f"{run} holds no trees; --verify is for runs of generate")
-            _join(run / JOURNAL, [each / JOURNAL for each in folders], keep=True)
+            with atomic_replacement(run / JOURNAL) as file:
+                before = [run] if (run / JOURNAL).exists() else []  # one process may have paid for answers, too
+                file.writelines(_answers([each / JOURNAL for each in [*before, *folders]], watcher.say))
             return joined
-        joined.summary, settings = _merge_trees(run, manifest, folders)
+        joined.summary, settings = _merge_trees(run, manifest, folders, watcher.say)
     if verify:
         _verify(run, settings, watcher)
         joined.verified = True
@@ -107,16 +111,18 @@ def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = No
 
 
 def _check_complete(run: Path, manifest: Manifest, folders: Sequence[Path]) -> None:
+    if others := sorted({*folders[0].parent.glob("[0-9]*")} - {*folders}):
+        raise InputError(f"{run / MANIFEST}: ranks is {manifest.ranks:,}, and {others[0]} is there. Restore the file")
     missing = incomplete_ranks(run, manifest)
     if not missing:
         return
     told = ""
     for rank in missing:
-        with suppress(OSError, InputError, ValidationError):
-            stopped = RunSummary.model_validate_json(read_small(folders[rank] / SUMMARY)).stopped
-            told = f" Rank {rank} was stopped: {stopped.message}." if stopped else told
-        if told:
-            break
+        with suppress(InputError):
+            found = read_record(folders[rank] / SUMMARY, RunSummary, "")
+            if found and found.stopped:
+                told = f" Rank {rank} was stopped: {found.stopped.message}."
+                break
     which = f"rank {missing[0]} is" if len(missing) == 1 else f"ranks {shown_ranks(missing)} are"
     raise InputError(
         f"{which} not complete, of {manifest.ranks:,} in {run}.{told} Run what is missing again with the same "
@@ -124,29 +130,45 @@ def _check_complete(run: Path, manifest: Manifest, folders: Sequence[Path]) -> N
     )
 
 
-def _merge_trees(run: Path, manifest: Manifest, folders: Sequence[Path]) -> tuple[RunSummary, GenerateSettings]:
-    """Write the files of a run of `generate`; its summary, and its settings. Raises InputError and OSError."""
+def _merge_trees(
+    run: Path, manifest: Manifest, folders: Sequence[Path], say: Callable[[str], None]
+) -> tuple[RunSummary, GenerateSettings]:
+    """Write the files of a run of `generate`, once all of them have been checked; its summary, and its settings. Raises
+    InputError and OSError."""
     configs, before = [_config(each, manifest) for each in folders], _versions(folders)
-    lines = _find_lines(manifest, folders)
-    given = [each.operational.settings if each.operational else {} for each in configs]
-    share = min(float(each.get("abort_degenerate", 0.0)) for each in given)
+    lines = _find_lines(manifest, folders, say)
+    settings = [_settings(config, folder) for config, folder in zip(configs, folders, strict=True)]
+    share = min(each.abort_degenerate for each in settings)
     kept, stopped = _before_a_stop(manifest.question_ids, lines, share=share)
-    for name in (JOURNAL, FAILURES):
-        _join(run / name, [each / name for each in folders])
-    with atomic_replacement(run / ROLLOUTS) as file:
-        file.writelines(lines[each].read() for each in manifest.question_ids[:kept])
-        _check_unchanged(before)
-    own = {"settings": given[0] | {"shard": None, "limiter": None, "run": str(run), "abort_degenerate": share}}
-    content = configs[0].model_dump()
-    config = RunConfig.model_validate(content | {"operational": (content["operational"] or {}) | own})
+    content, whole = configs[0].model_dump(), {"shard": None, "limiter": None, "abort_degenerate": share}
+    known = content["operational"]
+    own = {"settings": known.get("settings", {}) | whole | {"run": str(run)}}
+    config = RunConfig.model_validate(content | {"operational": known | own})
     for each in configs:
         if each.operational and each.operational.refused_parameters:
             config = config.with_refusals(each.operational.refused_parameters)
-    write_file(run / CONFIG, config.to_bytes())
     every = len(manifest.question_ids)
-    summary = summary_of_ranks(run, folders, questions=every, rollouts=[run / ROLLOUTS], stopped=stopped)
+    with ExitStack() as replaced:
+        journal, failures, rollouts = (
+            replaced.enter_context(atomic_replacement(run / name)) for name in (JOURNAL, FAILURES, ROLLOUTS)
+        )
+        journal.writelines(_answers([each / JOURNAL for each in folders], say))
+        for folder in folders:
+            failures.writelines(line for _, line, _ in checked_lines(folder / FAILURES, _failure, say))
+        trees = _copied((lines[each] for each in manifest.question_ids[:kept]), rollouts)
+        summary = summary_of_ranks(run, folders, questions=every, rollouts=trees, stopped=stopped)
+        _check_unchanged(before)
+    write_file(run / CONFIG, config.to_bytes())
     write_json(run / SUMMARY, summary.model_dump())
-    return summary, GenerateSettings.model_validate(own["settings"])
+    return summary, settings[0].model_copy(update=whole | {"run": run})
+
+
+def _settings(config: RunConfig, folder: Path) -> GenerateSettings:
+    given = config.operational.settings if config.operational else {}
+    try:
+        return GenerateSettings.model_validate({"abort_degenerate": 0.0} | given)
+    except ValidationError as error:
+        raise InputError(f"{folder / CONFIG}: operational.settings: {first_error(error)}. Restore the file") from error
 
 
 def _config(folder: Path, manifest: Manifest) -> RunConfig:
@@ -156,21 +178,28 @@ def _config(folder: Path, manifest: Manifest) -> RunConfig:
             f"{folder} has the configuration {found.config_hash}, the run's is {manifest.config_hash}: it was changed "
             "after it was made. Restore it, or make the rank again"
         )
+    if wrong := found.unreadable() or ([] if found.operational else ["operational"]):
+        raise InputError(f"{folder / CONFIG}: {wrong[0]} is missing or cannot be read. Restore the file")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a rank's rollouts.jsonl. start, length: in bytes."""
+    """A line of a rank's rollouts.jsonl. start, length: in bytes. failed: whether it holds no tree."""
 
     path: Path
+    number: int
     start: int
     length: int
+    failed: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.number}"
 
     def read(self) -> bytes:
         with self.path.open("rb") as file:
             file.seek(self.start)
-            return file.read(self.length)
+            return file.read(self.length).rstrip(b"\r\n") + b"\n"
 
 
 def _versions(folders: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
@@ -185,19 +214,23 @@ def _check_unchanged(before: Mapping[Path, tuple[int, int, int]]) -> None:
         raise InputError(f"{changed[0]} was written while the ranks were joined: wait until no rank runs, then merge")
 
 
-def _find_lines(manifest: Manifest, folders: Sequence[Path]) -> dict[str, _Line]:
+def _find_lines(manifest: Manifest, folders: Sequence[Path], say: Callable[[str], None]) -> dict[str, _Line]:
     """The line of every question, by its id. Raises InputError for a question that is missing, in the wrong rank or in
-    no manifest."""
+    no manifest, and for one with two trees."""
     wanted, found = set(manifest.question_ids), dict[str, _Line]()
     for rank, folder in enumerate(folders):
         path, start = folder / ROLLOUTS, 0
-        with reading(path), path.open("rb") as file:
-            for number, line in numbered_lines(path, file):
-                question_id = _question_of(line, f"{path}, line {number}")
-                if question_id not in wanted or rank_of(question_id, manifest.ranks) != rank:
-                    raise InputError(f"{path}, line {number}: the question {question_id!r} is not of rank {rank}")
-                found[question_id] = _Line(path, start, len(line))  # a later line replaces an error
-                start += len(line)
+        for number, line, record in checked_lines(path, _question_of, say):
+            question_id, config_hash, failed, length = record
+            new, earlier = _Line(path, number, start, length, failed), found.get(question_id)
+            if question_id not in wanted or rank_of(question_id, manifest.ranks) != rank:
+                raise InputError(f"{new}: the question {question_id!r} is not of rank {rank}")
+            if config_hash != manifest.config_hash:
+                raise InputError(f"{new} is of another configuration, {config_hash}. Run rank {rank} again")
+            if earlier and not earlier.failed and earlier.read() != line:
+                raise InputError(f"{new} has another tree of {question_id!r} than line {earlier.number}; remove one")
+            found[question_id] = new  # replaces an error
+            start += length
     if missing := [each for each in manifest.question_ids if each not in found]:
         rank = rank_of(missing[0], manifest.ranks)
         raise InputError(
@@ -207,11 +240,21 @@ def _find_lines(manifest: Manifest, folders: Sequence[Path]) -> dict[str, _Line]
     return found
 
 
-def _question_of(line: bytes, where: str) -> str:
+def _question_of(line: bytes) -> tuple[str, str, bool, int]:
+    """A record's question and configuration, whether it holds no tree, and the bytes of the line. Raises ValueError."""
     try:
-        return str(orjson.loads(line)["question_id"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{where} is not a rollout record. Remove the line and run the rank again") from error
+        record = orjson.loads(line)
+        return str(record["question_id"]), str(record["config_hash"]), bool(record["error"]), len(line)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"is not a rollout record: {error}") from error
+
+
+def _failure(line: bytes) -> None:
+    """Raises ValueError."""
+    try:
+        orjson.loads(line)["kind"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"is not a failure: {error}") from error
 
 
 def _before_a_stop(
@@ -222,39 +265,53 @@ def _before_a_stop(
     for position, each in enumerate(question_ids):
         if decision.reason or decision.reach >= len(question_ids):
             break
-        rollout = parse_rollout(lines[each].read(), where=f"{lines[each].path}, question {each!r}")
+        rollout = parse_rollout(lines[each].read(), where=str(lines[each]))
         decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=True))
     if decision.reason is None:
         return len(question_ids), None
     return decision.reach, stop_reason(DegenerateRun(decision.reason))
 
 
-def _join(target: Path, parts: Sequence[Path], *, keep: bool = False) -> None:
-    """The parts one after another. keep: after the whole lines of the target, which are not written twice: they may be
-    answers that one process paid for, before or after there were ranks. Raises OSError."""
-    kept = set[bytes]()
-    with atomic_replacement(target) as file:
-        for each in [target, *parts] if keep and target.exists() else parts:
-            with each.open("rb") as part:
-                if not keep:
-                    shutil.copyfileobj(part, file)
-                    continue
-                for line in part:
-                    digest = hashlib.sha256(line).digest()
-                    if line.endswith(b"\n") and digest not in kept:
-                        kept.add(digest)
-                        file.write(line)
+def _copied(lines: Iterable[_Line], to: BinaryIO) -> Iterator[RolloutRecord]:
+    """The trees of these lines, each of which is written once it was read."""
+    for each in lines:
+        yield parse_rollout(line := each.read(), where=str(each))
+        to.write(line)
+
+
+def _answers(journals: Sequence[Path], say: Callable[[str], None]) -> Iterator[bytes]:
+    """The lines of journals one after another, without copies. Raises InputError at the end where a draw of a question
+    has two answers. Holds some 100 bytes a line."""
+    seen, draws = set[int](), (array("q"), array("q"), array("q"))
+    for journal, path in enumerate(journals):
+        for number, line, entry in checked_lines(path, parse_line, say, longest=LONGEST_LINE):
+            if hash(line) in seen:
+                continue
+            seen.add(hash(line))
+            yield line
+            for key, said in entry.answers.items():
+                draws[0].append(hash((entry.question_id, key)))
+                draws[1].append(hash((said.text, said.reasoning, said.finish_reason)))
+                draws[2].append(journal << 40 | number)
+    keys, answers, places = map(np.asarray, draws)
+    order = np.argsort(keys, kind="stable")
+    differ = np.flatnonzero((np.diff(keys[order]) == 0) & (np.diff(answers[order]) != 0))
+    if len(differ):
+        at = (divmod(int(places[order[differ[0] + each]]), 1 << 40) for each in (0, 1))
+        first, second = (f"{journals[journal]}, line {number}" for journal, number in at)
+        raise InputError(
+            f"{second} has another answer to a request than {first}. Remove one of the lines; --verify then tells "
+            "whether it was the right one"
+        )
 
 
 def summary_of_ranks(
-    run: Path, folders: Sequence[Path], *, questions: int, rollouts: Sequence[Path], stopped: StopReason | None
+    run: Path, folders: Sequence[Path], *, questions: int, rollouts: Iterable[RolloutRecord], stopped: StopReason | None
 ) -> RunSummary:
     """Counts of these rollouts, with the numbers of the ranks' last sessions added up; ranks that were killed before
     they wrote any are left out. Raises InputError where none is left."""
-    parts = list[RunSummary]()
-    for folder in folders:
-        with suppress(FileNotFoundError), reading(folder / SUMMARY):
-            parts.append(RunSummary.model_validate_json(read_small(folder / SUMMARY)))
+    advice = "Restore it, or run the rank again"
+    parts = [found for each in folders if (found := read_record(each / SUMMARY, RunSummary, advice))]
     if not parts:
         raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
     costs = [each.cost_usd for each in parts]
@@ -263,7 +320,7 @@ def summary_of_ranks(
         for name, parameters in each.refused_parameters.items():
             refused.setdefault(name, set()).update(parameters)
     return count_run(
-        chain.from_iterable(map(read_rollouts, rollouts)),
+        rollouts,
         SessionNumbers(
             **parts[0].model_dump(include=set(SessionNumbers.model_fields) - _ADDED_UP),
             run=str(run),

@@ -16,9 +16,11 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.concurrency import calling_at, work_off
 from reasonrag.errors import (
@@ -180,7 +182,7 @@ def _concluded(
     stops = [StopReason.model_validate(end["stopped"]) for _, end in sorted(ends.items()) if end.get("stopped")]
     if stops:
         folders = [Shard(rank, ranks).folder(run) for rank in sorted(ends)]
-        rollouts = [each / ROLLOUTS for each in folders]
+        rollouts = chain.from_iterable(read_rollouts(each / ROLLOUTS) for each in folders)
         return summary_of_ranks(run, folders, questions=total, rollouts=rollouts, stopped=stops[0])
     if len(ends) < ranks or any(end.get("error") for end in ends.values()):
         raise KeyboardInterrupt

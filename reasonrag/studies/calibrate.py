@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from preference import (
     PairingRules,
@@ -30,7 +30,7 @@ from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS, only_writer, writing
+from reasonrag.files import ROLLOUTS, only_writer, read_record, writing
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import check_merged, complete_part
@@ -157,13 +157,11 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
 def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Revaluation | None:
     """The revaluation of an earlier calibration of the same run; None if there is none."""
     try:
-        earlier = Calibration.model_validate_json(report.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError):
+        earlier = read_record(report, Calibration, "")
+    except InputError:
         watcher.say(f"{report} cannot be read; its revaluation is left out. --revalue restores it from the journal")
         return None
-    if earlier.config_hash != config_hash or earlier.revaluation is None:
+    if earlier is None or earlier.config_hash != config_hash or earlier.revaluation is None:
         return None
     return earlier.revaluation.model_copy(update={"session_calls": 0})
 

@@ -19,12 +19,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file, write_json
-from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.files import locked, only_writer, read_small
+from reasonrag.files import locked, only_writer, read_record
 from reasonrag.run_config import changed_keys
 from reasonrag.training.llamafactory.config_resolution import comparable
 
@@ -97,15 +96,7 @@ class OutputDirectory:
 
     def record(self) -> TrainingRecord | None:
         """The record in the folder; None if no training has started there. Raises InputError if it is damaged."""
-        path = self.folder / TRAINING
-        try:
-            return TrainingRecord.model_validate_json(read_small(path))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from error
-        except ValidationError as error:
-            raise InputError(f"{path} is damaged ({first_error(error)}); choose another --out") from error
+        return read_record(self.folder / TRAINING, TrainingRecord, "Choose another --out")
 
     def check(self, decides: Mapping[str, Any]) -> TrainingRecord | None:
         """The record of this training, if there is one. Raises InputError if the folder holds another training."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from reasonrag.errors import InputError
+from reasonrag.files import bytes_of
 from reasonrag.options import Json, options, print_result
-from reasonrag.terminal import on_one_line, print_shown
-from reasonrag.viewing.settings import ShowSettings, ViewSettings
+from reasonrag.settings import resolve
+from reasonrag.terminal import on_one_line, print_prose, print_shown, reading_progress
+from reasonrag.viewing.settings import PACKED, ShowSettings, ViewSettings
 
 Source: TypeAlias = Annotated[
     Path, typer.Argument(metavar="RUN|DIR", help="Run, or data set made by pairs", show_default=False)
@@ -38,13 +39,19 @@ def view(
             raise InputError("--port goes with --serve")
         from reasonrag.viewing.view import view as write
 
-        with _progress_of_reading(path) as watch:
+        size, most = bytes_of(path), resolve(ViewSettings, "view", flags).max_mb
+        if size > PACKED * most * 10**6:
+            print_prose(
+                f"{path} has {size / 10**6:,.0f} MB: the page will hold the trees of a sample, at most {most} MB. To "
+                f"see every tree, at once: reasonrag view {path} --serve",
+                file=sys.stderr,
+            )
+        with reading_progress(path, size) as watch:
             page = write(path, watch=watch, **flags)
         print_shown(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return
     if flags["out"] is not None:
         raise InputError("--serve writes nothing; leave out --out")
-    from reasonrag.settings import resolve
     from reasonrag.viewing.view import serve_view
 
     def say(address: str) -> None:
@@ -87,7 +94,8 @@ def show(
     from reasonrag.viewing.question_screen import show_pair, show_question, show_step
     from reasonrag.viewing.view import show as find
 
-    found = find(run, question_id, **flags)
+    with reading_progress(run, bytes_of(run)):
+        found = find(run, question_id, **flags)
     if as_json:
         print(found.model_dump_json())  # noqa: T201 - JSON escapes its controls
     elif step is not None:
@@ -104,19 +112,6 @@ def stats(path: Source, *, as_json: Json = False) -> None:
     from reasonrag.viewing.stats_tables import show_stats
     from reasonrag.viewing.view import stats as count
 
-    with _progress_of_reading(path) as watch:
+    with reading_progress(path, bytes_of(path)) as watch:
         found = count(path, watch=watch)
     print_result(found, show_stats, as_json=as_json)
-
-
-@contextmanager
-def _progress_of_reading(path: Path) -> Iterator[Callable[[float], None]]:
-    """A function that takes the share of the work that is done; draws a bar in a terminal, nothing elsewhere."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from reasonrag.terminal import ProgressBar
-
-    with ProgressBar(Console(stderr=True, highlight=False), transient=True) as bar:
-        task = bar.add_task(f"reading {escape(on_one_line(path.name))}", total=1.0, percent=True)
-        yield lambda share: bar.update(task, completed=share)

@@ -10,6 +10,9 @@ VIEW_PORT = 8766
 PAGE_MB = 64
 """Size of one page: a browser opens it from a disk within two seconds (benchmarks/RESULTS.md)."""
 
+PACKED = 10
+"""How much smaller trees are in a page than in their file, at most about: 12 times for those of the demo."""
+
 
 class ShowSettings(Settings):
     """Settings of `show`."""

@@ -81,9 +81,51 @@ def test_with_more_questions_the_ranks_are_incomplete_until_they_have_run_again(
     assert incomplete_ranks(tmp_path, manifest("a", "b", "c")) == [0]
 
 
-def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"ranks": 2}')
-    with pytest.raises(InputError, match=r"manifest\.json is not a manifest of ranks"):
+RANKS, IDS_OF_TWO = '"ranks":2', '"question_ids":["a","b"]'
+DAMAGED = {
+    **{f"ranks is {each}": (RANKS, f'"ranks":{each}', "ranks: ") for each in (0, -1, 300_000_000, 1.5, '"2"', "true")},
+    "ranks is nothing": (RANKS, '"ranks":null', "ranks: "),
+    "ranks is a list": (RANKS, '"ranks":[2]', "ranks: "),
+    "ranks is larger than any number": (RANKS, '"ranks":1e400', "it is not JSON"),
+    "ranks is larger than 64 bits": (RANKS, '"ranks":123456789012345678901234567890', "ranks: "),
+    "ranks is missing": (RANKS, '"rank":2', "ranks is missing"),
+    "no configuration": ('"config_hash":"abc"', '"config_hash":5', "config_hash: "),
+    "no questions": (IDS_OF_TWO, '"question_ids":null', "question_ids: "),
+    "a number for a question": (IDS_OF_TWO, '"question_ids":["a",2]', "question_ids.1: "),
+    "a question twice": (IDS_OF_TWO, '"question_ids":["a","b","a"]', "question_ids: 'a' stands there twice"),
+    "a list": ("{", "[", "it is not JSON"),
+    "deep": ("{", '{"a":' * 100_000, "it is not JSON"),
+    "two objects": ("}", "}{}", "it is not JSON"),
+    "zeros": ("}", "\0" * 9, "it is not JSON"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_manifest_is_named_with_what_is_wrong(tmp_path: Path, kind: str) -> None:
+    old, new, why = DAMAGED[kind]
+    join_ranks(tmp_path, manifest("a", "b"))
+    path = tmp_path / "manifest.json"
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
+    for use in (read_manifest, lambda run: join_ranks(run, manifest("a", "b"))):
+        with pytest.raises(InputError) as refused:
+            use(tmp_path)
+        assert str(refused.value).startswith(f"{path} is damaged: {why}")
+        assert "Restore it, or choose another --run" in str(refused.value)
+
+
+@pytest.mark.parametrize(("content", "why"), [(b"", "it is not JSON"), (b"null", "record: "), (b"\xff{}", "it is not")])
+def test_a_manifest_that_is_none_is_named(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(InputError, match=why):
+        read_manifest(tmp_path)
+
+
+def test_of_a_huge_manifest_no_more_is_read_than_one_can_have(tmp_path: Path) -> None:
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match=r"is larger than 268\.4 MB"):
         read_manifest(tmp_path)
 
 

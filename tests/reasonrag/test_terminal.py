@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from reasonrag.terminal import (
     on_one_line,
     print_prose,
     print_titled,
+    reading_progress,
     session_state,
     shown,
 )
@@ -166,3 +168,37 @@ def test_a_ctrl_c_that_does_not_wake_the_wait_for_an_answer_is_a_no() -> None:
     os.close(ours)
     os.close(theirs)
     assert answered == b"False\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "shares", "lines"),
+    [
+        pytest.param(10**6, (), [], id="little is read in silence"),
+        pytest.param(10**8, (), ["reading run (100 MB)"], id="much is named before it is read"),
+        pytest.param(4 * 10**9, (0.0,), ["reading run (4,000 MB)"], id="of nothing read no time is told"),
+        pytest.param(
+            *(4 * 10**9, (0.25, 0.5, 1.0)),
+            ["reading run (4,000 MB)", *(f"reading run (4,000 MB): {each} %, 0:00:00 left" for each in (25, 50, 100))],
+            id="then how much was read",
+        ),
+        pytest.param(5, (0.5,), ["reading run: 50 %, 0:00:00 left"], id="as soon as it takes long"),
+    ],
+)
+def test_without_a_terminal_reading_is_told_in_lines(
+    capsys: pytest.CaptureFixture[str], size: int, shares: tuple[float, ...], lines: list[str]
+) -> None:
+    with reading_progress(Path("runs/run"), size, every=0.0) as watch:
+        for each in shares:
+            watch(each)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.splitlines()) == ("", lines)
+
+
+def test_in_a_terminal_reading_is_a_bar_from_the_start(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with reading_progress(Path("run"), 4 * 10**9):
+        pass
+    assert "reading run (4,000 MB)" in capsys.readouterr().err

@@ -17,6 +17,7 @@ import orjson
 from preference import Message, RolloutNode, RolloutRecord
 from preference.labelling import distinct_steps, labelled_states
 from preference.records import ActionType
+from reasonrag.errors import InputError
 from reasonrag.files import read_small
 from reasonrag.studies.revaluation import PLACE, REPORT
 
@@ -104,15 +105,17 @@ FreshPair = tuple[int, int, float, float]
 def fresh_values(run: Path) -> dict[str, list[FreshPair]]:
     """Pairs of `calibrate --revalue` by question id; empty where it was not run, or by a version that kept discounted
     outcomes alone."""
+    path, found = run / PLACE / REPORT, defaultdict[str, list[FreshPair]](list)
     try:
-        told = orjson.loads(read_small(run / PLACE / REPORT))
-    except (OSError, orjson.JSONDecodeError):
+        told = orjson.loads(read_small(path))
+        for each in (told.get("revaluation") or {}).get("sample") or ():
+            if each.get("chosen_outcome") is not None and each.get("rejected_outcome") is not None:
+                sides = each["chosen_id"], each["rejected_id"], each["chosen_outcome"], each["rejected_outcome"]
+                found[each["question_id"]].append(sides)
+    except OSError:
         return {}
-    found: defaultdict[str, list[FreshPair]] = defaultdict(list)
-    for each in (told.get("revaluation") or {}).get("sample") or ():
-        if each.get("chosen_outcome") is not None and each.get("rejected_outcome") is not None:
-            sides = each["chosen_id"], each["rejected_id"], each["chosen_outcome"], each["rejected_outcome"]
-            found[each["question_id"]].append(sides)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {error}. Make it again: reasonrag calibrate {run} --revalue N") from error
     return dict(found)
 
 

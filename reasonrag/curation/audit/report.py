@@ -12,6 +12,7 @@ from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import Cutoff
 from reasonrag.errors import InputError, ReasonragError
+from reasonrag.files import read_record
 from reasonrag.rendering import counted, interval_text
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
@@ -230,15 +231,11 @@ def _why(check: CheckResult) -> str:
 
 def read_audit(directory: Path) -> AuditReport:
     """The audit report of a data set. Raises InputError if there is none, or one of another version."""
-    path = directory / AUDIT
-    try:
-        return AuditReport.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"there is no {path}; make it with: reasonrag audit {directory}") from error
-    except ValueError as error:
-        raise InputError(
-            f"{path} is from another version of reasonrag; make it again: reasonrag audit {directory}"
-        ) from error
+    again = f"Make it with: reasonrag audit {directory}"
+    found = read_record(directory / AUDIT, AuditReport, again)
+    if found is None:
+        raise InputError(f"there is no {directory / AUDIT}. {again}")
+    return found
 
 
 def by_severity(report: AuditReport) -> list[CheckResult]:

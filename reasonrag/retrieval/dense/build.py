@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
 from reasonrag.data.corpus import Corpus, CorpusScan, scan_corpus
 from reasonrag.errors import InputError
-from reasonrag.files import build_lock, file_digest, unwritable
+from reasonrag.files import build_lock, file_digest, read_record, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher
 from reasonrag.retrieval.dense.check import vectors_digest
@@ -281,8 +281,8 @@ class _Build:
         probe = encoded_probe(encoder)
         now = _BuildState(corpus_sha256=scan.sha256, encoder=encoder.spec, precision=encoder.precision, probe=probe)
         record = self.unfinished / BUILD
-        if record.exists():
-            before = self._read(record)
+        advice = f"So the unfinished build cannot be resumed; delete {self.unfinished}"
+        if before := read_record(record, _BuildState, advice):
             same = before.model_copy(update={"probe": probe})
             changed = first_difference(same, now) if same != now else ""
             if not changed and probe_similarity(before.probe, encoder) < AGREES:
@@ -298,14 +298,6 @@ class _Build:
         self.unfinished.mkdir(parents=True)
         write_file(record, now.model_dump_json(indent=2).encode(), shared=True)
         return probe
-
-    def _read(self, record: Path) -> _BuildState:
-        try:
-            return _BuildState.model_validate_json(record.read_bytes())
-        except ValidationError as error:
-            raise InputError(
-                f"{record} cannot be read, so the unfinished build cannot be resumed; delete {self.unfinished}"
-            ) from error
 
     def _check_space(self, rows: int, dimension: int, wanted: IndexType) -> None:
         """Raises InputError if the disk is too small for the finished index."""

@@ -21,7 +21,7 @@ from preference.export.files import write_file
 from preference.records import SparseRecord, first_error
 from reasonrag.data.corpus import LongPassages
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest
+from reasonrag.files import file_digest, read_small
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.faiss_index import IndexPlan
 from reasonrag.retrieval.settings import IndexType, Precision
@@ -191,7 +191,7 @@ def read_manifest(directory: Path) -> IndexManifest:
     """The manifest of a finished index. Raises InputError if there is none."""
     path = directory / MANIFEST
     try:
-        found = orjson.loads(path.read_bytes())
+        found = orjson.loads(read_small(path))
         if not isinstance(found, dict):
             raise InputError(f"{path} is not a JSON object. {_delete(directory)}")
         if found.pop(_DIGEST, None) not in (None, _digest(found)):

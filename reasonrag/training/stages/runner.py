@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from preference.export.files import write_json
-from preference.records import first_error
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.files import only_writer, read_small, reading
+from reasonrag.files import only_writer, read_record
 from reasonrag.run_config import changed_keys
 
 STAGES: Final = "stages.json"
@@ -63,14 +62,7 @@ class Stage:
 
 def read_stages(folder: Path) -> StagesRecord | None:
     """The record in a folder; None if there is none. Raises InputError if it is damaged."""
-    path = folder / STAGES
-    if not path.exists():
-        return None
-    try:
-        with reading(path):
-            return StagesRecord.model_validate_json(read_small(path))
-    except ValidationError as error:
-        raise InputError(f"{path} is damaged ({first_error(error)}); choose another --out") from error
+    return read_record(folder / STAGES, StagesRecord, "Choose another --out")
 
 
 def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRecord:

@@ -289,9 +289,9 @@ def test_a_run_without_any_line_takes_every_configuration(home: Path) -> None:
     ("content", "message"),
     [
         (None, r"has rollouts\.jsonl but no config\.json, so how it was made is unknown\. Choose another --run"),
-        (b"{", r"config\.json is not JSON: .*Choose another --run"),
-        (b"[]", r"config\.json is not a configuration of reasonrag\. Choose another --run"),
-        (b"{}", r"config\.json is not a configuration of reasonrag\. Choose another --run"),
+        (b"{", r"config\.json is damaged: it is not JSON: .*Choose another --run"),
+        (b"[]", r"config\.json is damaged: .*\. Choose another --run"),
+        (b"{}", r"config\.json is damaged: .*\. Choose another --run"),
     ],
 )
 def test_trees_without_a_readable_configuration_are_not_added_to(

@@ -343,7 +343,7 @@ def test_a_link_out_of_the_data_set_is_not_followed(
     ("spoil", "message"),
     [
         (lambda data: (data / "summary.json").unlink(), "has no summary.json, so it is not a data set"),
-        (lambda data: (data / "summary.json").write_text("{"), "is not the summary of a data set"),
+        (lambda data: (data / "summary.json").write_text("{"), "summary.json is damaged: it is not JSON"),
         (shutil.rmtree, "does not exist"),
         (lambda data: tell(data, pairs=0), "has no pairs, so there is nothing to publish"),
         (lambda data: (data / "dropped.jsonl").unlink(), "there is no"),

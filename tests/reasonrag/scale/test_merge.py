@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ import reasonrag
 from preference import RolloutRecord
 from reasonrag.errors import InputError
 from reasonrag.exploration.summary import RunSummary
-from reasonrag.llm.chat import ChatRequest
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.journal import journal_line
 from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.progress import SilentWatcher
 from reasonrag.scale.merge import NotReproduced
+from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 
 QUESTIONS = {"dataset": "atlas", "limit": 12, "model": "offline"}
@@ -148,3 +152,239 @@ def test_degeneracy_is_judged_over_the_whole() -> None:
 def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no manifest\.json: give the folder that was the --run of ranks"):
         reasonrag.merge(tmp_path)
+
+
+# -- what is joined is read first --------------------------------------------------------------------------------
+
+
+class Told(SilentWatcher):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+def of_rank(run: Path, rank: int, name: str) -> Path:
+    return run / f"ranks/{rank:05d}/{name}.jsonl"
+
+
+def joined(run: Path, name: str) -> bytes:
+    return b"".join(of_rank(run, rank, name).read_bytes() for rank in range(3))
+
+
+FAILURES = b'{"kind":"call","cause":"timeout"}\n{"kind":"call","cause":"Z\xc3\xbcrich"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "cut", "lost"),
+    [
+        pytest.param("journal", 0, 100, True, id="the first journal ends within a digest"),
+        pytest.param("journal", 2, 2, True, id="the last journal ends before a brace"),
+        pytest.param("journal", 1, 1, False, id="a whole line lacks its line break only"),
+        pytest.param("failures", 0, 6, True, id="a failure ends within a letter of two bytes"),
+        pytest.param("failures", 0, 1, False, id="a whole failure lacks its line break only"),
+        pytest.param("rollouts", 1, 1, False, id="a whole tree lacks its line break only"),
+    ],
+)
+def test_of_a_line_that_was_cut_off_nothing_but_that_line_is_lost(
+    ranks: Path, name: str, rank: int, cut: int, *, lost: bool
+) -> None:
+    of_rank(ranks, 0, "failures").write_bytes(FAILURES)
+    of_rank(ranks, 1, "failures").write_bytes(FAILURES)
+    whole, path, told = joined(ranks, name), of_rank(ranks, rank, name), Told()
+    content = path.read_bytes()
+    path.write_bytes(content[:-cut])
+    torn = content.splitlines(keepends=True)[-1]
+    reasonrag.merge(ranks, watcher=told)
+    number = content.count(b"\n")
+    assert told.said == (
+        [f"{path}, line {number} was cut off while it was written; its {len(torn) - cut:,} bytes are left out"] * lost
+    )
+    expected = sorted(whole.splitlines(keepends=True))
+    if lost:
+        expected.remove(torn)
+    assert sorted(Path(ranks, f"{name}.jsonl").read_bytes().splitlines(keepends=True)) == expected
+
+
+def test_a_tree_that_was_cut_off_is_explored_again(ranks: Path) -> None:
+    path, told = of_rank(ranks, 1, "rollouts"), Told()
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"1 question of the run have no line.* of rank 1 .*Run that rank again"):
+        reasonrag.merge(ranks, watcher=told)
+    assert len(told.said) == 1
+    explore("ranks", shard="1/3")
+    reasonrag.merge(ranks, verify=True)
+    assert lines(ranks) == lines("whole")
+
+
+def answered_otherwise(content: bytes) -> bytes:
+    first = orjson.loads(content.splitlines()[0])
+    other = [Completion(text="Otherwise.", finish_reason="stop")]
+    return content + journal_line(first["question_id"], first["keys"][:1], other, model=None)
+
+
+def with_another_tree(content: bytes) -> bytes:
+    first = RolloutRecord.model_validate_json(content.splitlines()[0])
+    return content + first.model_copy(update={"question": "Who?"}).to_line()
+
+
+def at_line_two(line: bytes) -> Callable[[bytes], bytes]:
+    def put(content: bytes) -> bytes:
+        first, *rest = content.splitlines(keepends=True)
+        return b"".join((first, line + b"\n", *rest))
+
+    return put
+
+
+def glued(content: bytes) -> bytes:
+    first, second, third, *rest = content.splitlines(keepends=True)
+    return b"".join((first, second[:-50] + third, *rest))
+
+
+def on_one_line(content: bytes) -> bytes:
+    first, second, third, *rest = content.splitlines(keepends=True)
+    return b"".join((first, second[:-1] + third, *rest))
+
+
+WRONG = {
+    "two answers glued by an earlier merge": ("journal", 0, glued, "line 2 is not a recorded answer"),
+    "two answers on a line": ("journal", 1, on_one_line, "line 2 is not a recorded answer"),
+    "an empty line": ("journal", 0, at_line_two(b""), "line 2 is not a recorded answer"),
+    "a lost block at the end": ("journal", 0, lambda old: old + bytes(512), "is not a recorded answer"),
+    "a lost block within a line": ("journal", 0, lambda old: old[:60] + bytes(99) + old[159:], "line 1 is not a recor"),
+    "a lost block between lines": ("journal", 2, at_line_two(bytes(40)), "line 2 is not a recorded answer"),
+    "a mark of the byte order": ("journal", 0, lambda old: b"\xef\xbb\xbf" + old, "line 1 is not a recorded answer"),
+    "a changed letter": ("journal", 0, lambda old: old.replace(b'"text":"', b'"text":"x', 1), "its digest shows"),
+    "a failure in a journal": ("journal", 0, at_line_two(b'{"kind":"call"}'), "line 2 is not a recorded answer"),
+    "a failure at its end": ("journal", 0, lambda old: old + b'{"kind":"call"}', "is not a recorded answer"),
+    "another answer to a draw": ("journal", 1, answered_otherwise, "has another answer to a request than .*, line 1"),
+    "an answer in failures": ("failures", 0, lambda _: b'{"question_id":"q"}\n', "line 1 is not a failure"),
+    "a list in failures": ("failures", 2, lambda _: FAILURES + b"[]\n", "line 3 is not a failure"),
+    "no JSON in failures": ("failures", 1, lambda _: b"?\n" + FAILURES, "line 1 is not a failure"),
+    "a line without end": ("failures", 1, lambda _: FAILURES + b'"' + b"x" * (1 << 24), "line 3: the line is longer"),
+    "an answer among trees": ("rollouts", 0, at_line_two(b'{"question_id":"q"}'), "line 2 is not a rollout record"),
+    "a number among trees": ("rollouts", 0, at_line_two(b"3"), "line 2 is not a rollout record"),
+    "another tree of a question": ("rollouts", 0, with_another_tree, "has another tree of .* than line 1"),
+    "a tree of another configuration": (
+        *("rollouts", 2, lambda old: old.replace(b'"config_hash":"', b'"config_hash":"0', 1)),
+        "line 1 is of another configuration",
+    ),
+    "a tree of another version": (
+        *("rollouts", 1, lambda old: old.replace(b"reasonrag.rollouts/1", b"reasonrag.rollouts/9", 1)),
+        "line 1 is not a rollout record: schema_version",
+    ),
+    "a tree with a node of itself": (
+        *("rollouts", 1, lambda old: old.replace(b'"parent_id":0', b'"parent_id":-1', 1)),
+        "line 1 is not a rollout record",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_line_that_is_none_of_its_file_is_refused_and_nothing_is_written(ranks: Path, kind: str) -> None:
+    name, rank, damage, why = WRONG[kind]
+    path, before = of_rank(ranks, rank, name), sorted(ranks.iterdir())
+    assert callable(damage)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match=f"{path}.*{why}"):
+        reasonrag.merge(ranks)
+    assert sorted(ranks.iterdir()) == before
+
+
+def test_a_refused_merge_leaves_an_earlier_one_as_it_was_and_ends_with_status_2(
+    ranks: Path, request: pytest.FixtureRequest
+) -> None:
+    reasonrag.merge(ranks)
+    before = {path: path.read_bytes() for path in ranks.iterdir() if path.is_file()}
+    path = of_rank(ranks, 0, "journal")
+    path.write_bytes(glued(path.read_bytes()))
+    command: Reasonrag = request.getfixturevalue("reasonrag")
+    done = command("merge", ranks)
+    assert (done.status, done.err.count("error: ")) == (2, 1)
+    assert {path: path.read_bytes() for path in ranks.iterdir() if path.is_file()} == before
+
+
+@pytest.fixture
+def evaluation(shared: Shared) -> Path:
+    """An evaluation of two ranks, whose journals alone are joined."""
+
+    def make() -> None:
+        for rank in range(2):
+            reasonrag.evaluate(dataset="atlas", limit=6, model="offline", run="asked", shard=f"{rank}/2")
+
+    shutil.copytree(shared.folder("two-ranks-of-an-evaluation", make), ".", dirs_exist_ok=True)
+    return Path("asked")
+
+
+@pytest.mark.parametrize(
+    ("rank", "damage", "why"),
+    [
+        pytest.param(0, glued, "line 2 is not a recorded answer", id="two answers on a line"),
+        pytest.param(1, lambda old: old + bytes(9), "is not a recorded answer", id="a lost block"),
+        pytest.param(1, answered_otherwise, "has another answer", id="two answers to one request"),
+        pytest.param(None, glued, "line 2 is not a recorded answer", id="damage in what an earlier merge joined"),
+    ],
+)
+def test_journals_of_other_work_are_read_before_they_are_joined(
+    evaluation: Path, rank: int | None, damage: Callable[[bytes], bytes], why: str
+) -> None:
+    reasonrag.merge(evaluation)
+    own = evaluation / "journal.jsonl"
+    path = own if rank is None else of_rank(evaluation, rank, "journal")
+    path.write_bytes(damage(path.read_bytes()))
+    before = own.read_bytes()
+    with pytest.raises(InputError, match=f"{path}, .*{why}"):
+        reasonrag.merge(evaluation)
+    assert own.read_bytes() == before
+
+
+def test_a_torn_answer_of_an_evaluation_is_all_that_is_asked_again(evaluation: Path) -> None:
+    path, told = of_rank(evaluation, 0, "journal"), Told()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    reasonrag.merge(evaluation, watcher=told)
+    assert [str(path) in each for each in told.said] == [True]
+    content = (evaluation / "journal.jsonl").read_bytes()
+    assert content == whole[: whole.rindex(b"\n", 0, -1) + 1] + of_rank(evaluation, 1, "journal").read_bytes()
+    report = reasonrag.evaluate(dataset="atlas", limit=6, model="offline", run=evaluation)
+    assert report.questions == 6
+
+
+# -- numbers that nobody wrote -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "why"),
+    [
+        ("summary", b'"questions": ', b'"questions": null, "x": ', "questions"),
+        ("summary", b'"questions": ', b'"questions": 1e400, "x": ', "it is not JSON"),
+        ("summary", b'"session_questions": ', b'"session_questions": 12345678901234567890123', "session_questions"),
+        ("summary", b'"session_seconds": ', b'"session_seconds": "soon", "x": ', "session_seconds"),
+        ("summary", b"{", b"[" * 9999, "it is not JSON"),
+        ("config", b'"operational": {', b'"operational": -1, "x": {', "operational is missing or cannot be read"),
+        ("config", b'"operational": {', b'"others": {', "operational is missing or cannot be read"),
+        ("config", b'"settings": {', b'"settings": 3, "x": {', "operational.settings is missing or cannot be read"),
+        ("config", b'"abort_degenerate": ', b'"abort_degenerate": "often", "x": ', "abort_degenerate"),
+        ("config", b'"abort_degenerate": ', b'"abort_degenerate": -3, "x": ', "abort_degenerate"),
+        ("config", b'"concurrency": ', b'"concurrency": 1e300, "x": ', "concurrency"),
+        ("manifest", b'"ranks":3', b'"ranks":2', "ranks is 2, and .*00002 is there"),
+        ("manifest", b'"ranks":3', b'"ranks":0', "ranks"),
+        ("manifest", b'"ranks":3', b'"ranks":300000000', "ranks"),
+        ("manifest", b'"ranks":3', b'"ranks":99999', "are not complete"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named_with_its_file(
+    ranks: Path, name: str, old: bytes, new: bytes, why: str
+) -> None:
+    path = ranks / "manifest.json" if name == "manifest" else ranks / f"ranks/00001/{name}.json"
+    before = sorted(ranks.iterdir())
+    start, found, rest = path.read_bytes().rpartition(old)
+    assert found
+    path.write_bytes(start + new + rest)
+    with pytest.raises(InputError, match=why) as refused:
+        reasonrag.merge(ranks)
+    assert str(path) in str(refused.value) or "99,999" in str(refused.value)
+    assert sorted(ranks.iterdir()) == before

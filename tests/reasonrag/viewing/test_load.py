@@ -11,6 +11,7 @@ import reasonrag
 from preference import RolloutRecord
 from reasonrag.errors import InputError
 from reasonrag.viewing.load import Pairs
+from tests.helpers.command_line import Reasonrag
 
 
 @pytest.fixture
@@ -57,3 +58,25 @@ def test_a_damaged_line_is_named_when_it_is_reached() -> None:
         next(trees)
     shown = traceback.format_exception(caught.value)
     assert len([line for line in shown if line.startswith("Traceback")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "advised"),
+    [
+        pytest.param(15, 1, True, id="more than ten times the page"),
+        pytest.param(15, 2, False, id="less than ten times the page"),
+        pytest.param(25, 2, True, id="more than ten times a larger page"),
+        pytest.param(1, 1, False, id="a run of usual size"),
+    ],
+)
+def test_who_would_wait_for_a_sample_is_first_told_how_to_see_all(
+    request: pytest.FixtureRequest, *, size: int, most: int, advised: bool
+) -> None:
+    """Before anything is read: the advice comes even where the first line cannot be."""
+    Path("run").mkdir()
+    Path("run/rollouts.jsonl").write_bytes(b"?\n" + bytes(size * 10**6))
+    command: Reasonrag = request.getfixturevalue("reasonrag")
+    done = command("view", "run", "--max-mb", most)
+    said = f"run has {size} MB: the page will hold the trees of a sample, at most {most} MB."
+    assert done.status == 2
+    assert done.err.startswith(f"{said} To see every tree, at once: reasonrag view run --serve error: ") == advised

@@ -346,3 +346,11 @@ def test_a_critic_whose_scores_are_all_there_is_not_served(run: Path, tmp_path: 
     first = evaluated(critic, run, ScriptedModel(by_length, name=find_critic(str(critic)).name))
     again = reasonrag.evaluate_critic(critic, run, bootstrap=200)
     assert (again.accuracy, again.session_calls) == (first.accuracy, 0)
+
+
+@pytest.mark.parametrize("told", ["", "[", "null", "3", "[]", '{"revaluation": 3}', '{"revaluation": {"sample": [1]}}'])
+def test_a_damaged_calibration_is_named(tmp_path: Path, told: str) -> None:
+    (tmp_path / "calibration").mkdir()
+    (tmp_path / "calibration" / "report.json").write_text(told)
+    with pytest.raises(InputError, match=r"report\.json is damaged: .*reasonrag calibrate"):
+        fresh_values(tmp_path)

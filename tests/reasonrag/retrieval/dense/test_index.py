@@ -404,7 +404,7 @@ def test_an_unfinished_build_that_cannot_be_read_is_named(content: bytes, tmp_pa
     """With what to delete; no traceback."""
     corpus, index = interrupted(tmp_path)
     (tmp_path / ".index.encoding" / "build.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"build\.json cannot be read.*delete .*\.index\.encoding"):
+    with pytest.raises(InputError, match=r"build\.json is damaged: .*delete .*\.index\.encoding"):
         build_dense(corpus, index, options())
 
 

@@ -158,5 +158,5 @@ def test_a_folder_of_another_command_is_refused_with_what_differs(tmp_path: Path
 def test_a_damaged_record_is_refused(tmp_path: Path, content: bytes) -> None:
     """It is not taken for a folder where nothing was done."""
     (tmp_path / STAGES).write_bytes(content)
-    with pytest.raises(InputError, match=r"stages\.json is damaged .*choose another --out"):
+    with pytest.raises(InputError, match=r"stages\.json is damaged: .*Choose another --out"):
         run_stages(tmp_path, "lunch", stages_of([]), lambda _: None)
