@@ -262,8 +262,13 @@ class EndpointModel:
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         """The completions in an answer. Raises BadAnswerError."""
+        sampling = request.sampling
         return completions_of(
-            answer.content, self._secrets, prompt_size=request.size, logprobs=request.sampling.logprobs
+            answer.content,
+            self._secrets,
+            prompt_size=request.size,
+            logprobs=sampling.logprobs,
+            max_tokens=sampling.max_tokens,
         )
 
     def begin(self) -> None:
