@@ -22,6 +22,7 @@ import orjson
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
 from reasonrag.llm.endings import ending_of_code, is_broken_off
+from reasonrag.llm.endpoint.error_objects import decoded, error_in, status_of
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
@@ -172,24 +173,34 @@ def _as_openai_errors(url: str) -> Iterator[None]:
 
 def _refusal(response: ClientResponse, content: bytes) -> APIError:
     """The error for a status of 300 or above, with the endpoint's message."""
+    body = decoded(content)
+    body = body[0] if isinstance(body, list) and body else body  # Gemini's address
+    said = body.get("error", body) if isinstance(body, dict) else None
+    if moved_to := response.headers.get("location"):
+        said = f"moved to {moved_to}; give the address it moved to"
+    return _error(said, content, response.headers, response.status)
+
+
+def error_in_answer(answer: HttpAnswer) -> APIStatusError | None:
+    """The error in a successful answer without a completion; None if it says none."""
+    said = error_in(decoded(answer.content))
+    return None if said is None else _error(said, answer.content[:MOST_ERROR_BYTES], answer.headers, HTTPStatus.OK)
+
+
+def _error(said: object, content: bytes, headers: Mapping[str, str], status: int) -> APIStatusError:
+    """The error that an error object means, in an answer with this status."""
     from httpx2 import Request, Response
     from openai import APIStatusError
 
-    try:
-        body: object = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        body = None
-    if isinstance(body, list) and body:  # Gemini's address
-        body = body[0]
-    said = body.get("error", body) if isinstance(body, dict) else None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
     message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
-    message = excerpt(message, MOST_SAID)
-    if moved_to := response.headers.get("location"):
-        message = f"moved to {moved_to}; give the address it moved to"
-    headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
-    whole = Response(response.status, headers=headers, content=content, request=Request("POST", str(response.url)))
-    return APIStatusError(f"status {response.status}: {message}", response=whole, body=said)
+    meant = (
+        status_of(said, None if status < HTTPStatus.MULTIPLE_CHOICES else status) or HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    shown = f"status {meant}" if meant == status else f"status {meant} by its code, sent with status {status}"
+    kept = {name: value for name in _HEADERS if (value := headers.get(name, "")).isascii() and value}
+    whole = Response(meant, headers=kept, content=content, request=Request("POST", ""))
+    return APIStatusError(f"{shown}: {excerpt(message, MOST_SAID)}", response=whole, body=said)
 
 
 def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
@@ -236,6 +247,8 @@ def completions_of(
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
             break
+    if answer.get("error") and not any(each.text for each in replies):
+        raise BadAnswerError(f"an error, and no text: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
     if max_tokens and _are_at_limit(answer.get("usage"), replies, most=len(choices) * max_tokens):
@@ -320,9 +333,9 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
     if message is None and ending_of_code(reason) not in ("stopped", "unknown"):  # nothing was said, and that is why
         message = {}
-    if not isinstance(message, dict):
+    if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError("a choice has no message")
-    if is_broken_off(reason):
+    if is_broken_off(reason) or choice.get("error"):
         raise BadAnswerError(f"the endpoint cut a reply short with finish_reason {reason!r}")
     said, refusal = message.get("content"), message.get("refusal")
     if isinstance(said, list):  # content parts, as newer servers send them
