@@ -28,21 +28,8 @@ _POSITION = re.compile(r"[0-9]{1,4}")
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
-ParseCause = Literal[
-    "withheld",
-    "refused",
-    "too_long",
-    "unknown_end",
-    "reasoning_cut",
-    "cut_off",
-    "loop",
-    "no_tag",
-    "wrong_tag",
-    "not_opened",
-    "mixed_tags",
-    "empty",
-    "copied",
-]
+_EndCause = Literal["withheld", "refused", "too_long", "unknown_end", "reasoning_cut", "cut_off", "loop"]
+ParseCause = Literal[_EndCause, "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
 hit max_tokens before anything was said. cut_off: the reply hit max_tokens before its tag was closed. loop: likewise,
@@ -57,10 +44,10 @@ PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to sear
 """What stands in the tags of our own instructions; small models copy it."""
 COPIED_WORDS = 5
 """Content of at least so many words that stands in the instructions, word for word, is no step."""
-CAUSE_OF: dict[Ending, tuple[ParseCause, str]] = {
+NOTHING_SAID: dict[Ending, tuple[ParseCause, str]] = {
     "withheld": ("withheld", "the endpoint's content filter withheld the reply"),
     "refused": ("refused", "the model refuses to reply"),
-    "too_long": ("too_long", "the prompt is longer than the model's context: fewer passages (--top-k) or steps help"),
+    "too_long": ("too_long", "the prompt is longer than the model's context; a smaller --top-k or --max-steps helps"),
 }
 """Why a reply that closes no tag is unreadable, whatever its text."""
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reasoning_cut")
@@ -121,8 +108,8 @@ def _parse(
     expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)
-    if closing is None and ending in CAUSE_OF:
-        return ParseError(*CAUSE_OF[ending])
+    if closing is None and ending in NOTHING_SAID:
+        return ParseError(*NOTHING_SAID[ending])
     opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
     if closing is None and not opened:
         detail = f"{expected}; found no tag"

@@ -19,54 +19,51 @@ unknown: the endpoint gives no reason, or one that is not in the table."""
 FILTERED, TOO_LONG = "content_filter", "context_length_exceeded"
 """The finish reasons of draws whose prompt was filtered, or is too long."""
 
-_Word = Ending | Literal["broken_off", "called"]
-_WORDS: Final[dict[_Word, str]] = {
+Word = Ending | Literal["broken_off", "called"]
+"""broken_off: the endpoint failed in the middle. called: stopped, where there is a call."""
+_WORDS: Final[dict[Word, str]] = {
     "stopped": r"stop(ped|(sequence|string|token|word|str)s?)?|matchedstop|eos(token|found)?|eot|imend|done|normal"
     r"|natural|end|endturn|endof(turn|sequence|text|message)(token)?|complet(e|ed|ion)|finish(ed)?",
     "too_long": r"(?!modelcontextwindow).*context(length|window|size|overflow|limit).*|stringabovemaxlength"
-    r"|.*(prompt|input|request|string|message)toolong.*|requesttoolarge",
+    r"|.*(prompt|input|request|string|message)s?(is|are|body)?too(long|large).*|.*too(largeformodel|longtofit).*"
+    r"|.*(input|prompt)(tokencount|length).*exceed.*|.*maximumpromptlength.*|.*longerthanthe(maximum)?model.*"
+    r"|.*reducethelengthof.*|.*toomany(input)?tokens.*|.*inputs(tokens|musthavelessthan).*",
     "cut": r"length|limit|.*(max|model)length.*|.*max(imum)?(new|output|completion|generated?)?tokens?.*|maxoutput"
     r"|.*(token|length|time|output)s?limit.*|modelcontextwindowexceeded|truncated?|incomplete|repetition|loop",
     "withheld": r".*(content|safety|output|prompt|response)filter.*|.*safety|.*recitation|blocklist|blocked"
-    r"|(content|prompt|response|output)blocked|prohibited.*|spii|.*sensitive|.*guardrail.*|.*toxic.*|modelarmor"
-    r"|.*(contentpolicy|policyviolation|usagepolicy).*|.*moderation(blocked|failed|rejected)?|.*inspectionfailed"
-    r"|unsafe(content)?|invalidprompt|language|harmful(content)?",
+    r"|prohibited.*|.*(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged).*|.*toxic|spii|.*sensitive"
+    r"|.*content(management)?policy.*|.*(policyviolation|usagepolicy|responsibleai).*|.*moderation(blocked|failed)?"
+    r"|.*guardrail\w*(intervened|blocked).*|.*inspectionfailed|.*inappropriatecontent.*|contentexistsrisk"
+    r"|.*consideredhighrisk.*|modelarmor|unsafe(content)?|invalidprompt|language|harmful(content)?",
     "refused": r"(model)?refus(al|ed)|declined",
     "broken_off": r"error|failed|failure|abort(ed)?|(user)?cancel(l?ed)?|insufficientsystemresource|networkerror"
     r"|timeout|interrupted|disconnect(ed)?",
     "called": r"tool(call|use)s?|functioncalls?",
 }
-"""By the letters of a reason alone, without what stands before: `FinishReason.MAX_TOKENS` is `maxtokens`. The first
-that matches counts; called: stopped, where there is a call. Reasons of OpenAI, Azure, Anthropic, Bedrock, Gemini,
-Cohere, Mistral, watsonx, TGI, vLLM, llama.cpp, Zhipu and DeepSeek, as their references list them."""
+"""By the letters of what an endpoint says: `FinishReason.MAX_TOKENS` is `maxtokens`. The first that matches counts.
+Of OpenAI, Azure, Anthropic, Bedrock, Gemini, Cohere, Mistral, watsonx, xAI, TGI, vLLM, SGLang, llama.cpp and others."""
 
 
 def ending_of(completion: Completion) -> Ending:
     """How a reply ended. One that reached the token limit was cut, whatever the endpoint says."""
     if completion.refusal and not completion.text.strip():
         return "refused"
-    found = _found(completion.finish_reason)
-    if found == "called":
-        found = "stopped" if completion.called else "unknown"
-    if completion.at_limit and found in ("stopped", "broken_off", "unknown"):
-        return "cut"
-    return "unknown" if found == "broken_off" else found
+    found = meaning_of(completion.finish_reason)
+    if found == "called" or found == "broken_off":  # noqa: PLR1714 - so that mypy follows
+        found = "stopped" if found == "called" and completion.called else "unknown"
+    return "cut" if completion.at_limit and found in ("stopped", "unknown") else found
 
 
-def ending_of_code(code: str) -> Ending:
-    """What a code says, of an error or of a reply that is nothing but its reason."""
-    return ending_of(Completion(text="", finish_reason=code))
-
-
-def is_broken_off(reason: str) -> bool:
-    """Whether the endpoint failed in the middle of a reply, which another attempt may complete."""
-    return _found(reason) == "broken_off"
-
-
-def _found(reason: str) -> _Word:
-    for said in (reason, reason.rpartition(".")[2]):
-        letters = re.sub(r".*reason", "", re.sub(r"[^a-z]", "", said.casefold()))
+def meaning_of(said: str) -> Word:
+    """What a reason means, or a code or sentence of an error."""
+    for part in (said, said.rpartition(".")[2]):
+        letters = re.sub(r".*(finish|stop|end)reason", "", letters_of(part))
         for word, pattern in _WORDS.items():
             if re.fullmatch(pattern, letters):
                 return word
     return "unknown"
+
+
+def letters_of(said: str) -> str:
+    """Without case, spaces, signs and digits, in which endpoints differ."""
+    return re.sub(r"[^a-z]", "", said.casefold())

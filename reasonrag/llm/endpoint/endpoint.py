@@ -23,6 +23,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
+from reasonrag.llm.endings import ending_of
 from reasonrag.llm.endpoint.error_objects import end_of_draws
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
@@ -32,8 +33,8 @@ from reasonrag.llm.endpoint.http_client import (
     body_of,
     completions_of,
     error_cause,
-    error_in_answer,
     error_message,
+    error_of,
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
@@ -126,6 +127,8 @@ class OneAddress:
     """Of its latest failure; None after an answer."""
     said: int = 0
     """How often it said that body in a row, to whichever requests."""
+    strange_end: bool = False
+    """Whether a reply ended for no known reason."""
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
@@ -252,6 +255,8 @@ class EndpointModel:
     """Of the request that the check sends."""
     _wrong = "does not speak OpenAI's API"
     """Of a server that answers otherwise."""
+    _speaks = True
+    """Whether its answers are replies, which may be withheld."""
 
     async def send(
         self,
@@ -264,23 +269,15 @@ class EndpointModel:
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         """The completions in an answer. Raises BadAnswerError."""
-        sampling = request.sampling
-        return completions_of(
-            answer.content,
-            self._secrets,
-            prompt_size=request.size,
-            logprobs=sampling.logprobs,
-            max_tokens=sampling.max_tokens,
-        )
+        return completions_of(answer.content, self._secrets, prompt_size=request.size, asked=request.sampling)
 
-    def instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
+    def _instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         if ran_out_of_tokens(error):
             return [_only_reasoning(request)]
-        reason = end_of_draws(error, max_tokens=request.sampling.max_tokens)
-        first = Completion(text="", finish_reason=reason)
-        others = first.model_copy(update={"requests": 0})
-        return [first, *[others] * (len(request.samples) - 1)] if reason else []
+        reason = end_of_draws(error, max_tokens=request.sampling.max_tokens) if self._speaks else ""
+        draws = range(len(request.samples)) if reason else ()
+        return [Completion(text="", finish_reason=reason, requests=int(draw == 0)) for draw in draws]
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
@@ -465,7 +462,7 @@ class EndpointModel:
                 completions = self._read(answer, request)
                 return _Answer(completions[: len(request.samples)], answer.headers, without)
             except APIStatusError as error:
-                if said := self.instead(error, asked):
+                if said := self._instead(error, asked):
                     return _Answer(said, error.response.headers, without)
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
@@ -481,7 +478,7 @@ class EndpointModel:
         try:
             return self.read(answer, request)
         except BadAnswerError as error:
-            raise error_in_answer(answer) or error from None
+            raise error_of(answer) or error from None
         except Exception as error:
             raise UnexpectedError(error, kept=False) from error
 
@@ -520,6 +517,16 @@ class EndpointModel:
         self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
         if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
+        strange = [each.finish_reason for each in answer.completions if each.text and ending_of(each) == "unknown"]
+        if strange and not endpoint.strange_end:
+            endpoint.strange_end = True
+            endpoint.refused.add("stop")  # a reply then closes its tag itself, which shows that it is whole
+            self._say_of(
+                endpoint,
+                f"gives the finish_reason {_clean(strange[0])!r}, which does not say whether a reply is whole: one "
+                f"with an open tag is no step (unknown_end). It is sent no stop strings now: {DISPENSABLE['stop']}. A "
+                "server or gateway that says stop and length mends it",
+            )
         if answer.completions[0].tokens_bounded and not self.counts_bytes:
             self.counts_bytes = True
             self._say_of(

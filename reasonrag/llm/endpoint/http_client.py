@@ -20,16 +20,16 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
-from reasonrag.llm.endings import ending_of_code, is_broken_off
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
+from reasonrag.llm.endings import meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, status_of
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
-    from openai import APIError, APIStatusError
+    from aiohttp import ClientSession
+    from openai import APIStatusError
 
 CHAT = "chat/completions"
 """Where completions are."""
@@ -98,8 +98,8 @@ class Connection(HttpClient):
                 failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
                 most = MOST_ERROR_BYTES if failed else most_bytes_of_answer(body)
                 content = await read_body(response, most)
-        if failed:
-            raise _refusal(response, content[:most])
+        if failed and (error := error_of(HttpAnswer(content[:most], response.headers), response.status)):
+            raise error
         if len(content) > most:
             raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the limit for this request")
         return HttpAnswer(content, response.headers)
@@ -120,8 +120,8 @@ class Connection(HttpClient):
         with _as_openai_errors(url):
             async with self._session.get(url, allow_redirects=False) as response:
                 listed = await read_body(response, MOST_ENVELOPE_BYTES)
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _refusal(response, listed[:MOST_ERROR_BYTES])
+        if error := error_of(HttpAnswer(listed[:MOST_ERROR_BYTES], response.headers), response.status):
+            raise error
         return _models_in(_decoded(listed, ()))
 
     def _url(self, path: str) -> str:
@@ -171,36 +171,25 @@ def _as_openai_errors(url: str) -> Iterator[None]:
         raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
 
 
-def _refusal(response: ClientResponse, content: bytes) -> APIError:
-    """The error for a status of 300 or above, with the endpoint's message."""
-    body = decoded(content)
-    body = body[0] if isinstance(body, list) and body else body  # Gemini's address
-    said = body.get("error", body) if isinstance(body, dict) else None
-    if moved_to := response.headers.get("location"):
-        said = f"moved to {moved_to}; give the address it moved to"
-    return _error(said, content, response.headers, response.status)
-
-
-def error_in_answer(answer: HttpAnswer) -> APIStatusError | None:
-    """The error in a successful answer without a completion; None if it says none."""
-    said = error_in(decoded(answer.content))
-    return None if said is None else _error(said, answer.content[:MOST_ERROR_BYTES], answer.headers, HTTPStatus.OK)
-
-
-def _error(said: object, content: bytes, headers: Mapping[str, str], status: int) -> APIStatusError:
-    """The error that an error object means, in an answer with this status."""
+def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError | None:
+    """The error that an answer without a completion means, with the endpoint's message; None for a success that says
+    none."""
     from httpx2 import Request, Response
     from openai import APIStatusError
 
+    said, failed = error_in(decoded(answer.content)), status >= HTTPStatus.MULTIPLE_CHOICES
+    if said is None and not failed:
+        return None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
-    message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
-    meant = (
-        status_of(said, None if status < HTTPStatus.MULTIPLE_CHOICES else status) or HTTPStatus.INTERNAL_SERVER_ERROR
-    )
+    message = message if message and isinstance(message, str) else answer.content.decode("utf-8", "replace")
+    message = excerpt(message, MOST_SAID)
+    if failed and (moved_to := answer.headers.get("location")):
+        message = f"moved to {moved_to}; give the address it moved to"
+    meant = int(status_of(said, status if failed else None) or HTTPStatus.INTERNAL_SERVER_ERROR)
     shown = f"status {meant}" if meant == status else f"status {meant} by its code, sent with status {status}"
-    kept = {name: value for name in _HEADERS if (value := headers.get(name, "")).isascii() and value}
-    whole = Response(meant, headers=kept, content=content, request=Request("POST", ""))
-    return APIStatusError(f"{shown}: {excerpt(message, MOST_SAID)}", response=whole, body=said)
+    headers = {name: value for name in _HEADERS if (value := answer.headers.get(name, "")).isascii() and value}
+    kept = Response(meant, headers=headers, content=answer.content[:MOST_ERROR_BYTES], request=Request("POST", ""))
+    return APIStatusError(f"{shown}: {message}", response=kept, body=said)
 
 
 def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
@@ -222,17 +211,11 @@ def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
 
 
 def completions_of(
-    content: bytes,
-    known_secrets: Sequence[str],
-    *,
-    prompt_size: int,
-    logprobs: bool = False,
-    max_tokens: int | None = None,
+    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, asked: Sampling | None = None
 ) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. logprobs: whether they are read. max_tokens: of each choice. Raises
-        BadAnswerError if there is no valid choice.
+    prompt_size: in bytes. Raises BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
@@ -242,7 +225,9 @@ def completions_of(
     for choice in choices:
         try:
             reply = _reply(choice, known_secrets)
-            replies.append(reply.model_copy(update={"logprobs": tokens_of(choice, reply)}) if logprobs else reply)
+            replies.append(
+                reply.model_copy(update={"logprobs": tokens_of(choice, reply)}) if asked and asked.logprobs else reply
+            )
         except BadAnswerError as error:
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
@@ -251,7 +236,7 @@ def completions_of(
         raise BadAnswerError(f"an error, and no text: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
-    if max_tokens and _are_at_limit(answer.get("usage"), replies, most=len(choices) * max_tokens):
+    if asked and _are_at_limit(answer.get("usage"), replies, most=len(choices) * asked.max_tokens):
         replies = [each.model_copy(update={"at_limit": True}) for each in replies]
     return [replies[0].model_copy(update=bill), *replies[1:]]
 
@@ -300,19 +285,16 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
 
 
 def _are_at_limit(usage: object, replies: Sequence[Completion], *, most: int) -> bool:
-    """Whether all choices have as many tokens as they may, `most` together.
-
-    Not by counts that are no counts of tokens (bytes, characters), or too small for the bytes; nor by reasoning that
-    the endpoint does not limit, so that there are more tokens than `most`.
-    """
+    """Whether all choices together have `most` tokens: by a count that is none of bytes or characters, nor too small
+    for the bytes, and without reasoning that goes beyond the limit."""
     said = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if not isinstance(usage, dict) or not _is_count(said) or said < most:
+    if not isinstance(usage, dict) or not _is_count(said):
         return False
     texts = [each.text + each.reasoning for each in replies]
     size = sum(len(each.encode()) for each in texts)
-    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens") if said > most else 0
-    counted = said not in (size, sum(map(len, texts))) and said * MOST_BYTES_PER_TOKEN >= size
-    return counted and said - reasoning >= most
+    unlimited = _detail(usage, "completion_tokens_details", "reasoning_tokens") if said > most else 0
+    counts = said not in (size, sum(map(len, texts))) and said * MOST_BYTES_PER_TOKEN >= size
+    return counts and said - unlimited >= most
 
 
 def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
@@ -331,11 +313,12 @@ def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple
 def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
-    if message is None and ending_of_code(reason) not in ("stopped", "unknown"):  # nothing was said, and that is why
+    meaning = meaning_of(reason)
+    if message is None and meaning in ("cut", "withheld", "refused", "too_long"):  # nothing was said, and that is why
         message = {}
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError("a choice has no message")
-    if is_broken_off(reason) or choice.get("error"):
+    if meaning == "broken_off" or choice.get("error"):
         raise BadAnswerError(f"the endpoint cut a reply short with finish_reason {reason!r}")
     said, refusal = message.get("content"), message.get("refusal")
     if isinstance(said, list):  # content parts, as newer servers send them
@@ -392,22 +375,18 @@ def _models_in(served: object) -> dict[str, str]:
 
 def is_retryable(error: BaseException) -> bool:
     """Whether a retry could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
-    from openai import APIConnectionError, APIStatusError
+    from openai import APIConnectionError
 
-    if isinstance(error, APIStatusError):
-        if error.code == "insufficient_quota":
-            return False
-        return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if status := _status(error):
+        return status in _RETRIED_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return isinstance(error, APIConnectionError | BadAnswerError) and not isinstance(error, AnswerTooLargeError)
 
 
 def is_endpoint_failure(error: Exception) -> bool:
     """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
-    from openai import APIConnectionError, APIStatusError
+    from openai import APIConnectionError
 
-    if isinstance(error, APIStatusError):
-        return error.status_code in _DOWN_STATUSES
-    return isinstance(error, APIConnectionError)
+    return _status(error) in _DOWN_STATUSES or isinstance(error, APIConnectionError)
 
 
 def body_of(error: Exception) -> str | None:
@@ -422,12 +401,13 @@ def body_of(error: Exception) -> str | None:
 
 def is_account_refused(error: Exception) -> bool:
     """Whether all requests will fail: the key is refused, or the account is empty."""
+    return _status(error) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
+
+
+def _status(error: BaseException) -> int | None:
     from openai import APIStatusError
 
-    if not isinstance(error, APIStatusError):
-        return False
-    shut = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
-    return error.status_code in shut or error.code == "insufficient_quota"
+    return error.status_code if isinstance(error, APIStatusError) else None
 
 
 def ran_out_of_tokens(error: APIStatusError) -> bool:

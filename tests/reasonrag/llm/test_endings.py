@@ -6,7 +6,7 @@ import pytest
 
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.llm.chat import Completion
-from reasonrag.llm.endings import Ending, ending_of, is_broken_off
+from reasonrag.llm.endings import Ending, ending_of, meaning_of
 
 REASONS: dict[Ending, str] = {
     "stopped": "stop STOP Stop stopped eos EOS eos_token end_turn END_TURN end-of-turn endOfText stop_sequence "
@@ -35,7 +35,7 @@ def test_a_reason_is_read_in_any_spelling(reason: str, ending: Ending) -> None:
 @pytest.mark.parametrize("reason", "error ERROR abort aborted cancelled canceled USER_CANCEL network_error".split())
 def test_what_broke_off_is_no_end(reason: str) -> None:
     """Another attempt may bring the whole reply."""
-    assert is_broken_off(reason)
+    assert meaning_of(reason) == "broken_off"
 
 
 OPEN, CLOSED = "So the next query is <query>one two", "So the next query is <query>one two</query>"

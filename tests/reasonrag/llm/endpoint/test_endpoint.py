@@ -20,6 +20,7 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import (
     MAX_ATTEMPTS,
     MAX_FORBIDDEN,
@@ -907,6 +908,50 @@ async def test_a_request_cut_at_the_token_limit_says_so() -> None:
     async with endpoint_of(cut) as base_url, client_of(base_url) as (client, _):
         [completion] = await client.complete(request_for(1))
     assert completion.finish_reason == "length"
+
+
+def saying(reason: Any, text: str = "So the next query is <query>one") -> web.Response:
+    return web.json_response({"choices": [{"message": {"content": text}, "finish_reason": reason}]})
+
+
+STRANGE = [None, "", "OTHER", "tool_calls", "\u202egnorw", 7]
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("reason", STRANGE)
+async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, *, checked: bool) -> None:
+    """And no stop string is sent any more, so that a reply closes its tag itself: from the trial on, if it shows it."""
+    asked = list[dict[str, Any]]()
+
+    async def say(request: web.Request) -> web.Response:
+        asked.append(orjson.loads(await request.read()))
+        return saying(reason)
+
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        said = list[str]()
+        client.say = said.append
+        if checked:
+            await client.check()
+        replies = [reply for _ in range(3) for reply in await client.complete(request_for(1))]
+        assert client.refused == ["stop"]
+    assert {ending_of(each) for each in replies} == {"unknown"}
+    assert ["stop" in each for each in asked] == [True, *[False] * (len(asked) - 1)]
+    [told] = [each for each in said if "unknown_end" in each]
+    assert "stop and length" in told
+    assert told.isprintable()
+
+
+@pytest.mark.parametrize("reason", ["stop", "STOP", "length", "MAX_TOKENS", "SAFETY", "refusal"])
+async def test_replies_that_end_for_a_known_reason_are_not_spoken_of(reason: str) -> None:
+    async def say(_: web.Request) -> web.Response:
+        return saying(reason)
+
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        said = list[str]()
+        client.say = said.append
+        await client.complete(request_for(1))
+        assert client.refused == []
+    assert not [each for each in said if "finish_reason" in each]
 
 
 def test_messages_keep_their_roles_on_the_wire() -> None:

@@ -15,7 +15,7 @@ from reasonrag.errors import EndpointLost, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.endpoint.error_objects import error_in, status_of
-from reasonrag.llm.endpoint.http_client import BadAnswerError, HttpAnswer, completions_of, error_in_answer
+from reasonrag.llm.endpoint.http_client import BadAnswerError, HttpAnswer, completions_of, error_of
 from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_of, endpoint_of, request_for
 
 SLOW = "Rate limit exceeded"
@@ -70,7 +70,7 @@ def test_an_error_in_a_200_means_what_its_code_means(case: str) -> None:
     content = orjson.dumps(body)
     with pytest.raises(BadAnswerError):
         completions_of(content, (), prompt_size=0)
-    error = error_in_answer(HttpAnswer(content, {"retry-after": "7"}))
+    error = error_of(HttpAnswer(content, {"retry-after": "7"}))
     assert error is not None
     assert (error.status_code, error.response.headers["retry-after"]) == (status, "7")
 
@@ -330,5 +330,5 @@ JSON = st.recursive(
 
 @given(body=JSON)
 def test_no_body_breaks_the_reading_of_errors(body: Any) -> None:
-    error = error_in_answer(HttpAnswer(orjson.dumps(body), {}))
+    error = error_of(HttpAnswer(orjson.dumps(body), {}))
     assert error is None or 400 <= error.status_code < 600
