@@ -18,7 +18,7 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 REAL_MODEL := models/smollm2-135m-instruct
 FETCH_REAL_MODEL := $(TRAIN_PIP) gguf==0.19.0 && $(TRAIN_BIN)/python tests/helpers/real_model.py $(REAL_MODEL)
 
-.PHONY: demo test test-fast test-core lint types golden notebooks docs bench loop pictures train-env tiny-model real-model clean
+.PHONY: demo test test-fast test-core laws lint types golden notebooks docs bench loop pictures train-env tiny-model real-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -36,6 +36,15 @@ test-fast: .venv/test
 # Without the 1.8 GB that real encoders need and the 2.1 GB of LLaMA-Factory; tests of them are skipped, visibly.
 test-core: lint types .venv/browser
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
+
+# The laws of the search and of the labels, on fresh random examples: so many for each law. The tests above draw the same
+# examples for everybody.
+REASONRAG_LAW_EXAMPLES ?= 2000
+
+laws: .venv/test
+	REASONRAG_LAW_EXAMPLES=$(REASONRAG_LAW_EXAMPLES) $(BIN)/pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
+		--timeout 0 -m hypothesis tests/mcts tests/preference || \
+		{ echo "Keep what was found: write the arguments of each 'Falsifying example' above the law's @given, as @example(..)."; exit 1; }
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -53,14 +53,16 @@ def interval(cases: Sequence[T], figure: Callable[[list[T]], float]) -> tuple[fl
 def _heading() -> Iterator[str]:
     """Date, commit, machine and versions: what a report starts with."""
     made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
-    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}"
+    yield f"## {datetime.now(UTC):%Y-%m-%d}, commit {commit()}"
     yield f"\n{_machine()}; {made_with}."
 
 
-def _commit() -> str:
+def commit(checkout: Path = ROOT) -> str:
+    """The commit of a checkout, short."""
     commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
     head, changes = (
-        subprocess.run(each, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() for each in commands
+        subprocess.run(each, cwd=checkout, check=False, capture_output=True, text=True).stdout.strip()
+        for each in commands
     )
     return (head or "unknown") + (" with local changes" if changes else "")
 

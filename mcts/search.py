@@ -470,7 +470,7 @@ class Search(Generic[P]):
         """How many outside values a step still needs."""
         if self.config.valuation == "score":
             return int(node.visits == 0)
-        if node.terminal or node.same_as is not None:
+        if node.terminal or node.same_as is not None or (self.config.value_one and node.visits):
             return 0
         return max(0, self.config.continuations + self._apart[node.id] - node.visits)
 

@@ -23,7 +23,8 @@ class Step(Generic[P]):
     outcome: quality of a terminal step's answer, in [0, 1]; None if unknown, then its path counts nowhere; ignored for
         other steps.
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
-        continuations then leave out, for every node above it, the paths that run through it.
+        continuations then leave out, for every node above it, the paths that run through it, unless the same step was
+        drawn plainly, too.
     prior: what is thought of the step before it is continued, in [0, 1]; None if nothing.
     progress: the share of all that an answer needs which the step brings to light, in [0, 1]; None if unknown.
     identity: equal for steps that lead from one state to the same state; None for a step that equals no other.
@@ -223,15 +224,15 @@ class Tree(Generic[P]):
     ) -> Iterator[Node[P]]:
         """The nodes for which the outcome at the end of a path counts, the last one first.
 
-        path: steps drawn from `start`; nodes: their nodes, None if they were not kept. The outcome counts up to the
-            first step that was not a plain sample; above `start`, up to a node none of whose draws counts.
+        path: steps drawn from `start`; nodes: their nodes, None if they were not kept. An answer counts above itself if
+            its draw was plain, and above each node of which any draw counts. Steps that are no nodes must all be plain.
         decisive: whether the outcome decided that the search goes on here: it then counts for the answer alone.
         """
-        for position in reversed(range(len(path))):
-            if nodes is not None:
-                yield nodes[position]
-            if decisive or not path[position].plain:
-                return
+        if nodes is not None:
+            yield nodes[-1]
+            start, path = [start, *nodes][-2], path[-1:]
+        if decisive or not all(step.plain for step in path):
+            return
         for above in self.path_up(start):
             yield above
             if not above.counts_above:

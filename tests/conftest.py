@@ -13,12 +13,12 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, settings
 
 from reasonrag import cli
 from reasonrag.retrieval.dense.encoders import MINILM, Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
+from tests.helpers import laws
 from tests.helpers.command_line import CORPUS, AskLlamaFactory, Done, Reasonrag
 from tests.helpers.pages import browser, visit  # noqa: F401 - fixtures
 from tests.helpers.processes import simulated_endpoint
@@ -36,8 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run beside each other; th
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-settings.register_profile("laws", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("laws")  # a machine that has other work breaks no law; laws of the search draw more
+laws.load_profile()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

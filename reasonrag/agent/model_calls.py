@@ -17,7 +17,7 @@ from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endings import ending_of
 from reasonrag.llm.prices import Price
-from reasonrag.llm.reasoning import is_only_reasoning, without_reasoning
+from reasonrag.llm.reasoning import as_read, is_only_reasoning
 
 T = TypeVar("T")
 CUT_REPLY_SHOWN = 120
@@ -130,7 +130,7 @@ class ModelCaller:
         request = self.request(question_id, messages, samples, stop, sampling)
         completions = await self.model.complete(request)
         self.spending.add(completions)
-        return completions if self.think_in_format else list(map(without_reasoning, completions))
+        return completions if self.think_in_format else [as_read(request, each) for each in completions]
 
     async def read(
         self,

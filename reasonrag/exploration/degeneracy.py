@@ -15,7 +15,7 @@ from itertools import repeat
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
-from reasonrag.llm.reasoning import more_room
+from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
 SAID_FROM, WARNED_FROM = 10, 5
@@ -76,14 +76,18 @@ class Sign:
 # -- the signs -------------------------------------------------------------------------------------------------
 
 
-def reasoning_cut(rollout: RolloutRecord) -> bool:
-    """Most draws are nothing but reasoning, cut by the token limit."""
-    return _most(node.parse_error is not None and node.parse_error.cause == "reasoning_cut" for node in _draws(rollout))
+def only_reasoning(rollout: RolloutRecord) -> bool:
+    """Most draws are nothing but reasoning, perhaps unseen: cut by the token limit, or ended by themselves."""
+    failed = ((each, each.parse_error) for each in _draws(rollout))
+    return _most(
+        error is not None and (error.cause == "reasoning_cut" or bool(each.reasoning and not each.response))
+        for each, error in failed
+    )
 
 
 def identical_siblings(rollout: RolloutRecord) -> bool:
-    """In most states with at least two draws, all steps are equivalent."""
-    return _most(state.distinct == 1 for state in drawn_states(rollout))
+    """In most states with at least two draws, all steps are equivalent; not where they have no text."""
+    return not only_reasoning(rollout) and _most(state.distinct == 1 for state in drawn_states(rollout))
 
 
 def never_parses(rollout: RolloutRecord) -> bool:
@@ -146,10 +150,10 @@ ALIKE = Sign(
 
 SIGNS = (
     Sign(
-        "reasoning_cut",
-        "most replies are nothing but reasoning, cut at --max-reply-tokens",
-        f"The reasoning is longer than --max-reply-tokens allows: {more_room()}",
-        reasoning_cut,
+        "only_reasoning",
+        "most replies are nothing but reasoning",
+        f"If --max-reply-tokens cut them, {more_room()}; if they ended by themselves, {parser_advice()}",
+        only_reasoning,
     ),
     ALIKE,
     Sign(
@@ -231,8 +235,8 @@ class ObservedSigns:
 
 def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> ObservedSigns:
     """for_stop: also compute `pairless`, which takes as long as the rest."""
-    cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
-    alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
+    # replies without any text are alike for another reason
+    alike = [] if only_reasoning(rollout) else [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
     pairless = for_stop and bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout)
     return ObservedSigns(signs, len(alike), sum(alike), pairless)

@@ -1,4 +1,4 @@
-"""The reasoning of a reply: what a model says before its answer, apart from the text or in think blocks within it.
+"""The reasoning of a reply: what a model says before its answer, apart from the text or between marks within it.
 
 Decides where reasoning ends and the reply begins, and when a reply holds nothing else. A journal keeps what the
 endpoint said; readers of replies remove the reasoning first, so that tags inside it never count. Knows no step and no
@@ -8,15 +8,65 @@ tag of an agent.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from reasonrag.llm.chat import ChatRequest, Completion, tokens_within
 from reasonrag.llm.endings import ending_of
 
-_OPENING = re.compile(r"<\s*think\s*>", re.IGNORECASE)
-_LEADING = re.compile(rf"\s*{_OPENING.pattern}", re.IGNORECASE)
-_CLOSING = re.compile(r"<\s*/\s*think\s*>", re.IGNORECASE)
+
+class _Mark(NamedTuple):
+    """What stands around some models' reasoning, as regular expressions without regard to case.
+
+    leads: the opening mark at the beginning of a reply, if it is another there. prose: whether replies may use these
+    words otherwise: then a closing mark that nothing opened counts only after a sentence or a line.
+    """
+
+    opening: str
+    closing: str
+    leads: str = ""
+    prose: bool = False
+
+
+def _tags(name: str, *, prose: bool = False) -> _Mark:
+    """`<name>..</name>` in brackets of any kind; in others than `<>` an ordinary word is a headline if nothing closes
+    it."""
+    other, end = r"[\[{◁【「『⟨〈《«]", rf"\s*\|?{name}\s*\|?[>\]}}▷】」』⟩〉》»]"
+    opening, closing = rf"(?:<|{other})\|?{end}", rf"(?:<|{other})\|?\s*/{end}"
+    leads = rf"<\|?{end}|{other}\|?{end}(?=[\s\S]*?{closing})"
+    return _Mark(opening, closing, leads, prose=True) if prose else _Mark(opening, closing)
+
+
+_MESSAGE = r"(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:{}).{{0,99}}?<\|message\|>"
+_THINKS, _FINAL = _MESSAGE.format("analysis|commentary"), r"(?-i:(?<![ >\"'])assistantfinal)"
+_MARKS = (
+    # Qwen, DeepSeek, GLM; <seed:think> of Seed-OSS, <longcat_think>; [THINK] of Magistral; ◁think▷ of Kimi-VL
+    _tags(r"(?:\w{1,20}[:_])?think"),
+    *(_tags(word, prose=True) for word in ("thinking", "thoughts?", "reasoning", "reason", "reflection", "analysis")),
+    # gpt-oss (https://developers.openai.com/cookbook/articles/openai-harmony); servers may leave its tokens out
+    _Mark(
+        _THINKS,
+        rf"(?:<\|end\|>\s*)?{_MESSAGE.format('final')}|{_FINAL}",
+        rf"{_THINKS}|(?-i:analysis|commentary)(?:(?=(?-i:[^\W\d_a-z]))|(?=[\s\S]*?{_FINAL}))",
+    ),
+    # OpenThinker and Sky-T1; Command A; Apertus; MedGemma; Gemma 4; Granite 3.2
+    _Mark(r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>(?:\s*<\|begin_of_solution\|>)?|<\|begin_of_solution\|>"),
+    _Mark(r"<\|START_THINKING\|>", r"<\|END_THINKING\|>(?:\s*<\|START_\w+\|>)?|<\|START_(?:RESPONSE|TEXT)\|>"),
+    _Mark(r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
+    _Mark(r"<unused94>(?:thought\b)?", "<unused95>"),
+    _Mark(r"<\|channel>(?:thought\b)?", r"<channel\|>"),
+    _Mark("(?!)", "here is my response:", r"here is my thought process:(?=[\s\S]*?here is my response:)", prose=True),
+)
+"""Those that are known, mostly by vLLM's parsers (https://github.com/vllm-project/vllm/tree/main/vllm/reasoning)."""
+_LEADING = re.compile(rf"\s*+(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
+_CLOSING = re.compile("|".join(f"({each.closing})" for each in _MARKS), re.IGNORECASE)
+_MAY_CLOSE = re.compile(
+    r"/[\s|]*(?:\w{1,20}[:_])?(?:think|thought|reason|reflec|analysis)|\|>|assistantfinal|<unused95>|my response:"
+)
+"""In every text that holds a closing mark, in small letters: found a hundred times as fast."""
+_ENDS = "\n.!?…。:;\"')]*>"
 AMPLE_TOKENS = 2048
 """A --max-reply-tokens from which on reasoning usually leaves room for a step."""
+ALL_AS_REASONING = "its whole reply as reasoning and no content, which is read only where it ends as a step does"
 
 
 def more_room(flags: str = "--") -> str:
@@ -27,27 +77,48 @@ def more_room(flags: str = "--") -> str:
     )
 
 
-def split_reasoning(said: str) -> tuple[str, str]:
-    """The reasoning at the beginning of a text, without its tags, and the rest; a text without any is unchanged.
+def parser_advice(flags: str = "--") -> str:
+    """What to do about replies that an endpoint gives as reasoning. flags: prefix of the model's flags."""
+    return (
+        "give the server (vLLM, SGLang) the --reasoning-parser of this model, or none, or turn thinking off with "
+        f"""{flags}extra-body '{{"chat_template_kwargs": {{"enable_thinking": false}}}}'"""
+    )
 
-    Reasoning is the leading think blocks, the last of which may be cut off; or, as some templates open the block within
-    the prompt, everything up to a closing tag that none opened: what vLLM's parsers take for it
+
+def split_reasoning(said: str) -> tuple[str, str]:
+    """The reasoning at the beginning of a text, without its marks, and the rest; a text without any is unchanged.
+
+    Reasoning is the leading blocks, the last of which may be cut off; or, as some templates open the block within the
+    prompt, everything up to a closing mark that none opened: what vLLM's parsers take for it
     (https://github.com/vllm-project/vllm/blob/main/vllm/reasoning/basic_parsers.py, `extract_reasoning`).
     """
-    blocks, end = [], 0
+    blocks, start = list[str](), 0
     if closing := _unopened(said):
-        blocks, end = [said[: closing.start()]], closing.end()
-    while opening := _LEADING.match(said, end):
-        closing = _CLOSING.search(said, opening.end())
+        blocks, start = [said[: closing.start()]], closing.end()
+    while opening := _LEADING.match(said, start):
+        closing = re.compile(_mark_of(opening).closing, re.IGNORECASE).search(said, opening.end())
         blocks.append(said[opening.end() : closing.start() if closing else None])
-        end = closing.end() if closing else len(said)
-    return "\n\n".join(each.strip() for each in blocks if each.strip()), said[end:].lstrip() if blocks else said
+        start = closing.end() if closing else len(said)
+    return "\n\n".join(each.strip() for each in blocks if each.strip()), said[start:].lstrip() if blocks else said
+
+
+def _mark_of(found: re.Match[str]) -> _Mark:
+    """Of a match of `_LEADING` or `_CLOSING`, which have one group for each."""
+    return _MARKS[(found.lastindex or 1) - 1]
 
 
 def _unopened(said: str) -> re.Match[str] | None:
-    """The first closing tag, if none was opened before it."""
-    closing = _CLOSING.search(said)
-    return None if closing and _OPENING.search(said, 0, closing.start()) else closing
+    """The first closing mark that none opened before it; None where an opening one leads."""
+    seen = set[_Mark]()
+    leads = _LEADING.match(said) or not _MAY_CLOSE.search(said.lower())
+    for closing in () if leads else _CLOSING.finditer(said):
+        mark, at = _mark_of(closing), closing.start()
+        if mark in seen or (mark.prose and said[max(0, at - 9) : at].rstrip(" \t")[-1:] not in _ENDS):
+            continue
+        if not re.compile(mark.opening, re.IGNORECASE).search(said, 0, at):
+            return closing
+        seen.add(mark)
+    return None
 
 
 def without_reasoning(completion: Completion) -> Completion:
@@ -58,6 +129,21 @@ def without_reasoning(completion: Completion) -> Completion:
     if kept is not None:
         kept = tokens_within(kept, whole - len(text), whole)
     return completion.model_copy(update={"text": text, "reasoning": reasoning, "logprobs": kept})
+
+
+def as_read(request: ChatRequest, completion: Completion) -> Completion:
+    """`without_reasoning`; but reasoning that ends as the reply should, with nothing behind it, is the reply."""
+    said, ends = completion.reasoning.strip(), request.sampling.stop
+    if gave_all_as_reasoning(completion) and said.endswith(ends) and sum(map(said.count, ends)) == 1:
+        completion = completion.model_copy(update={"text": said, "reasoning": "", "logprobs": None})
+    return without_reasoning(completion)
+
+
+def gave_all_as_reasoning(completion: Completion) -> bool:
+    """Whether a reply that ended by itself has nothing but reasoning apart from its text: mostly, the endpoint's parser
+    took the reply for it (https://github.com/vllm-project/vllm/issues/55420 tells of a model that does so itself)."""
+    whole = ending_of(completion) in ("stopped", "unknown")
+    return whole and bool(completion.reasoning.strip()) and not completion.text.strip()
 
 
 def reasons(completion: Completion) -> bool:
@@ -89,14 +175,15 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
     """
     if not _stop_strings_matter(request) or ending_of(completion) not in ("stopped", "unknown"):
         return False
-    read = without_reasoning(completion)
+    read = as_read(request, completion)
     return bool(read.reasoning) and not read.text.strip()
 
 
 def stops_may_cut(request: ChatRequest, completion: Completion) -> bool:
     """Whether a reply shows that stop strings cut the model's reasoning, or could do so unseen."""
-    unseen = _stop_strings_matter(request) and _unopened(completion.text) is not None
-    return unseen or stopped_in_reasoning(request, completion)
+    said, opening = completion.text, _LEADING.match(completion.text)
+    unseen = _unopened(said) or (opening and not _LEADING.match(opening[0]))  # taken for one as it is closed
+    return (_stop_strings_matter(request) and bool(unseen)) or stopped_in_reasoning(request, completion)
 
 
 def _stop_strings_matter(request: ChatRequest) -> bool:

@@ -11,14 +11,17 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 import reasonrag as package
 from preference import read_rollouts
+from reasonrag.llm import offline
 from reasonrag.llm.journal import CUT
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.llm.servers.openai_api import ChatCompletionRequest, completion
 from reasonrag.llm.servers.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.endpoints import Stage
+from tests.helpers.endpoints import Answering, Stage
 from tests.helpers.processes import simulated_endpoint
 
 PRICES = ("--price-in", 1, "--price-out", 2)
@@ -141,7 +144,7 @@ def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(profile: str, r
         quick = reasonrag("evaluate", "--model", "o", "--base-url", base_url, "--limit", 2, *flags, "--run", "runs/e")
     summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
     assert (done.status, summary["stopped"]["cause"], summary["repair_turns"]) == (1, "degenerate", 0)
-    assert "reasoning cut in 20 of 20 questions" in summary["stopped"]["message"]
+    assert "only reasoning in 20 of 20 questions" in summary["stopped"]["message"]
     cut = summary["parse_failures_by_cause"]["reasoning_cut"]
     assert f"warning: {cut:,} replies were nothing but reasoning, cut at --max-reply-tokens 24: raise it" in done.err
     assert "identical_siblings" not in done.err
@@ -162,3 +165,76 @@ def test_a_judge_that_reasons_too_long_says_so(reasonrag: Reasonrag) -> None:
     report = orjson.loads(Path("runs/e/report.json").read_bytes())
     assert report["unjudged_by_cause"] == {"reasoning_cut": 2}
     assert "reasoning_cut 2" in judged.out
+
+
+WRONG = "We could try <query>wrong thing</query>, or <answer>nothing</answer>."
+
+
+def marked(before: str, after: str, *, apart: bool = False, wrong: str = WRONG) -> Answering:
+    """An endpoint whose model says so around its reasoning; a stop string cuts wherever it comes first. apart: its
+    parser takes all of it for reasoning."""
+
+    async def chat(request: web.Request) -> web.Response:
+        wanted = ChatCompletionRequest.read(await request.read())
+        body, choices = orjson.loads(await request.read()), []
+        for choice in range(wanted.n):
+            thought, said = wrong and "They want a yes.", "yes"
+            if wanted.messages[-1].content != "Say yes.":
+                seed, heat = wanted.seed or 0, wanted.temperature
+                thought, said = wrong, offline.reply(wanted.messages, temperature=heat, seed=seed, choice=choice)
+            whole = before + thought + after + said
+            ends = [place for each in body.get("stop", ()) if (place := whole.find(each)) >= 0]
+            choices.append((whole[: min(ends, default=len(whole))], "stop"))
+        answer = completion("m", choices, prompt_tokens=len(await request.read()) // 4, completion_tokens=999)
+        for choice in answer["choices"] if apart else ():
+            choice["message"] = {"content": None, "reasoning_content": choice["message"]["content"]}
+        return web.json_response(answer)
+
+    return Answering(chat)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+        ("analysis", "assistantfinal"),
+        ("[THINK]", "[/THINK]"),
+        ("", "\n</reasoning>\n"),
+        ("◁think▷", "◁/think▷"),
+    ],
+)
+def test_no_step_is_what_the_reasoning_mentions(before: str, after: str, reasonrag: Reasonrag) -> None:
+    """Whatever marks a model uses, also where a stop string could cut within them."""
+    with marked(before, after).open() as server:
+        done = reasonrag(*asked(server.base_url, "runs/r", limit=3))
+    steps = [node for each in read_rollouts(Path("runs/r/rollouts.jsonl")) for node in each.nodes[1:]]
+    assert (done.status, len({step.parse_error for step in steps})) == (0, 1)
+    assert not any("wrong thing" in (step.content or "") or step.content == "nothing" for step in steps)
+    assert all(step.reasoning == WRONG for step in steps)
+
+
+def test_replies_given_as_reasoning_are_read_and_named(reasonrag: Reasonrag) -> None:
+    """The trial shows it; as each ends with the tag of its turn, nothing is paid twice and nothing is lost."""
+    with marked("", "", apart=True, wrong="").open() as server:
+        done = reasonrag(*asked(server.base_url, "runs/r", limit=3))
+    with marked("", "", wrong="").open() as server:
+        plain = reasonrag(*asked(server.base_url, "runs/plain", limit=3))
+    assert (done.status, plain.status) == (0, 0)
+    assert done.err.count("gave its whole reply as reasoning and no content") == 1
+    steps, plainly = (
+        [node.response for each in read_rollouts(Path(run, "rollouts.jsonl")) for node in each.nodes[1:]]
+        for run in ("runs/r", "runs/plain")
+    )
+    assert steps == plainly
+    assert not any(key.endswith(CUT) for entry in entries("runs/r") for key in entry["keys"])
+
+
+def test_replies_given_as_reasoning_that_name_several_steps_are_named_for_what_they_are(reasonrag: Reasonrag) -> None:
+    """Not as siblings that are alike, which no temperature would change."""
+    with marked("", " Or not?", apart=True).open() as server:
+        done = reasonrag(*asked(server.base_url, "runs/r", "--concurrency", 4, limit=40))
+    summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
+    assert (done.status, summary["stopped"]["cause"]) == (1, "degenerate")
+    assert "only reasoning in 20 of 20 questions" in summary["stopped"]["message"]
+    assert "--reasoning-parser" in summary["stopped"]["message"]
+    assert "raise --temperature" not in done.err + done.out

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
 from mcts import ROOT_ID, Node, Step, Tree
@@ -220,15 +223,15 @@ def test_a_path_is_followed_as_far_as_it_is_known_and_added_from_there() -> None
     [
         ((True, True), [4, 3, 1, 0]),
         ((True, False), [4]),  # the repaired answer counts for itself
-        ((False, True), [4, 3]),  # and what is below a repaired step for that step
+        ((False, True), [4, 3, 1, 0]),  # the step was drawn plainly before: what is below it counts above, too
         ((False, False), [4]),
     ],
 )
-def test_what_is_found_counts_up_to_the_first_draw_that_was_not_plain(
+def test_what_is_found_counts_up_to_the_first_step_that_was_never_drawn_plainly(
     plain: tuple[bool, bool], counting: list[int]
 ) -> None:
-    """Root - 1 (plain) - 3 - 4, of which 3 and 4 were drawn as said, beside a plain sibling 2 that never counts.
-    Whether the same steps were drawn plainly at another time does not matter."""
+    """Root - 1 (plain) - 3 - 4, of which 3 and 4 were drawn plainly first and now as said, beside a plain sibling 2
+    that never counts. An answer counts draw by draw, a step as soon as it was drawn plainly."""
     tree: Tree[str] = Tree()
     start = tree.add(tree.root, same("query"))
     tree.add(tree.root, same("sibling"))
@@ -236,6 +239,37 @@ def test_what_is_found_counts_up_to_the_first_draw_that_was_not_plain(
     path = [same("evidence", plain=plain[0]), answer(plain=plain[1])]
     nodes = tree.follow(start, path)
     assert [node.id for node in tree.counting(start, path, nodes)] == counting
+
+
+PLAIN, REPAIRED, DECISIVE = "drawn plainly", "repaired", "decisive"
+
+
+@pytest.mark.parametrize(
+    ("draws", "above"),
+    [
+        ([PLAIN, REPAIRED], [1.0, 0.5]),
+        ([PLAIN, REPAIRED, DECISIVE], [1.0, 0.5]),
+        ([PLAIN, REPAIRED, REPAIRED], [1.0, 0.5, 0.5]),
+        ([PLAIN, PLAIN, REPAIRED], [1.0, 1.0, 0.5]),
+    ],
+)
+def test_what_counts_above_a_step_does_not_depend_on_the_order_of_its_draws(
+    draws: list[str], above: list[float]
+) -> None:
+    """Each draw is a path of two steps and an answer of its own. What a decisive draw found counts for its answer
+    alone; what the others found counts for both steps, and above once the first was drawn plainly."""
+    worth = {PLAIN: 1.0, REPAIRED: 0.5, DECISIVE: 0.0}
+    for order in itertools.permutations(draws):
+        tree: Tree[str] = Tree()
+        for draw in order:
+            last = replace(answer(worth[draw]), identity=draw)
+            path = [same("query", plain=draw != REPAIRED), same("evidence"), last]
+            tree.follow(tree.root, path, decisive=draw == DECISIVE)
+        query, evidence = tree[1], tree[2]
+        found = [worth[draw] for draw in draws if draw != DECISIVE]
+        assert sorted(end.outcome for end in evidence.rollouts) == sorted(found)
+        assert sorted(end.outcome for end in query.rollouts) == sorted(found)
+        assert sorted(end.outcome for end in tree.root.rollouts) == sorted(above)
 
 
 @pytest.mark.parametrize(("plain", "counting"), [((True, True), [1, 0]), ((True, False), []), ((False, True), [])])

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import (
@@ -248,7 +248,6 @@ def test_a_line_that_names_no_question_is_refused_by_file_and_line(name: str, li
     assert (tmp_path / "both" / name).read_bytes() == before
 
 
-@settings(max_examples=40)
 @given(runs=st.lists(st.lists(st.integers(0, 5), max_size=5, unique=True), min_size=1, max_size=3))
 def test_merging_loses_nothing_and_splits_no_question(
     runs: list[list[int]], tmp_path_factory: pytest.TempPathFactory

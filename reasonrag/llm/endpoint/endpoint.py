@@ -43,7 +43,16 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
+from reasonrag.llm.reasoning import (
+    ALL_AS_REASONING,
+    AMPLE_TOKENS,
+    gave_all_as_reasoning,
+    more_room,
+    parser_advice,
+    reasons,
+    stops_may_cut,
+    without_reasoning,
+)
 from reasonrag.redaction import excerpt, secrets
 from reasonrag.rendering import counted
 from reasonrag.web.client import http_address, retry_after, shown_url
@@ -335,6 +344,8 @@ class EndpointModel:
                     self.reasons |= reasons(reply)
                     if without_reasoning(reply).reasoning:
                         self._go_without_stop(endpoint)
+                    if gave_all_as_reasoning(reply):
+                        self._say_of(endpoint, f"gave {ALL_AS_REASONING}: {parser_advice(self._flags)}")
             except Exception as error:
                 trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
                 raise

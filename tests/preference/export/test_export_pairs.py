@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import (
@@ -647,7 +647,6 @@ def random_runs(draw: st.DrawFn) -> list[RolloutRecord]:
     ]
 
 
-@settings(max_examples=60)
 @given(
     records=random_runs(), rules=some_rules, validation=st.sampled_from([0, 0.05, 0.5]), flip=st.sampled_from([0, 0.5])
 )

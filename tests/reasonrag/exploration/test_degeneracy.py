@@ -444,7 +444,7 @@ def never_stops_reasoning(request: ChatRequest, position: int) -> Completion:
 
 
 TEACHERS: dict[str, Script] = {
-    "reasoning_cut": never_stops_reasoning,
+    "only_reasoning": never_stops_reasoning,
     "identical_siblings": greedy,
     "never_parses": scripted(lambda _request, _position, own: f"I think it is {own}."),
     "never_answers": scripted(lambda _request, _position, own: asks(own)),

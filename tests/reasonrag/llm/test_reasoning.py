@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import Message
-from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling, TokenLogprob
 from reasonrag.llm.reasoning import (
+    as_read,
+    gave_all_as_reasoning,
     is_only_reasoning,
     reasons,
     split_reasoning,
     stopped_in_reasoning,
+    stops_may_cut,
     too_little_room,
     without_reasoning,
 )
@@ -66,12 +70,165 @@ def request(*, stop: tuple[str, ...] = ("</query>",), think_in_format: bool = Fa
         ("", "", ""),
         ("I <think> so", "", "I <think> so"),
         ("I <think>so</think> too", "", "I <think>so</think> too"),
-        ("<thinking>Paris.</thinking>", "", "<thinking>Paris.</thinking>"),
     ],
 )  # fmt: skip
 def test_reasoning_is_what_leads_a_reply_in_think_tags(said: str, reasoning: str, rest: str) -> None:
     """In whatever spelling, as often as it comes, cut, or opened by the template."""
     assert split_reasoning(said) == (reasoning, rest)
+
+
+WRONG = "We could try <query>wrong thing</query>."
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+MARKED = {
+    "gpt-oss: its channels": f"<|channel|>analysis<|message|>{WRONG}<|end|>{FINAL}{QUERY}",
+    "gpt-oss: the message begins with its role": "<|start|>assistant<|channel|>analysis<|message|>"
+    f"{WRONG}<|end|>{FINAL}{QUERY}",
+    "gpt-oss: the template opened the channel": f"{WRONG}<|end|>{FINAL}{QUERY}",
+    "gpt-oss: a constrained final message": f"<|channel|>analysis<|message|>{WRONG}<|end|>"
+    f"<|start|>assistant<|channel|>final <|constrain|>json<|message|>{QUERY}",
+    "gpt-oss: only commentary": f"<|channel|>commentary<|message|>{WRONG}<|end|>{FINAL}{QUERY}",
+    "gpt-oss: the server took the special tokens off": f"analysis{WRONG}assistantfinal{QUERY}",
+    "gpt-oss: and left a line break": f"analysis{WRONG}\n\nassistantfinal{QUERY}",
+    "gpt-oss: and the reasoning begins in small letters": f"analysis{WRONG.lower()}assistantfinal{QUERY}",
+    "gpt-oss: and the template opened the channel": f"{WRONG}assistantfinal{QUERY}",
+    "Magistral": f"[THINK]{WRONG}[/THINK]{QUERY}",
+    "Magistral: the template opened it": f"{WRONG}[/THINK]{QUERY}",
+    "Seed-OSS": f"<seed:think>\n{WRONG}\n</seed:think>\n{QUERY}",
+    "LongCat": f"<longcat_think>\n{WRONG}\n</longcat_think>\n{QUERY}",
+    "Kimi-VL": f"◁think▷{WRONG}◁/think▷{QUERY}",
+    "EXAONE Deep": f"<thought>\n{WRONG}\n</thought>\n\n{QUERY}",
+    "Marco-o1": f"<Thought>\n{WRONG}\n</Thought>\n{QUERY}",
+    "Claude, asked to": f"<thinking>{WRONG}</thinking>\n\n{QUERY}",
+    "the template opened it": f"{WRONG}\n</thinking>\n\n{QUERY}",
+    "the template opened it, and nothing but a sentence ends": f"{WRONG}</reasoning>{QUERY}",
+    "a word of its own": f"<reasoning>{WRONG}</reasoning>{QUERY}",
+    "square brackets": f"[reasoning]\n{WRONG}\n[/reasoning]\n{QUERY}",
+    "corner brackets": f"「think」{WRONG}「/think」{QUERY}",
+    "black brackets": f"【thinking】{WRONG}【/thinking】{QUERY}",
+    "bars": f"<|thinking|>{WRONG}</|thinking|>{QUERY}",
+    "bars, otherwise": f"<|think|>{WRONG}<|/think|>{QUERY}",
+    "OpenThinker": f"<|begin_of_thought|>\n\n{WRONG}\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n{QUERY}",
+    "OpenThinker: the solution alone is marked": f"{WRONG}<|begin_of_solution|>{QUERY}",
+    "Command A": f"<|START_THINKING|>{WRONG}<|END_THINKING|><|START_RESPONSE|>{QUERY}",
+    "Command A: thinking alone": f"<|START_THINKING|>{WRONG}<|END_THINKING|>{QUERY}",
+    "Apertus": f"<|inner_prefix|>{WRONG}<|inner_suffix|>{QUERY}",
+    "MedGemma": f"<unused94>thought\n{WRONG}<unused95>{QUERY}",
+    "Gemma 4": f"<|channel>thought\n{WRONG}<channel|>{QUERY}",
+    "Granite 3.2": f"Here is my thought process: {WRONG} Here is my response: {QUERY}",
+    "two kinds, one after the other": f"<think></think>\n<reasoning>{WRONG}</reasoning>{QUERY}",
+}
+CUT = {
+    "gpt-oss": f"<|channel|>analysis<|message|>{WRONG}",
+    "gpt-oss without its tokens": f"analysis{WRONG}",
+    "Magistral": f"[THINK]{WRONG}",
+    "Seed-OSS": f"<seed:think>{WRONG}",
+    "Kimi-VL": f"◁think▷{WRONG}",
+    "EXAONE Deep": f"<thought>{WRONG}",
+    "OpenThinker": f"<|begin_of_thought|>{WRONG}",
+    "Command A": f"<|START_THINKING|>{WRONG}",
+    "Gemma 4": f"<|channel>thought\n{WRONG}",
+    "a word of its own": f"<reasoning>{WRONG}",
+}
+
+
+@pytest.mark.parametrize("said", MARKED.values(), ids=MARKED)
+def test_the_step_is_what_follows_reasoning_in_any_marks(said: str) -> None:
+    """Every way that a known model or server has of showing it."""
+    reasoning, rest = split_reasoning(said)
+    assert (reasoning.casefold(), rest) == (WRONG.casefold(), QUERY)
+    read = without_reasoning(
+        Completion(text=said, finish_reason="stop", logprobs=tuple(TokenLogprob(c, -1.0) for c in said))
+    )
+    assert "".join(token.text for token in read.logprobs or ()) == read.text == QUERY
+
+
+@pytest.mark.parametrize("said", MARKED.values(), ids=MARKED)
+def test_no_stop_string_is_sent_once_a_reply_shows_marks_in_which_it_could_cut_unseen(said: str) -> None:
+    """Where only the closing mark tells: without it, the reasoning would be a step."""
+    opening = said.partition(WRONG)[0] if WRONG in said else said.partition(WRONG.lower())[0]
+    cut_is_seen = stopped_in_reasoning(request(), Completion(text=opening + "I ask <query>x", finish_reason="stop"))
+    assert cut_is_seen or stops_may_cut(request(), Completion(text=said, finish_reason="stop"))
+
+
+@pytest.mark.parametrize("said", CUT.values(), ids=CUT)
+def test_reasoning_in_any_marks_may_be_cut(said: str) -> None:
+    """Then nothing else was said, and a stop string within it is seen."""
+    assert split_reasoning(said) == (WRONG, "")
+    assert stopped_in_reasoning(request(), Completion(text=said, finish_reason="stop"))
+    assert is_only_reasoning(without_reasoning(Completion(text=said, finish_reason="length")))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"I use <thought>marks</thought> late. {QUERY}",
+        f"The analysis is easy. {QUERY}",
+        f"analysis of the passages: {QUERY}",
+        f"[Thought] Paris lies on a river. {QUERY}",
+        f"[Reasoning]\nParis lies on a river.\n\n[Step]\n{QUERY}",
+        f"{{analysis}} {QUERY}",
+        f"Here is my thought process: Paris lies on a river. {QUERY}",
+        "So the next query is <query>what does </reasoning> mean in HTML</query>",
+        "So the next query is <query>assistantfinal in gpt-oss</query>",
+        "So the answer is <answer>the word assistantfinal</answer>",
+        "A tag such as </thinking> is odd. So the next query is <query>x</query>",
+        "1/think/2 and/or thought",
+        "<thinkers>Paris</thinkers>",
+    ],
+)
+def test_a_reply_that_uses_the_words_of_marks_is_unchanged(said: str) -> None:
+    """As a headline, in prose, or after the step began."""
+    assert split_reasoning(said) == ("", said)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<think>", "</think>", "<think></think>", "[thought]", "[thought][/thought]", "</thought>x", "analysis", " ", "</",
+     "<|channel|>analysis ", "<|start|>assistant", "assistantfinal", ".\n</reason> </thinking>y", "<|\n", "a/",
+     "Here is my thought process:", "<seed:", "<thought></think>"],
+)  # fmt: skip
+def test_hostile_replies_take_time_in_proportion_to_their_length(piece: str) -> None:
+    """A megabyte at sixteen times the work of a sixteenth of it: reading each part once is 16, once a part is 256."""
+
+    def work(size: int) -> float:
+        said, times = piece * (size // len(piece)), []
+        for _ in range(3):
+            began = time.process_time()
+            split_reasoning(said)
+            times.append(time.process_time() - began)
+        return min(times)
+
+    assert work(1 << 20) < 80 * work(1 << 16) + 0.02
+
+
+ANSWERED = f"Paris lies on the Seine. {QUERY}"
+
+
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        (Completion(text="", reasoning=ANSWERED, finish_reason="stop"), ANSWERED),
+        (Completion(text=" \n", reasoning=f"{ANSWERED}\n\n", finish_reason="stop"), ANSWERED),
+        (Completion(text="", reasoning=f"<think>\n\n</think>\n\n{ANSWERED}", finish_reason="stop"), ANSWERED),
+        # what it was thinking when it ended: no step ends it, or more than one is named
+        (Completion(text="", reasoning=f"{WRONG} Or not?", finish_reason="stop"), ""),
+        (Completion(text="", reasoning=f"{WRONG} Rather: {QUERY}", finish_reason="stop"), ""),
+        (Completion(text="", reasoning="I could ask <query>Seine", finish_reason="stop"), ""),
+        (Completion(text="", reasoning=ANSWERED, finish_reason="length"), ""),
+        (Completion(text="", reasoning=ANSWERED, finish_reason="content_filter"), ""),
+        (Completion(text="So", reasoning=ANSWERED, finish_reason="stop"), "So"),
+        (Completion(text=f"<think>{ANSWERED}", finish_reason="stop"), ""),
+    ],
+)
+def test_a_reply_given_as_reasoning_is_read_where_it_ends_as_a_step(completion: Completion, text: str) -> None:
+    """And was not cut there, by a stop string or otherwise: then it is not asked again."""
+    stops = request(stop=("</query>", "</answer>"))
+    assert as_read(stops, completion).text == text
+    assert as_read(request(stop=()), completion) == without_reasoning(completion)
+    if text == ANSWERED:
+        assert as_read(stops, completion).reasoning == ""
+        assert gave_all_as_reasoning(completion)
+        assert not stopped_in_reasoning(stops, completion)
 
 
 @given(WITHOUT_TAGS)

@@ -1094,3 +1094,34 @@ async def test_a_model_that_reasons_is_told_from_one_that_does_not(
         "o reasons before it answers, and --max-reply-tokens 512 limits reasoning and reply together: raise it" in each
         for each in hints
     )
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        (reasoned("", "yes"), True),
+        (reasoned("\n", "They want a yes. I say yes."), True),
+        (reasoned("", "They want", "length"), False),
+        (reasoned("yes", "They want a yes."), False),
+        (answer(""), False),
+        (answer("<think>They want a yes."), False),
+        (answer("yes"), False),
+    ],
+    ids=["whole", "blank content", "cut", "beside", "nothing at all", "within the text", "none"],
+)
+async def test_a_reply_given_whole_as_reasoning_is_named_by_the_trial(reply: web.Response, *, named: bool) -> None:
+    """With the settings of server and client that help, once, before anything is paid."""
+
+    async def trial(_: web.Request) -> web.Response:
+        return web.Response(status=reply.status, body=reply.body, content_type="application/json")
+
+    async with endpoint_of(trial) as base_url:
+        client = EndpointModel("o", Limits(8, timeout=60), base_urls=[base_url], flags="--judge-")
+        said: list[str] = []
+        client.say = said.append
+        await client.check()
+        await client.check()
+        await client.close()
+    [*told] = [each for each in said if "gave its whole reply as reasoning and no content" in each]
+    assert len(told) == named
+    assert all("--reasoning-parser" in each and "--judge-extra-body '{" in each for each in told)
