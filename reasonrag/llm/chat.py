@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -20,10 +20,6 @@ MOST_BYTES_PER_TOKEN = 16
 """Token counts below that are replaced by bytes. Qwen2.5's vocabulary makes up to 12 bytes a token of single words, and
 10 of sentences, in six data sets; our own estimates count four characters, of up to 4 bytes each. Only runs of one
 character (spaces, dashes) have more: up to 128."""
-
-FinishReason = Literal["stop", "length", "content_filter"]
-"""What our own endpoints say. `stop`: the model ended by itself or at a stop string. `length`: the reply was cut at
-max_tokens. `content_filter`: the reply was withheld."""
 
 
 class Sampling(SparseRecord):

@@ -16,8 +16,8 @@ Ending = Literal["stopped", "cut", "withheld", "refused", "too_long", "unknown"]
 """stopped: by the model, or at a stop string. cut: at a limit of tokens or time. withheld: by a content filter, wholly
 or from some point on. refused: by the model, which says no more. too_long: the prompt, so that nothing was said.
 unknown: the endpoint gives no reason, or one that is not in the table."""
-FILTERED, TOO_LONG = "content_filter", "context_length_exceeded"
-"""The finish reasons of draws whose prompt was filtered, or is too long."""
+FILTERED, TOO_LONG, CUT = "content_filter", "context_length_exceeded", "length"
+"""The finish reasons of draws that an error stands for."""
 
 Word = Ending | Literal["broken_off", "called"]
 """broken_off: the endpoint failed in the middle. called: stopped, where there is a call."""

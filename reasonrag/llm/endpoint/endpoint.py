@@ -23,7 +23,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endings import CUT, ending_of
 from reasonrag.llm.endpoint.error_objects import end_of_draws
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
@@ -38,7 +38,6 @@ from reasonrag.llm.endpoint.http_client import (
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
-    ran_out_of_tokens,
 )
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
@@ -282,11 +281,13 @@ class EndpointModel:
 
     def _instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
-        if ran_out_of_tokens(error):
-            return [_only_reasoning(request)]
-        reason = end_of_draws(error, max_tokens=request.sampling.max_tokens) if self._speaks else ""
-        draws = range(len(request.samples)) if reason else ()
-        return [Completion(text="", finish_reason=reason, requests=int(draw == 0)) for draw in draws]
+        draws, sampling = len(request.samples), request.sampling
+        reason = end_of_draws(error, max_tokens=sampling.max_tokens) if self._speaks else ""
+        first = Completion(text="", finish_reason=reason)
+        if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
+            most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
+            return [first.model_copy(update=most | {"tokens_bounded": True})]
+        return [first, *[first.model_copy(update={"requests": 0})] * (draws - 1)] if reason else []
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
@@ -666,15 +667,6 @@ class EndpointModel:
 def seconds_text(seconds: float) -> str:
     """`10 minutes`, or seconds where they are few."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"
-
-
-def _only_reasoning(request: ChatRequest) -> Completion:
-    """The answer to a request whose reasoning used the limit up, where the endpoint gives an error instead of it. Its
-    usage is the most it can be, as the endpoint reports none."""
-    most = len(request.samples) * request.sampling.max_tokens
-    return Completion(
-        text="", finish_reason="length", prompt_tokens=request.size, completion_tokens=most, tokens_bounded=True
-    )
 
 
 class _UnreachableError(InputError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from reasonrag.llm.endings import FILTERED, TOO_LONG, letters_of, meaning_of
+from reasonrag.llm.endings import CUT, FILTERED, TOO_LONG, letters_of, meaning_of
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -96,12 +96,15 @@ def _values(error: Any, keys: frozenset[str]) -> list[str]:
 
 
 def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:
-    """FILTERED or TOO_LONG for an error that every request with this prompt gets; empty for any other.
+    """FILTERED or TOO_LONG for an error that every request with this prompt gets; CUT where the reasoning used the
+    limit up (https://github.com/spiceai/spiceai/issues/7126); empty for any other.
 
     max_tokens: of the reply; where these alone are more than the model's context, the prompt is not to blame.
     """
     content, status = decoded(error.response.content), error.status_code
     said = _values(content, _SAYING)  # not what it repeats of the prompt
+    if any("Could not finish the message because max_tokens" in each for each in said):
+        return CUT
     if status == HTTPStatus.TOO_MANY_REQUESTS:  # advice about a rate speaks of prompts, too
         said = [each for each in said if "request too large" in each.lower()]
     meanings = {meaning_of(each) for each in [*_values(content, _NAMES), *said]}

@@ -120,7 +120,8 @@ class Connection(HttpClient):
         with _as_openai_errors(url):
             async with self._session.get(url, allow_redirects=False) as response:
                 listed = await read_body(response, MOST_ENVELOPE_BYTES)
-        if error := error_of(HttpAnswer(listed[:MOST_ERROR_BYTES], response.headers), response.status):
+        failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
+        if failed and (error := error_of(HttpAnswer(listed[:MOST_ERROR_BYTES], response.headers), response.status)):
             raise error
         return _models_in(_decoded(listed, ()))
 
@@ -172,8 +173,7 @@ def _as_openai_errors(url: str) -> Iterator[None]:
 
 
 def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError | None:
-    """The error that an answer without a completion means, with the endpoint's message; None for a success that says
-    none."""
+    """The error that an answer without a completion means; None for a success that says none."""
     from httpx2 import Request, Response
     from openai import APIStatusError
 
@@ -225,9 +225,8 @@ def completions_of(
     for choice in choices:
         try:
             reply = _reply(choice, known_secrets)
-            replies.append(
-                reply.model_copy(update={"logprobs": tokens_of(choice, reply)}) if asked and asked.logprobs else reply
-            )
+            tokens = tokens_of(choice, reply) if asked and asked.logprobs else None
+            replies.append(reply.model_copy(update={"logprobs": tokens}))
         except BadAnswerError as error:
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
@@ -287,14 +286,12 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
 def _are_at_limit(usage: object, replies: Sequence[Completion], *, most: int) -> bool:
     """Whether all choices together have `most` tokens: by a count that is none of bytes or characters, nor too small
     for the bytes, and without reasoning that goes beyond the limit."""
-    said = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if not isinstance(usage, dict) or not _is_count(said):
-        return False
-    texts = [each.text + each.reasoning for each in replies]
+    usage = usage if isinstance(usage, dict) else {}
+    said, texts = usage.get("completion_tokens"), [each.text + each.reasoning for each in replies]
     size = sum(len(each.encode()) for each in texts)
-    unlimited = _detail(usage, "completion_tokens_details", "reasoning_tokens") if said > most else 0
-    counts = said not in (size, sum(map(len, texts))) and said * MOST_BYTES_PER_TOKEN >= size
-    return counts and said - unlimited >= most
+    if not _is_count(said) or said in (size, sum(map(len, texts))) or said * MOST_BYTES_PER_TOKEN < size:
+        return False
+    return said == most or said - _detail(usage, "completion_tokens_details", "reasoning_tokens") >= most
 
 
 def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
@@ -314,8 +311,7 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
     meaning = meaning_of(reason)
-    if message is None and meaning in ("cut", "withheld", "refused", "too_long"):  # nothing was said, and that is why
-        message = {}
+    message = {} if message is None and meaning in ("cut", "withheld", "refused", "too_long") else message
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError("a choice has no message")
     if meaning == "broken_off" or choice.get("error"):
@@ -408,14 +404,6 @@ def _status(error: BaseException) -> int | None:
     from openai import APIStatusError
 
     return error.status_code if isinstance(error, APIStatusError) else None
-
-
-def ran_out_of_tokens(error: APIStatusError) -> bool:
-    """Whether the reasoning used the token limit up: OpenAI then answers with status 400 and this sentence
-    (https://github.com/spiceai/spiceai/issues/7126, https://github.com/nextlevelbuilder/goclaw/issues/245)."""
-    return error.status_code == HTTPStatus.BAD_REQUEST and "Could not finish the message because max_tokens" in str(
-        error
-    )
 
 
 def error_cause(error: Exception) -> str:
