@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -20,10 +20,6 @@ MOST_BYTES_PER_TOKEN = 16
 """Token counts below that are replaced by bytes. Qwen2.5's vocabulary makes up to 12 bytes a token of single words, and
 10 of sentences, in six data sets; our own estimates count four characters, of up to 4 bytes each. Only runs of one
 character (spaces, dashes) have more: up to 128."""
-
-FinishReason = Literal["stop", "length", "content_filter"]
-"""`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens. `content_filter`:
-the endpoint withheld the reply, wholly or from some point on."""
 
 
 class Sampling(SparseRecord):
@@ -126,7 +122,10 @@ class Completion(BaseModel):
     requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens in the endpoint's cache): the whole
     request's numbers are on its first reply and 0 on the others, so that sums are right whichever replies share a
     request. So are reasoning_tokens, which are part of completion_tokens.
+    finish_reason: as received, empty if the endpoint gave none; `reasonrag.llm.endings` says what it means.
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
+    refusal: the words of a refusal apart from the text. called: whether there is a tool call.
+    at_limit: all replies of the request have as many tokens as they may.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
     logprobs: the tokens of the text, which they are together; None where they were not asked for, or not given.
@@ -135,8 +134,11 @@ class Completion(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     text: str
-    finish_reason: FinishReason
+    finish_reason: str
     reasoning: str = ""
+    refusal: str = ""
+    called: bool = False
+    at_limit: bool = False
     logprobs: tuple[TokenLogprob, ...] | None = None
     requests: int = 1
     prompt_tokens: int = 0
@@ -145,7 +147,7 @@ class Completion(BaseModel):
     cached_tokens: int = 0
     tokens_bounded: bool = False
 
-    @field_validator("text", "reasoning", mode="before")
+    @field_validator("text", "reasoning", "refusal", "finish_reason", mode="before")
     @classmethod
     def _encodable(cls, text: object) -> object:
         """Replace lone surrogates, which no file can hold, by question marks."""

@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from reasonrag.llm.chat import ChatRequest, Completion, tokens_within
+from reasonrag.llm.endings import ending_of
 
 
 class _Mark(NamedTuple):
@@ -141,7 +142,8 @@ def as_read(request: ChatRequest, completion: Completion) -> Completion:
 def gave_all_as_reasoning(completion: Completion) -> bool:
     """Whether a reply that ended by itself has nothing but reasoning apart from its text: mostly, the endpoint's parser
     took the reply for it (https://github.com/vllm-project/vllm/issues/55420 tells of a model that does so itself)."""
-    return completion.finish_reason == "stop" and bool(completion.reasoning.strip()) and not completion.text.strip()
+    whole = ending_of(completion) in ("stopped", "unknown")
+    return whole and bool(completion.reasoning.strip()) and not completion.text.strip()
 
 
 def reasons(completion: Completion) -> bool:
@@ -161,7 +163,7 @@ def too_little_room(count: int, *, max_tokens: int) -> list[str]:
 def is_only_reasoning(read: Completion) -> bool:
     """Whether the token limit was reached before anything but reasoning was said, perhaps unseen. `read`: without
     reasoning in its text."""
-    return read.finish_reason == "length" and not read.text.strip()
+    return ending_of(read) == "cut" and not read.text.strip()
 
 
 def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
@@ -171,7 +173,7 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
     where the template opens the think block within the prompt and no parser takes it off: such a reply looks like an
     answer.
     """
-    if not _stop_strings_matter(request) or completion.finish_reason != "stop":
+    if not _stop_strings_matter(request) or ending_of(completion) not in ("stopped", "unknown"):
         return False
     read = as_read(request, completion)
     return bool(read.reasoning) and not read.text.strip()

@@ -23,6 +23,8 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
+from reasonrag.llm.endings import CUT, ending_of
+from reasonrag.llm.endpoint.error_objects import end_of_draws
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
     BadAnswerError,
@@ -32,10 +34,10 @@ from reasonrag.llm.endpoint.http_client import (
     completions_of,
     error_cause,
     error_message,
+    error_of,
     is_account_refused,
     is_endpoint_failure,
     is_retryable,
-    ran_out_of_tokens,
 )
 from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
@@ -133,6 +135,8 @@ class OneAddress:
     """Of its latest failure; None after an answer."""
     said: int = 0
     """How often it said that body in a row, to whichever requests."""
+    strange_end: bool = False
+    """Whether a reply ended for no known reason."""
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
@@ -259,6 +263,8 @@ class EndpointModel:
     """Of the request that the check sends."""
     _wrong = "does not speak OpenAI's API"
     """Of a server that answers otherwise."""
+    _speaks = True
+    """Whether its answers are replies, which may be withheld."""
 
     async def send(
         self,
@@ -271,9 +277,17 @@ class EndpointModel:
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         """The completions in an answer. Raises BadAnswerError."""
-        return completions_of(
-            answer.content, self._secrets, prompt_size=request.size, logprobs=request.sampling.logprobs
-        )
+        return completions_of(answer.content, self._secrets, prompt_size=request.size, asked=request.sampling)
+
+    def _instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
+        """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
+        draws, sampling = len(request.samples), request.sampling
+        reason = end_of_draws(error, max_tokens=sampling.max_tokens) if self._speaks else ""
+        first = Completion(text="", finish_reason=reason)
+        if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
+            most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
+            return [first.model_copy(update=most | {"tokens_bounded": True})]
+        return [first, *[first.model_copy(update={"requests": 0})] * (draws - 1)] if reason else []
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
@@ -457,10 +471,11 @@ class EndpointModel:
             body = endpoint.body(self.name, asked, without=without)
             try:
                 answer = await self.send(endpoint.connection, body, asked)
-                break
+                completions = self._read(answer, request)
+                return _Answer(completions[: len(request.samples)], answer.headers, without)
             except APIStatusError as error:
-                if ran_out_of_tokens(error):
-                    return _Answer([_only_reasoning(asked)], {}, without)
+                if said := self._instead(error, asked):
+                    return _Answer(said, error.response.headers, without)
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
                     named = ["n"]  # some refuse several choices without a word about them
@@ -469,13 +484,15 @@ class EndpointModel:
                 if "n" in named:
                     asked = asked.draws(0, 1)
                 without += named
+
+    def _read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
+        """Raises APIStatusError for an error that came with a successful status, BadAnswerError for other bodies."""
         try:
-            completions = self.read(answer, request)
-        except BadAnswerError:
-            raise
+            return self.read(answer, request)
+        except BadAnswerError as error:
+            raise error_of(answer) or error from None
         except Exception as error:
             raise UnexpectedError(error, kept=False) from error
-        return _Answer(completions[: len(request.samples)], answer.headers, without)
 
     @contextmanager
     def _keeping(self, paid: Sequence[_Answer]) -> Iterator[None]:
@@ -512,6 +529,16 @@ class EndpointModel:
         self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
         if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
+        strange = [each.finish_reason for each in answer.completions if each.text and ending_of(each) == "unknown"]
+        if strange and not endpoint.strange_end:
+            endpoint.strange_end = True
+            endpoint.refused.add("stop")  # a reply then closes its tag itself, which shows that it is whole
+            self._say_of(
+                endpoint,
+                f"gives the finish_reason {_clean(strange[0])!r}, which does not say whether a reply is whole: one "
+                f"with an open tag is no step (unknown_end). It is sent no stop strings now: {DISPENSABLE['stop']}. A "
+                "server or gateway that says stop and length mends it",
+            )
         if answer.completions[0].tokens_bounded and not self.counts_bytes:
             self.counts_bytes = True
             self._say_of(
@@ -640,15 +667,6 @@ class EndpointModel:
 def seconds_text(seconds: float) -> str:
     """`10 minutes`, or seconds where they are few."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"
-
-
-def _only_reasoning(request: ChatRequest) -> Completion:
-    """The answer to a request whose reasoning used the limit up, where the endpoint gives an error instead of it. Its
-    usage is the most it can be, as the endpoint reports none."""
-    most = len(request.samples) * request.sampling.max_tokens
-    return Completion(
-        text="", finish_reason="length", prompt_tokens=request.size, completion_tokens=most, tokens_bounded=True
-    )
 
 
 class _UnreachableError(InputError):

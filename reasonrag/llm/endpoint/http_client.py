@@ -20,19 +20,21 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
+from reasonrag.llm.endings import meaning_of
+from reasonrag.llm.endpoint.error_objects import decoded, error_in, status_of
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
-    from openai import APIError, APIStatusError
+    from aiohttp import ClientSession
+    from openai import APIStatusError
 
 CHAT = "chat/completions"
 """Where completions are."""
-_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
-"""Finish reasons of incomplete replies; other unknown ones count as `stop`."""
+_MOST_REASON = 64
+"""Characters of a finish reason that are kept."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
@@ -96,8 +98,8 @@ class Connection(HttpClient):
                 failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
                 most = MOST_ERROR_BYTES if failed else most_bytes_of_answer(body)
                 content = await read_body(response, most)
-        if failed:
-            raise _refusal(response, content[:most])
+        if failed and (error := error_of(HttpAnswer(content[:most], response.headers), response.status)):
+            raise error
         if len(content) > most:
             raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the limit for this request")
         return HttpAnswer(content, response.headers)
@@ -118,8 +120,9 @@ class Connection(HttpClient):
         with _as_openai_errors(url):
             async with self._session.get(url, allow_redirects=False) as response:
                 listed = await read_body(response, MOST_ENVELOPE_BYTES)
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _refusal(response, listed[:MOST_ERROR_BYTES])
+        failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
+        if failed and (error := error_of(HttpAnswer(listed[:MOST_ERROR_BYTES], response.headers), response.status)):
+            raise error
         return _models_in(_decoded(listed, ()))
 
     def _url(self, path: str) -> str:
@@ -169,26 +172,24 @@ def _as_openai_errors(url: str) -> Iterator[None]:
         raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
 
 
-def _refusal(response: ClientResponse, content: bytes) -> APIError:
-    """The error for a status of 300 or above, with the endpoint's message."""
+def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError | None:
+    """The error that an answer without a completion means; None for a success that says none."""
     from httpx2 import Request, Response
     from openai import APIStatusError
 
-    try:
-        body: object = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        body = None
-    if isinstance(body, list) and body:  # Gemini's address
-        body = body[0]
-    said = body.get("error", body) if isinstance(body, dict) else None
+    said, failed = error_in(decoded(answer.content)), status >= HTTPStatus.MULTIPLE_CHOICES
+    if said is None and not failed:
+        return None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
-    message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
+    message = message if message and isinstance(message, str) else answer.content.decode("utf-8", "replace")
     message = excerpt(message, MOST_SAID)
-    if moved_to := response.headers.get("location"):
+    if failed and (moved_to := answer.headers.get("location")):
         message = f"moved to {moved_to}; give the address it moved to"
-    headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
-    whole = Response(response.status, headers=headers, content=content, request=Request("POST", str(response.url)))
-    return APIStatusError(f"status {response.status}: {message}", response=whole, body=said)
+    meant = int(status_of(said, status if failed else None) or HTTPStatus.INTERNAL_SERVER_ERROR)
+    shown = f"status {meant}" if meant == status else f"status {meant} by its code, sent with status {status}"
+    headers = {name: value for name in _HEADERS if (value := answer.headers.get(name, "")).isascii() and value}
+    kept = Response(meant, headers=headers, content=answer.content[:MOST_ERROR_BYTES], request=Request("POST", ""))
+    return APIStatusError(f"{shown}: {message}", response=kept, body=said)
 
 
 def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
@@ -210,11 +211,11 @@ def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
 
 
 def completions_of(
-    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, logprobs: bool = False
+    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, asked: Sampling | None = None
 ) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. logprobs: whether they are read. Raises BadAnswerError if there is no valid choice.
+    prompt_size: in bytes. Raises BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
@@ -224,13 +225,18 @@ def completions_of(
     for choice in choices:
         try:
             reply = _reply(choice, known_secrets)
-            replies.append(reply.model_copy(update={"logprobs": tokens_of(choice, reply)}) if logprobs else reply)
+            tokens = tokens_of(choice, reply) if asked and asked.logprobs else None
+            replies.append(reply.model_copy(update={"logprobs": tokens}))
         except BadAnswerError as error:
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
             break
+    if answer.get("error") and not any(each.text for each in replies):
+        raise BadAnswerError(f"an error, and no text: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
+    if asked and _are_at_limit(answer.get("usage"), replies, most=len(choices) * asked.max_tokens):
+        replies = [each.model_copy(update={"at_limit": True}) for each in replies]
     return [replies[0].model_copy(update=bill), *replies[1:]]
 
 
@@ -277,6 +283,17 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
     }
 
 
+def _are_at_limit(usage: object, replies: Sequence[Completion], *, most: int) -> bool:
+    """Whether all choices together have `most` tokens: by a count that is none of bytes or characters, nor too small
+    for the bytes, and without reasoning that goes beyond the limit."""
+    usage = usage if isinstance(usage, dict) else {}
+    said, texts = usage.get("completion_tokens"), [each.text + each.reasoning for each in replies]
+    size = sum(len(each.encode()) for each in texts)
+    if not _is_count(said) or said in (size, sum(map(len, texts))) or said * MOST_BYTES_PER_TOKEN < size:
+        return False
+    return said == most or said - _detail(usage, "completion_tokens_details", "reasoning_tokens") >= most
+
+
 def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
     """The completion tokens that are billed, and those of them that are reasoning.
 
@@ -292,24 +309,37 @@ def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple
 
 def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
-    message = choice.get("message") if isinstance(choice, dict) else None
+    reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
+    meaning = meaning_of(reason)
+    message = {} if message is None and meaning in ("cut", "withheld", "refused", "too_long") else message
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError("a choice has no message")
-    reason, said = choice.get("finish_reason"), message.get("content")
-    if isinstance(reason, str) and reason.lower() in _BROKEN_OFF:
+    if meaning == "broken_off" or choice.get("error"):
         raise BadAnswerError(f"the endpoint cut a reply short with finish_reason {reason!r}")
+    said, refusal = message.get("content"), message.get("refusal")
     if isinstance(said, list):  # content parts, as newer servers send them
-        parts = (part.get("text") for part in said if isinstance(part, dict))
-        said = "".join(part for part in parts if isinstance(part, str))
+        parts = [part for part in said if isinstance(part, dict)]
+        said = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+        refusal = refusal or next((part["refusal"] for part in parts if part.get("refusal")), None)
     if not isinstance(said, str | None):
         raise BadAnswerError("the content of a reply is not text")
     reasoned = (message.get(name) for name in _REASONING)
     return Completion(
         text=redact(said or "", known_secrets),
-        finish_reason=reason if reason in ("length", "content_filter") else "stop",
+        finish_reason=reason,
         reasoning=redact(next((text for text in reasoned if isinstance(text, str) and text), ""), known_secrets),
+        refusal=redact(refusal, known_secrets) if isinstance(refusal, str) else "",
+        called=bool(message.get("tool_calls") or message.get("function_call")),
         requests=0,
     )
+
+
+def _reason(choice: object, known_secrets: Sequence[str]) -> str:
+    """The finish reason of a choice; empty if it gives none."""
+    told = choice if isinstance(choice, dict) else {}
+    said = told.get("finish_reason") or told.get("native_finish_reason")  # OpenRouter: the provider's own
+    said = said.get("type") if isinstance(said, dict) else said  # SGLang: with what it stopped at
+    return excerpt(said, _MOST_REASON, known_secrets) if isinstance(said, str) else ""
 
 
 def _is_count(said: object) -> TypeGuard[float]:
@@ -341,22 +371,18 @@ def _models_in(served: object) -> dict[str, str]:
 
 def is_retryable(error: BaseException) -> bool:
     """Whether a retry could help: no connection, timeouts, rate limits, server errors and garbled bodies."""
-    from openai import APIConnectionError, APIStatusError
+    from openai import APIConnectionError
 
-    if isinstance(error, APIStatusError):
-        if error.code == "insufficient_quota":
-            return False
-        return error.status_code in _RETRIED_STATUSES or error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if status := _status(error):
+        return status in _RETRIED_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return isinstance(error, APIConnectionError | BadAnswerError) and not isinstance(error, AnswerTooLargeError)
 
 
 def is_endpoint_failure(error: Exception) -> bool:
     """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
-    from openai import APIConnectionError, APIStatusError
+    from openai import APIConnectionError
 
-    if isinstance(error, APIStatusError):
-        return error.status_code in _DOWN_STATUSES
-    return isinstance(error, APIConnectionError)
+    return _status(error) in _DOWN_STATUSES or isinstance(error, APIConnectionError)
 
 
 def body_of(error: Exception) -> str | None:
@@ -371,20 +397,13 @@ def body_of(error: Exception) -> str | None:
 
 def is_account_refused(error: Exception) -> bool:
     """Whether all requests will fail: the key is refused, or the account is empty."""
+    return _status(error) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
+
+
+def _status(error: BaseException) -> int | None:
     from openai import APIStatusError
 
-    if not isinstance(error, APIStatusError):
-        return False
-    shut = (HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED)
-    return error.status_code in shut or error.code == "insufficient_quota"
-
-
-def ran_out_of_tokens(error: APIStatusError) -> bool:
-    """Whether the reasoning used the token limit up: OpenAI then answers with status 400 and this sentence
-    (https://github.com/spiceai/spiceai/issues/7126, https://github.com/nextlevelbuilder/goclaw/issues/245)."""
-    return error.status_code == HTTPStatus.BAD_REQUEST and "Could not finish the message because max_tokens" in str(
-        error
-    )
+    return error.status_code if isinstance(error, APIStatusError) else None
 
 
 def error_cause(error: Exception) -> str:

@@ -45,6 +45,7 @@ class ScoreEndpoint(EndpointModel):
     trial_score: float | None = None
     trial_tokens: int | None = None
     _wrong = "serves no critic"
+    _speaks = False
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from reasonrag.llm.chat import FinishReason
 from reasonrag.llm.servers.heads import Heads
 
 ROOM = 64
@@ -61,7 +60,7 @@ class Generation:
     reply: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     """Of the tokens of the reply."""
-    finish_reason: FinishReason | None = None
+    finish_reason: str | None = None
     error: Exception | None = None
     cancelled: bool = False
     """Set when the reply is no longer wanted."""
@@ -474,7 +473,7 @@ def _length_groups(rows: Sequence[Generation], head: int) -> list[list[Generatio
     return groups
 
 
-def _end(row: Generation, reason: FinishReason | None = None, *, error: Exception | None = None) -> None:
+def _end(row: Generation, reason: str | None = None, *, error: Exception | None = None) -> None:
     if not row.ended:
         row.finish_reason, row.error = reason, error
         row.done(row)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from preference import Message
 from preference.records import Items, first_error
-from reasonrag.llm.chat import FinishReason, TokenLogprob
+from reasonrag.llm.chat import TokenLogprob
 
 MOST_CHOICES = 128
 """OpenAI's limit per request."""
@@ -90,7 +90,7 @@ def model_list(names: Iterable[str]) -> web.Response:
 
 
 def completion(
-    model: object, replies: Iterable[tuple[str | None, FinishReason]], *, prompt_tokens: int, completion_tokens: int
+    model: object, replies: Iterable[tuple[str | None, str]], *, prompt_tokens: int, completion_tokens: int
 ) -> dict[str, Any]:
     """The body of an answer. completion_tokens: of all replies together."""
     return {

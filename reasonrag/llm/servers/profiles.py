@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reasonrag.errors import InputError, choices
-from reasonrag.llm.chat import FinishReason, estimate_tokens
+from reasonrag.llm.chat import estimate_tokens
 
 THOUGHT = "Okay, let me see. "
 """Every reasoning begins with it."""
@@ -61,7 +61,7 @@ class Reply:
     """One choice as the client receives it. tokens: all that were generated, reasoning_tokens included."""
 
     content: str | None
-    finish_reason: FinishReason
+    finish_reason: str
     tokens: int
     reasoning: str = ""
     reasoning_tokens: int = 0
@@ -220,7 +220,7 @@ class Profile:
         return "" if self.reasoning == "hidden" else reasoning
 
 
-def _generated(text: str, stop: Sequence[str], limit: int | None) -> tuple[str, FinishReason, int]:
+def _generated(text: str, stop: Sequence[str], limit: int | None) -> tuple[str, str, int]:
     """What is shown of a text, why it ended, and the tokens generated, the stop string included."""
     found = min(((at, each) for each in stop if (at := text.find(each)) >= 0), default=None)
     shown = text if found is None else text[: found[0]]

@@ -31,7 +31,7 @@ from aiohttp import web
 from pydantic import ConfigDict
 
 from reasonrag.llm import offline
-from reasonrag.llm.chat import FinishReason, estimate_tokens
+from reasonrag.llm.chat import estimate_tokens
 from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
@@ -46,7 +46,7 @@ from reasonrag.llm.servers.profiles import Refusal, Reply
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, read_body
 
-_CUT_SHORT: dict[str, FinishReason] = {"length": "length", "content-filter": "content_filter"}
+_CUT_SHORT: dict[str, str] = {"length": "length", "content-filter": "content_filter"}
 _WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
 """Faults under which a client keeps and pays for the answer."""
 

@@ -20,6 +20,7 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import (
     MAX_ATTEMPTS,
     MAX_FORBIDDEN,
@@ -322,7 +323,8 @@ async def test_passing_trouble_is_survived_and_written_down() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "cause"),
     [
-        (400, {"error": {"message": "This model's maximum context length is 8192 tokens"}}, "http_400"),
+        (400, {"error": {"message": "messages must alternate"}}, "http_400"),
+        (400, {"error": {"message": "max_tokens 64: this model's maximum context length is 60 tokens"}}, "http_400"),
         (404, {"error": {"message": "no such model"}}, "http_404"),
     ],
 )
@@ -456,11 +458,11 @@ async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None
     """Every one of them fails with its cause, however many come in a row."""
 
     async def picky(_: web.Request) -> web.Response:
-        return refusal(400, "this prompt is too long")
+        return refusal(400, "this prompt must alternate")
 
     async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
         for _ in range(MAX_FORBIDDEN + 5):
-            with pytest.raises(ModelError, match="too long"):
+            with pytest.raises(ModelError, match="must alternate"):
                 await client.complete(request_for(1))
     assert len(failures) == MAX_FORBIDDEN + 5
 
@@ -898,7 +900,7 @@ async def test_the_query_of_an_address_is_sent_behind_the_path(query: str) -> No
 
 
 async def test_a_request_cut_at_the_token_limit_says_so() -> None:
-    """finish_reason length is passed on; unknown ones count as stop."""
+    """finish_reason length is passed on."""
 
     async def cut(_: web.Request) -> web.Response:
         return answer("So the answer is <answer>half", finish_reason="length")
@@ -906,6 +908,50 @@ async def test_a_request_cut_at_the_token_limit_says_so() -> None:
     async with endpoint_of(cut) as base_url, client_of(base_url) as (client, _):
         [completion] = await client.complete(request_for(1))
     assert completion.finish_reason == "length"
+
+
+def saying(reason: Any, text: str = "So the next query is <query>one") -> web.Response:
+    return web.json_response({"choices": [{"message": {"content": text}, "finish_reason": reason}]})
+
+
+STRANGE = [None, "", "OTHER", "tool_calls", "\u202egnorw", 7]
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("reason", STRANGE)
+async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, *, checked: bool) -> None:
+    """And no stop string is sent any more, so that a reply closes its tag itself: from the trial on, if it shows it."""
+    asked = list[dict[str, Any]]()
+
+    async def say(request: web.Request) -> web.Response:
+        asked.append(orjson.loads(await request.read()))
+        return saying(reason)
+
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        said = list[str]()
+        client.say = said.append
+        if checked:
+            await client.check()
+        replies = [reply for _ in range(3) for reply in await client.complete(request_for(1))]
+        assert client.refused == ["stop"]
+    assert {ending_of(each) for each in replies} == {"unknown"}
+    assert ["stop" in each for each in asked] == [True, *[False] * (len(asked) - 1)]
+    [told] = [each for each in said if "unknown_end" in each]
+    assert "stop and length" in told
+    assert told.isprintable()
+
+
+@pytest.mark.parametrize("reason", ["stop", "STOP", "length", "MAX_TOKENS", "SAFETY", "refusal"])
+async def test_replies_that_end_for_a_known_reason_are_not_spoken_of(reason: str) -> None:
+    async def say(_: web.Request) -> web.Response:
+        return saying(reason)
+
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        said = list[str]()
+        client.say = said.append
+        await client.complete(request_for(1))
+        assert client.refused == []
+    assert not [each for each in said if "finish_reason" in each]
 
 
 def test_messages_keep_their_roles_on_the_wire() -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -26,7 +27,8 @@ from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
 from reasonrag.curation.token_counters import QwenTokenCounter
 from reasonrag.errors import InputError
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
+from reasonrag.llm.endings import ending_of
 from reasonrag.llm.endpoint.http_client import (
     MOST_ENVELOPE_BYTES,
     MOST_LOGPROB_BYTES,
@@ -73,9 +75,9 @@ async def connected(base_url: str, *, seconds: float = 5.0) -> AsyncIterator[Con
         await connection.close()
 
 
-def refused(status: int, *, code: str | None = None, message: str = "no", **said: str) -> APIStatusError:
+def refused(status: int, *, message: str = "no", **said: str) -> APIStatusError:
     response = Response(status, request=ASKED)
-    return APIStatusError(message, response=response, body={"message": message, "code": code, **said})
+    return APIStatusError(message, response=response, body={"message": message, **said})
 
 
 # -- requests --------------------------------------------------------------------------------------------------
@@ -509,6 +511,9 @@ def test_an_answer_that_only_python_would_write_is_an_answer(unusual: str) -> No
     assert (said.prompt_tokens, said.completion_tokens, said.tokens_bounded) == (9, 2, False)
 
 
+LISTED = Sampling(temperature=1, top_p=1, max_tokens=64, logprobs=True)
+
+
 def listed(*tokens: object) -> dict[str, object]:
     """`logprobs` of a choice with these tokens, as (text, number) or as they are."""
     return {"content": [{"token": each[0], "logprob": each[1]} if isinstance(each, tuple) else each for each in tokens]}
@@ -546,7 +551,7 @@ def listed(*tokens: object) -> dict[str, object]:
 def test_log_probabilities_are_those_of_the_text_or_there_are_none(text: str, logprobs: object, read: object) -> None:
     """Whatever an endpoint lists; only where they were asked for."""
     body = orjson.dumps({"choices": [{"message": {"content": text}, "logprobs": logprobs}]})
-    assert completions_of(body, (), prompt_size=9, logprobs=True)[0].logprobs == read
+    assert completions_of(body, (), prompt_size=9, asked=LISTED)[0].logprobs == read
     assert completions_of(body, (), prompt_size=9)[0].logprobs is None
 
 
@@ -556,7 +561,7 @@ def test_log_probabilities_are_of_exactly_the_text(before: str, pieces: list[str
     text, all_said = "".join(pieces), [before, *pieces, after]
     message = {"content": text, "reasoning": before if apart else ""}
     choice = {"message": message, "logprobs": listed(*((each, -0.5) for each in all_said))}
-    [reply] = completions_of(orjson.dumps({"choices": [choice]}), (), prompt_size=9, logprobs=True)
+    [reply] = completions_of(orjson.dumps({"choices": [choice]}), (), prompt_size=9, asked=LISTED)
     if any(all_said) and reply.text == text:
         assert "".join(each.text for each in reply.logprobs or ()) == text
 
@@ -566,7 +571,7 @@ def test_log_probabilities_that_json_does_not_know_or_of_a_secret_are_none() -> 
     for token, number in (("the", "-Infinity"), ("the", "NaN"), ("sk-mine-0123456789abcdef", "-1")):
         tokens = f'[{{"token": "{token}", "logprob": {number}}}]'
         body = f'{{"choices": [{{"message": {{"content": "{token}"}}, "logprobs": {{"content": {tokens}}}}}]}}'
-        [reply] = completions_of(body.encode(), ["sk-mine-0123456789abcdef"], prompt_size=9, logprobs=True)
+        [reply] = completions_of(body.encode(), ["sk-mine-0123456789abcdef"], prompt_size=9, asked=LISTED)
         assert reply.logprobs is None
 
 
@@ -575,7 +580,7 @@ def test_log_probabilities_of_reasoning_beside_the_text_are_passed_over() -> Non
     message = {"content": "Paris", "reasoning": "Paris?"}
     logprobs = listed(("Paris", -3), ("?", -1), ("</think>", -1), ("Paris", -0.5))
     body = orjson.dumps({"choices": [{"message": message, "logprobs": logprobs}]})
-    assert completions_of(body, (), prompt_size=9, logprobs=True)[0].logprobs == (("Paris", -0.5),)
+    assert completions_of(body, (), prompt_size=9, asked=LISTED)[0].logprobs == (("Paris", -0.5),)
 
 
 @pytest.mark.parametrize(
@@ -676,6 +681,106 @@ def test_what_broke_off_is_no_answer(choice: str) -> None:
         completions_of(b'{"choices": [%s]}' % choice.encode(), (), prompt_size=0)
 
 
+OPEN = "So the next query is <query>one two"
+LIMITS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
+    "at the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 64}, True),
+    "beyond the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 65}, True),
+    "below the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 63}, False),
+    "no prompt is counted": ([OPEN], {"completion_tokens": 64}, True),
+    "all choices at the limit": ([OPEN, OPEN, "a"], {"completion_tokens": 192}, True),
+    "some choices below": ([OPEN, OPEN, "a"], {"completion_tokens": 140}, False),
+    "reasoning within the limit": (
+        [OPEN],
+        {"completion_tokens": 64, "completion_tokens_details": {"reasoning_tokens": 50}},
+        True,
+    ),
+    "reasoning that is not limited": (
+        [OPEN],
+        {"completion_tokens": 80, "completion_tokens_details": {"reasoning_tokens": 70}},
+        False,
+    ),
+    "bytes": (["é" * 40], {"completion_tokens": 80}, False),
+    "characters": (["é" * 70], {"completion_tokens": 70}, False),
+    "too few for the bytes": (["a" * 1025], {"completion_tokens": 64}, False),
+    "no usage": ([OPEN * 9], {}, False),
+    "no number": ([OPEN], {"completion_tokens": "64"}, False),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_reply_with_all_its_tokens_was_cut(case: str) -> None:
+    """Whatever the reason says, where tokens are counted; a count of something else cuts no whole reply."""
+    texts, usage, cut = LIMITS[case]
+    choices = [{"message": {"content": each}, "finish_reason": "stop"} for each in texts]
+    replies = completions_of(orjson.dumps({"choices": choices, "usage": usage}), (), prompt_size=9, asked=LISTED)
+    assert [each.at_limit for each in replies] == [cut] * len(texts)
+    assert {ending_of(each) for each in replies} == {"cut" if cut else "stopped"}
+
+
+def message(content: Any, **more: Any) -> dict[str, Any]:
+    return {"message": {"content": content} | more, "finish_reason": "stop"}
+
+
+REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
+    "a reason as it is": (message("a") | {"finish_reason": "EndTurn"}, Completion(text="a", finish_reason="EndTurn")),
+    "no reason": ({"message": {"content": "a"}}, Completion(text="a", finish_reason="")),
+    "null": (message("a") | {"finish_reason": None}, Completion(text="a", finish_reason="")),
+    "a number": (message("a") | {"finish_reason": 1}, Completion(text="a", finish_reason="")),
+    "an object": (message("a") | {"finish_reason": {"type": "length"}}, Completion(text="a", finish_reason="length")),
+    "the provider's": (
+        {"message": {"content": "a"}, "finish_reason": None, "native_finish_reason": "MAX_TOKENS"},
+        Completion(text="a", finish_reason="MAX_TOKENS"),
+    ),
+    "a long one": (message("a") | {"finish_reason": "x" * 10**6}, Completion(text="a", finish_reason="x" * 64)),
+    "a refusal": (
+        message(None, refusal="I will not."),
+        Completion(text="", refusal="I will not.", finish_reason="stop"),
+    ),
+    "a refusal as a part": (
+        message([{"type": "refusal", "refusal": "No."}]),
+        Completion(text="", refusal="No.", finish_reason="stop"),
+    ),
+    "no refusal": (message("a", refusal=None), Completion(text="a", finish_reason="stop")),
+    "a refusal that is none": (message("a", refusal={"x": 1}), Completion(text="a", finish_reason="stop")),
+    "parts": (message([{"type": "text", "text": "a"}, {"text": "b"}]), Completion(text="ab", finish_reason="stop")),
+    "a call": (
+        message(None, tool_calls=[{"id": "1"}]) | {"finish_reason": "tool_calls"},
+        Completion(text="", called=True, finish_reason="tool_calls"),
+    ),
+    "a call that is none": (
+        message("a", tool_calls=[]) | {"finish_reason": "tool_calls"},
+        Completion(text="a", finish_reason="tool_calls"),
+    ),
+    "nothing, as it was withheld": (
+        {"finish_reason": "content_filter: SAFETY"},
+        Completion(text="", finish_reason="content_filter: SAFETY"),
+    ),
+    "null, as it was withheld": (
+        {"message": None, "finish_reason": "RECITATION"},
+        Completion(text="", finish_reason="RECITATION"),
+    ),
+    "null, as it was cut": (
+        {"message": None, "finish_reason": "MAX_TOKENS"},
+        Completion(text="", finish_reason="MAX_TOKENS"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPLIES)
+def test_a_reply_is_kept_as_it_was_received(case: str) -> None:
+    """Its reason, in whichever words; what is no word is none."""
+    choice, reply = REPLIES[case]
+    [found] = completions_of(orjson.dumps({"choices": [choice], "usage": {"completion_tokens": 9}}), (), prompt_size=0)
+    assert found.model_copy(update={"completion_tokens": 0, "tokens_bounded": False}) == reply
+
+
+def test_a_secret_in_a_reason_or_a_refusal_is_cut_out() -> None:
+    key = "sk-mine-0123456789abcdef"
+    choice = message(None, refusal=f"no {key}") | {"finish_reason": f"stopped by {key}"}
+    [found] = completions_of(orjson.dumps({"choices": [choice]}), [key], prompt_size=0)
+    assert key not in found.model_dump_json()
+
+
 def test_secrets_in_an_answer_are_cut_out() -> None:
     """Some servers repeat headers."""
     [completion] = completions_of(
@@ -760,7 +865,6 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
         (refused(409), True, False, False, "http_409"),
         (refused(422), False, False, False, "http_422"),
         (refused(429), True, False, False, "http_429"),
-        (refused(429, code="insufficient_quota"), False, False, True, "http_429"),
         (refused(500), True, False, False, "http_500"),
         (refused(502), True, True, False, "http_502"),
         (refused(503), True, True, False, "http_503"),

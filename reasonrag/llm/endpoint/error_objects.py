@@ -1,0 +1,121 @@
+"""What an error says: which status it means, whatever the status it came with, and whether it is about the prompt.
+
+Decides by codes and types, wherever they stand in the body; by sentences only where an error has neither. An error
+about the prompt itself is an answer: asked again, the endpoint says the same. Knows no connection and raises nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from reasonrag.llm.endings import CUT, FILTERED, TOO_LONG, letters_of, meaning_of
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
+
+MOST_DEPTH = 8
+"""Levels of an error body that are read."""
+_MOST_READ = 2000
+"""Characters of a code or sentence that are read."""
+_NAMES = frozenset({"code", "type", "status", "reason", "error_type", "error_code", "status_code", "statusCode"})
+"""Keys of what names an error."""
+_SAYING = frozenset({"", "message", "detail", "msg", "error", "errors", "error_msg", "error_message", "status_msg"})
+"""Keys of sentences; the error itself may be one."""
+_MEANT = {
+    402: r"insufficient(user)?(quota|balance|credit|funds)|exceededyourcurrentquota|billing|paymentrequired|arrearage",
+    401: r"(invalid|incorrect|missing|expired|no)(valid)?((api|access)key|(access|auth)token|credential)|apikeyinvalid"
+    r"|unauthenticated|unauthori[sz]ed|authentication|invalidauth",
+    429: r"(rate|request|usage)limit|toomanyrequests|resourceexhausted|throttl|limitrequests|requestsper|slowdown",
+    529: r"overload|atcapacity|capacityexceeded|unavailable|tryagainlater|serverisbusy",
+    504: r"timeout|timedout|deadlineexceeded",
+    404: r"notfound",
+    403: r"^(permission|forbidden|accessdenied)",
+    400: r"badrequest|invalid(request|argument|parameter)|validation",
+}
+"""What the letters of a code, a type or a sentence mean. A code counts whatever the status of the answer, but for 400,
+which many servers give to any error; a sentence counts where nothing else says what is meant."""
+_CONTEXT = re.compile(r"context (?:length|size|window)\D{0,20}(\d[\d,]*)", re.IGNORECASE)
+_NOT_OF_A_PROMPT = frozenset({401, 402, 404, 408, 502, 503, 504, 529})
+
+
+def decoded(body: bytes) -> Any:
+    """The JSON of a body; its text if it is none."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode("utf-8", "replace")
+
+
+def leaves(content: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """All values of nested objects and lists, each with the nearest key above it."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from leaves(value, name, depth + 1)
+    elif isinstance(content, list):
+        for value in content:
+            yield from leaves(value, key, depth + 1)
+    else:
+        yield key, content
+
+
+def error_in(body: Any) -> Any:
+    """The error object in a body without a valid completion; None if there is none."""
+    body = body[0] if isinstance(body, list) and body else body  # Gemini's address
+    if not isinstance(body, dict):
+        return None
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    found = body.get("error") or body.get("errors") or (isinstance(first, dict) and first.get("error"))  # OpenRouter
+    told = body.get("object") == "error" or body.get("detail") or _is_blocked(body) or status_of(body, None)
+    return found or (body if told and not first else None)
+
+
+def status_of(error: Any, status: int | None) -> int | None:
+    """The status that an error means; None if nothing says so. status: of its answer, None if that was a success."""
+    names = _values(error, _NAMES)
+    numbers = (int(each[:3]) for each in names if re.fullmatch(r"[45][0-9]{2}([0-9]{2})?", each))  # FastChat's 42901
+    meant = _meant(names)
+    told = meant if meant != HTTPStatus.BAD_REQUEST else None
+    return told or next(numbers, None) or status or meant or _meant(_values(error, _SAYING))
+
+
+def _meant(said: list[str]) -> int | None:
+    letters = list(map(letters_of, said))
+    return next((status for status, words in _MEANT.items() if any(re.search(words, each) for each in letters)), None)
+
+
+def _values(error: Any, keys: frozenset[str]) -> list[str]:
+    return [str(value)[:_MOST_READ] for key, value in leaves(error) if key in keys]
+
+
+def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:
+    """FILTERED or TOO_LONG for an error that every request with this prompt gets; CUT where the reasoning used the
+    limit up (https://github.com/spiceai/spiceai/issues/7126); empty for any other.
+
+    max_tokens: of the reply; where these alone are more than the model's context, the prompt is not to blame.
+    """
+    content, status = decoded(error.response.content), error.status_code
+    said = _values(content, _SAYING)  # not what it repeats of the prompt
+    if any("Could not finish the message because max_tokens" in each for each in said):
+        return CUT
+    if status == HTTPStatus.TOO_MANY_REQUESTS:  # advice about a rate speaks of prompts, too
+        said = [each for each in said if "request too large" in each.lower()]
+    meanings = {meaning_of(each) for each in [*_values(content, _NAMES), *said]}
+    contexts = (int(each.replace(",", "")) for each in _CONTEXT.findall("\n".join(said)))
+    if status in _NOT_OF_A_PROMPT or any(each <= max_tokens for each in contexts):
+        return ""
+    if "too_long" in meanings or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return TOO_LONG
+    return FILTERED if "withheld" in meanings or _is_blocked(content) else ""
+
+
+def _is_blocked(body: Any) -> bool:
+    """Whether a body says that its prompt was filtered, as Gemini's and Azure's do."""
+    return any((key == "blockReason" and value) or (key == "filtered" and value is True) for key, value in leaves(body))

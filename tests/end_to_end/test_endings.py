@@ -1,0 +1,176 @@
+"""Runs against endpoints that speak of the end of a reply, or of an error, in their own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from reasonrag.llm import offline
+from reasonrag.llm.servers.openai_api import ChatCompletionRequest
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.endpoints import Answering
+
+CUT = "zqcut"
+"""The end of every text that was cut."""
+ROOM = 256
+Said = tuple[dict[str, Any], str | None]
+"""A message and its finish reason."""
+
+
+def teacher(end: Callable[[str, int], Said], *, whole_request: bool = False) -> Answering:
+    """The offline teacher; `end` says how its reply with this number ends. whole_request: its usage is the limit where
+    any reply was cut, and then all are."""
+    number = 0
+
+    async def chat(request: web.Request) -> web.Response:
+        nonlocal number
+        wanted = ChatCompletionRequest.read(await request.read())
+        first, number = number, number + (1 if whole_request else wanted.n)
+        said = [
+            end(
+                offline.reply(wanted.messages, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice),
+                first + (0 if whole_request else choice),
+            )
+            for choice in range(wanted.n)
+        ]
+        cut = any(CUT in (message.get("content") or "") for message, _ in said)
+        used = ROOM * wanted.n if cut and whole_request else 12 * wanted.n
+        choices = [{"message": message, "finish_reason": reason} for message, reason in said]
+        return web.json_response({"choices": choices, "usage": {"prompt_tokens": 200, "completion_tokens": used}})
+
+    return Answering(chat)
+
+
+def cut_every_third(reason: str | None) -> Callable[[str, int], Said]:
+    """In the middle of its tag."""
+
+    def end(reply: str, number: int) -> Said:
+        inside = re.search(r"<(query|evidence|answer)>([^<]+)", reply)
+        if number % 3 or not inside:
+            return {"content": reply}, "stop"
+        return {"content": f"{reply[: inside.start(2)]}{inside[2][: len(inside[2]) // 2]} {CUT}"}, reason
+
+    return end
+
+
+def explored(reasonrag: Reasonrag, base_url: str, *more: object) -> dict[str, Any]:
+    """The summary of a run of six questions."""
+    words = ("generate", "--dataset", "atlas", "--limit", 6, "--model", "o", "--base-url", base_url, "--run", "runs/a")
+    done = reasonrag(*words, "--max-reply-tokens", ROOM, "--json", *more)
+    assert done.status == 0, done.err
+    summary: dict[str, Any] = orjson.loads(done.out)
+    return summary
+
+
+ENDS: dict[str, tuple[str | None, bool]] = {
+    "MAX_TOKENS": ("MAX_TOKENS", False),
+    "model_length": ("model_length", False),
+    "FinishReason.MAX_OUTPUT_TOKENS": ("FinishReason.MAX_OUTPUT_TOKENS", False),
+    "stop at the limit": ("stop", True),
+    "nothing at the limit": (None, True),
+    "nothing": (None, False),
+    "OTHER": ("OTHER", False),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_no_pair_holds_a_cut_text(case: str, reasonrag: Reasonrag) -> None:
+    """Whatever the endpoint calls it; the texts are in the journal, and counted under their cause."""
+    reason, at_limit = ENDS[case]
+    cause = "cut_off" if at_limit or reason not in (None, "OTHER") else "unknown_end"
+    with teacher(cut_every_third(reason), whole_request=at_limit).open() as endpoint:
+        summary = explored(reasonrag, endpoint.base_url)
+    assert summary["parse_failures_by_cause"][cause] > 0
+    assert CUT.encode() in Path("runs/a/journal.jsonl").read_bytes()
+    done = reasonrag("pairs", "runs/a", "--out", "data/a")
+    assert done.status == 0, done.err
+    pairs = [
+        pair for each in sorted(Path("data/a").glob("RAG_ProGuide*.json")) for pair in orjson.loads(each.read_bytes())
+    ]
+    assert sum(map(len, pairs)) > 0
+    assert CUT.encode() not in orjson.dumps(pairs)
+
+
+def test_refusals_are_counted_and_not_repaired(reasonrag: Reasonrag) -> None:
+    """Where some replies are null beside the words of a refusal."""
+
+    def end(reply: str, number: int) -> Said:
+        return ({"content": None, "refusal": "I cannot."}, "stop") if number % 4 == 3 else ({"content": reply}, "stop")
+
+    with teacher(end).open() as endpoint:
+        summary = explored(reasonrag, endpoint.base_url)
+    assert set(summary["parse_failures_by_cause"]) == {"refused"}
+    assert summary["repair_turns"] == 0
+
+
+SLOW: dict[str, Any] = {
+    "OpenRouter": {"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"},
+    "a string": {"error": "Rate limit exceeded"},
+    "FastChat": {"object": "error", "message": "wait", "code": 42901},
+    "Gemini": [{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota exceeded"}}],
+}
+
+
+@pytest.mark.parametrize("case", SLOW)
+def test_a_429_in_a_200_is_waited_for(case: str, reasonrag: Reasonrag) -> None:
+    """From the first request on: every question is done once the endpoint answers."""
+    inner, asked = teacher(lambda reply, _: ({"content": reply}, "stop")), 0
+
+    @web.middleware
+    async def slow(request: web.Request, handler: Any) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if asked <= 24 and asked != 4:  # the trial's third retry passes
+            return web.json_response(SLOW[case], headers={"Retry-After": "0.1"})
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    inner._app.middlewares.append(slow)
+    with inner.open() as endpoint:
+        summary = explored(reasonrag, endpoint.base_url, "--concurrency", 8)
+    assert (summary["done"], summary["failed"]) == (6, 0)
+    assert asked > 24
+
+
+ABOUT_THE_PROMPT: dict[str, tuple[int, Any, str]] = {
+    "a filter": (400, {"error": {"code": "content_filter", "message": "filtered"}}, "withheld"),
+    "a filter in a 200": (200, {"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}, "withheld"),
+    "a context": (400, {"error": {"code": "context_length_exceeded", "message": "too long"}}, "too_long"),
+    "a context in words": (400, {"message": "This model's maximum context length is 4096 tokens"}, "too_long"),
+}
+
+
+@pytest.mark.parametrize("case", ABOUT_THE_PROMPT)
+def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: Reasonrag) -> None:
+    """No question is lost, and the same command asks nothing again."""
+    status, body, cause = ABOUT_THE_PROMPT[case]
+    inner, asked = teacher(lambda reply, _: ({"content": reply}, "stop")), list[int]()
+
+    @web.middleware
+    async def picky(request: web.Request, handler: Any) -> web.StreamResponse:
+        prompt = orjson.loads(await request.read())["messages"][-1]["content"]
+        asked.append(len(prompt))
+        response: web.StreamResponse = (
+            web.json_response(body, status=status) if len(prompt) % 5 == 0 else await handler(request)
+        )
+        return response
+
+    inner._app.middlewares.append(picky)
+    with inner.open() as endpoint:
+        summary = explored(reasonrag, endpoint.base_url)
+        first = len(asked)
+        again = explored(reasonrag, endpoint.base_url)
+    assert (summary["done"], summary["failed"]) == (6, 0)
+    assert set(summary["parse_failures_by_cause"]) == {cause}
+    assert summary["repair_turns"] == 0
+    assert (again["done"], again["parse_failures_by_cause"], len(asked)) == (
+        6,
+        summary["parse_failures_by_cause"],
+        first,
+    )
