@@ -48,7 +48,6 @@ def train(reasonrag: Reasonrag, data: Path) -> Callable[..., Done]:
 
 def written(config: str = CONFIG, **changes: object) -> Path:
     values = find_config(config).values | {"model_name_or_path": "base"} | changes
-    values = {name.replace("trust_remote_code_", "trust-remote-code"): value for name, value in values.items()}
     Path("their.yaml").write_text(yaml.safe_dump({name: value for name, value in values.items() if value is not None}))
     return Path("their.yaml")
 
@@ -65,6 +64,7 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
         {"trust_remote_code": "false"},
         "trust_remote_code",
     ),
+    "a key is spelled as on a command line": ({"trust-remote-code": True}, "trust_remote_code"),
     "the model is pushed": ({"push_to_hub": True, "hub_model_id": "they/mine"}, "hub_model_id push_to_hub"),
     "it is pushed under an older key": ({"push_to_hub_model_id": "mine"}, "push_to_hub_model_id"),
     "a service is reported to": ({"report_to": "wandb"}, "report_to"),
