@@ -1,9 +1,10 @@
 """Keeps secrets out of everything that is written or shown.
 
-A secret is the value of an environment variable with a telling name (OPENAI_API_KEY, HF_TOKEN, ..), the password or a
-query value of an address that was given, a proxy's password, and anything that looks like an OpenAI or Hugging Face
-key. Known secrets are also recognised as servers echo them: URL-encoded, in base64, escaped for HTML or JSON. Checks of
-data sets go further: keys of many services, and passwords in addresses.
+A secret is the value of an environment variable with a telling name (OPENAI_API_KEY, HFTOKEN, ..) or the shape of a
+key, the password or a query value of an address that was given, the password of any address in the environment, and
+anything that looks like an OpenAI or Hugging Face key. Known secrets are also recognised as servers echo them:
+URL-encoded, in base64, escaped for HTML or JSON. Checks of data sets go further: keys of many services, and passwords
+in addresses. Child processes get an environment without secrets.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 from urllib.request import getproxies
 
-SECRET_NAME = re.compile(r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD)$")
+SECRET_NAME = re.compile(
+    r"(?i)((?<!MON|TUR|DON|HOC|JOC|HIS)KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_(PASS|PWD|PAT|JWT))"
+    r"((?<!TOKEN)S)?(_?\d+|_(ID|VALUE|JSON|B64|BASE64|PROD|DEV|TEST|MAIN|BASE|READ|WRITE|OLD|NEW))?$"
+)
+"""Names of variables and settings whose values are secrets; not MAX_TOKENS, KEY_FILE, MONKEY."""
+HUB_TOKENS = ("HF_TOKEN", "HUGGING")
+"""How the names of variables begin that open gated models on the Hub."""
 SHORTEST = 6
 """Shorter values are not treated as secrets: replacing them would spoil ordinary text."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(?:sk-(?=[\w-]*\d)[\w-]{16,}|hf_[A-Za-z0-9]{30,})")
@@ -83,12 +91,32 @@ def excerpt(text: str, most: int, known: Sequence[str] | None = None) -> str:
 def secrets() -> list[str]:
     """The secrets in the environment and the given addresses now, each in every spelling; longest first, so that none
     is replaced in part."""
-    values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)} | _of_given_addresses
+    values = {value.strip() for name, value in os.environ.items() if _is_secret(name, value)} | _of_given_addresses
     for name, value in os.environ.items():
         values |= _secrets_of_address(value) if name.endswith("BASE_URL") else set()
+        values |= {_password_in(value), unquote(_password_in(value))}
     for proxy in getproxies().values():
         values |= _passwords_of_address(proxy)
     return sorted({each for value in values for each in spellings(value)}, key=len, reverse=True)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a variable is a secret, by its name or by the shape of its value."""
+    shaped = SECRET_NAME.search(name) or set(keys_in(value, ())) - {"password_in_address"}
+    return bool(shaped) and len(value.strip()) >= SHORTEST
+
+
+def hub_tokens(*models: str | None) -> tuple[str, ...]:
+    """How the names of secrets begin that loading these models takes: none where each is a folder here, or None."""
+    return HUB_TOKENS if any(each and not Path(each).expanduser().is_dir() for each in models) else ()
+
+
+def child_environment(*kept: str) -> dict[str, str]:
+    """The environment for a child process: without secrets, but for proxies and for names that begin with one of
+    `kept`."""
+    secret = {name for name, value in os.environ.items() if _is_secret(name, value) or _password_in(value)}
+    needed = {name for name in secret if name.startswith(kept) or name.lower().endswith("_proxy")}
+    return {name: value for name, value in os.environ.items() if name not in secret - needed}
 
 
 @lru_cache(maxsize=256)
@@ -144,6 +172,14 @@ def _secrets_of_address(address: str) -> set[str]:
         if name != API_VERSION and (_NAMES_A_KEY.search(name) or not is_word(value)):
             found |= {value, unquote(value), unquote_plus(value)}
     return found
+
+
+def _password_in(value: str) -> str:
+    """The password, if a variable's value is an address that has one."""
+    try:
+        return urlsplit(value).password or ""
+    except ValueError:
+        return ""
 
 
 def _passwords_of_address(address: str) -> set[str]:

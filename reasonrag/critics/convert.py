@@ -74,9 +74,15 @@ def _weights(head: Path) -> dict[str, Any]:
     import torch
     from safetensors.torch import load_file
 
-    found = load_file(head) if head.suffix == ".safetensors" else torch.load(head, weights_only=True)
-    if _WEIGHT not in found or found[_WEIGHT].numel() != found[_WEIGHT].shape[-1]:
-        raise InputError(f"{head} holds no {_WEIGHT} of one row, but {', '.join(sorted(found))[:200]}")
+    try:
+        found = load_file(head) if head.suffix == ".safetensors" else torch.load(head, weights_only=True)
+        found[_WEIGHT].reshape(1, found[_WEIGHT].shape[-1])
+    except Exception as error:  # a pickle of other things, a damaged file, several rows: nothing of it was run
+        why = f"{type(error).__name__}: {excerpt(' '.join(str(error).split()), 200)}"
+        raise InputError(
+            f"{head} holds no {_WEIGHT} of one row in plain weights ({why}). LLaMA-Factory writes {HEADS[0]}; of a "
+            "pickle make one where you trust it: safetensors.torch.save_file(torch.load(FILE, weights_only=False), NEW)"
+        ) from error
     return dict(found)
 
 
@@ -95,15 +101,15 @@ def _loaded(folder: Path, head: dict[str, Any], say: Callable[[str], None]) -> t
         if opened.is_adapter:
             from peft import PeftModel
 
-            whole = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+            whole = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, trust_remote_code=False)
             body = PeftModel.from_pretrained(whole, str(folder)).merge_and_unload()
         else:
-            body = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+            body = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, trust_remote_code=False)
         config = body.config
         config.num_labels, config.pad_token_id = 1, tokenizer.pad_token_id
         model = AutoModelForSequenceClassification.from_config(config)
-    except ValueError as error:
-        raise InputError(f"{folder}: {excerpt(str(error), 500)}") from error
+    except Exception as error:  # the libraries raise many types for damaged files and for pickles of other things
+        raise InputError(f"{folder}: {type(error).__name__}: {excerpt(str(error), 500)}") from error
     getattr(model, model.base_model_prefix).load_state_dict(getattr(body, body.base_model_prefix).state_dict())
     with torch.no_grad():
         model.score.weight.copy_(head[_WEIGHT].to(model.score.weight.dtype))

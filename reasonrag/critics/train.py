@@ -37,19 +37,20 @@ from reasonrag.signatures import public_call
 from reasonrag.training import preflight_checks
 from reasonrag.training.hardware import query_driver
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
-from reasonrag.training.llamafactory.config_resolution import refuse_secrets
+from reasonrag.training.llamafactory.config_resolution import refuse_secrets, settle_paths
 from reasonrag.training.llamafactory.dataset_info import (
     DatasetEntry,
     TrainingData,
     read_questions,
     read_training_data,
 )
-from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, run_child
-from reasonrag.training.metrics import TRAINER_LOG, Metrics, read_metrics, read_object, write_metrics
+from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
+from reasonrag.training.llamafactory.launcher import TrainingFailed, run_watched
+from reasonrag.training.metrics import TRAINER_LOG, Metrics, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, TRAINING, OutputDirectory, TrainingRecord
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
-from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint, read_appended_lines
+from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.prompt_parity import prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions
 
@@ -172,9 +173,7 @@ def _plan(settings: TrainCriticSettings) -> CriticPlan:
         raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
     if "stage" in config:
         raise InputError(f"{file.name} is LLaMA-Factory's: reasonrag train takes it, and --convert its reward model")
-    place = Path(str(config["model_name_or_path"])).expanduser()
-    if place.is_dir():
-        config["model_name_or_path"] = str(place.resolve())
+    settle_paths(config, file)
     data = read_training_data(settings.data)
     out = settings.out or HOME / f"{data.directory.resolve().name}-{kind}"
     return CriticPlan(
@@ -214,6 +213,7 @@ def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     preflight_checks.check_rows([entry], data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
     conditions = preflight_checks.check_prompts(data, prompts, base, found, allow_other="renderer" in plan.allow)
+    found.objections += foreign_settings(plan.config)
     if strict:
         refuse_unless_allowed(found.objections, allow=plan.allow, allow_eval=plan.allow_eval, therefore="not trained")
     decides = plan.config | {
@@ -314,39 +314,24 @@ def _run(
         watcher.say(f"resuming from {checkpoint}")
     else:
         output.begin_anew()
-    listener, place = LogParser(watcher, keep=LAST_LINES), folder / TRAINER_LOG
-    listener.standing.phase = "starting TRL"
-    read = place.stat().st_size if place.is_file() else 0
-
-    def tick() -> None:
-        nonlocal read
-        read = read_appended_lines(place, read, lambda line: listener.reached(read_object(line)))
-        watcher.stands(listener.standing, logged=False)
-
     log = folder / TRAIN_LOG
     watcher.say(f"training a critic on {counted(len(prepared.rows.rows), 'row')} into {folder}; full output: {log}")
     try:
-        status = run_child(
+        run_watched(
             command,
+            "TRL",
+            watcher,
+            log=log,
+            follow=folder / TRAINER_LOG,
             python=Path(sys.executable),
             environment={"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(Path(__file__).parents[2])},
-            log=log,
-            heard=listener.heard,
-            tick=tick,
             holds=lock,
+            tokens=tokens_for(plan.config),
         )
-    finally:
-        watcher.ended()
-    if status != 0:
+    except TrainingFailed:
         if output.last_checkpoint() is None:
             (folder / TRAINING).unlink()  # nothing was learned: another configuration may take the folder
-        last = [line for line in listener.last if line.strip()]
-        hint = failure_hint(last)
-        shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
-        raise TrainingFailed(
-            f"the training exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full output: "
-            f"{log}\nLast lines:\n{shown}"
-        )
+        raise
     record.lengths = orjson.loads(read_small(folder / FACTS))
     record.state, record.ended = "trained", datetime.now(UTC).isoformat(timespec="seconds")
     output.write_record(record)

@@ -71,7 +71,10 @@ def main(job_file: Path) -> None:
     tokenizer = critic_tokenizer(open_tokenizer(job.base))
     set_seed(arguments.seed)  # before the head, whose weights are random
     model = AutoModelForSequenceClassification.from_pretrained(
-        job.base, num_labels=1, dtype=torch.bfloat16 if arguments.bf16 and job.lora else torch.float32
+        job.base,
+        num_labels=1,
+        dtype=torch.bfloat16 if arguments.bf16 and job.lora else torch.float32,
+        trust_remote_code=False,
     )
     model.config.pad_token_id = tokenizer.pad_token_id
     if arguments.use_cpu and model.num_parameters() < SMALL and "OMP_NUM_THREADS" not in os.environ:

@@ -28,6 +28,10 @@ class Blocker:
     name: str
     what: str
 
+    def allowed(self, allow: Collection[str], allow_eval: Collection[str]) -> bool:
+        """Whether flags set it aside. allow, allow_eval: what they name."""
+        return self.name in allow if self.flag == "--allow" else not {self.name, ALL}.isdisjoint(allow_eval)
+
 
 def find_blockers(inventory: DatasetInventory, audit: dict[str, Any]) -> list[Blocker]:
     """All blockers at once, so that users need not fix them one by one. audit: the content of `audit.json`."""
@@ -49,11 +53,7 @@ def refuse_unless_allowed(
 
     therefore: what is refused, for the message.
     """
-    aside = [
-        each
-        for each in found
-        if (each.name in allow if each.flag == "--allow" else not {each.name, ALL}.isdisjoint(allow_eval))
-    ]
+    aside = [each for each in found if each.allowed(allow, allow_eval)]
     standing = [each for each in found if each not in aside]
     if standing:
         reasons = " ".join(f"({number}) {each.what}." for number, each in enumerate(standing, start=1))

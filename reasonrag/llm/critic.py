@@ -89,7 +89,7 @@ class CriticFacts(BaseModel):
 class FoundCritic:
     """A critic as the user named it.
 
-    name: of its scores in a journal. folder: None for a server whose critic is in no folder here. url: None for a
+    name: of its scores in a journal. folder: that the user named; None for a server's critic. url: None for a
         folder that is to be served. served_as: what the server at the URL calls it; None: by its name. facts: None if
         nothing is known of it; it is then taken for a pairwise one. renderer: of the prompts it was trained on.
         questions: keys of the questions it was trained on (`preference.candidates.question_key`).
@@ -128,15 +128,15 @@ def find_critic(named: str) -> FoundCritic:
     """The critic of a folder, or at a URL. Raises InputError for a folder that is no critic's, and for a server that
     does not answer.
 
-    Of a server on this machine the folder that it names is read, whose trial score it then has to give; another
-    machine's paths say nothing of the folders here.
+    Of a server on this machine the folder that it names is read, whose trial score it then has to give, but nothing is
+    written there; another machine's paths say nothing of the folders here.
     """
     if not named.startswith(("http://", "https://")):
         return _in_folder(Path(named).expanduser())
     keep_secret(named)
     name, folder = _served_at(named)
     if folder and urlsplit(named).hostname in LOOPBACKS and (Path(folder) / PROVENANCE).is_file():
-        return replace(_in_folder(Path(folder)), url=named, served_as=name)
+        return replace(_in_folder(Path(folder)), folder=None, url=named, served_as=name)
     return FoundCritic(name, url=named)
 
 

@@ -83,7 +83,7 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
     if out and flags["out"] is None and out.resolve() == settings.merge.resolve():
         out = None  # of reasonrag.toml: where this adapter was trained
     with interrupts():
-        merged = merge_adapter(settings.merge, out, settings.set, watcher=TerminalTraining())
+        merged = merge_adapter(settings.merge, out, settings.set, allow=settings.allow, watcher=TerminalTraining())
     print_result(merged, show_merged, as_json=as_json)
 
 

@@ -35,6 +35,7 @@ from reasonrag.training.llamafactory.dataset_info import (
     TrainingData,
     count_rows,
 )
+from reasonrag.training.llamafactory.foreign_settings import foreign_keys, foreign_settings
 from reasonrag.training.llamafactory.inspection import ConfigCheck
 from reasonrag.training.prompt_parity import DataConditions, check_renderer
 from reasonrag.training.provenance import Provenance, read_provenance
@@ -112,8 +113,10 @@ def check_rows(
                 f"dataset_info.json describes {entry.name} differently from reasonrag pairs, so roles or turns may be "
                 "misread",
             )
-        if data.changed(entry):
-            found.object("changed_rows", f"{entry.file} has changed since it was written and audited")
+        for key, does in foreign_keys(entry.description):
+            found.object(key, f"{entry.name} in dataset_info.json: {does}")
+        if objection := data.objection(entry):
+            found.object(*objection)
     if count_rows(entries[0]) == 0:
         raise InputError(f"{entries[0].file} has no rows, so there is nothing to train on")
     unknown = {name: count for name, count in asked.by_split.items() if name.rpartition("/")[2] == UNKNOWN}
@@ -141,14 +144,14 @@ def check_audit(report: AuditReport | None, found: PreflightFindings) -> None:
 
 def read_or_run_audit(data: TrainingData, found: PreflightFindings) -> AuditReport | None:
     """The audit of the pairs, made and written now if there is none; None for a data set without pairs."""
-    if (data.directory / AUDIT).is_file():
+    if (data.directory / AUDIT).is_file() and data.summary:
         return read_audit(data.directory)
     try:
         report = audit(data.directory, out=data.directory)
     except (InputError, OSError) as error:
         found.notes.append(f"its rows could not be audited: {error}")
         return None
-    found.notes.append(f"{data.directory} had no audit, so it was audited now")
+    found.notes.append(f"{data.directory} had no audit of these rows, so it was audited now")
     return report
 
 
@@ -175,8 +178,10 @@ def check_prompts(
 
 
 def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFindings) -> None:
-    """Keys that exclude each other, and traps that ruin a training. Raises InputError for what cannot be intended."""
+    """Keys that exclude each other, traps that ruin a training, and what others would have it do. Raises InputError
+    for what cannot be intended."""
     stage = config.get("stage")
+    found.objections += foreign_settings(config)
     if config.get("packing") and stage != "sft":
         raise InputError(f"packing is for stage sft only, this is {stage}: --set packing=null")
     if config.get("val_size"):

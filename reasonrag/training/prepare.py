@@ -14,7 +14,7 @@ from typing import Any
 
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import ReasonragError
 from reasonrag.llm.servers.environment import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
@@ -153,7 +153,7 @@ def prepare_training(
     if strict:
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
     batch = describe_batch(resolution.config, processes, count_rows(resolution.entry))
-    standing = _standing(found.objections, allow=allow, allow_eval=allow_eval)
+    standing = [each for each in found.objections if not each.allowed(allow, allow_eval)]
     decided = training_identity(resolution.config, row_file_hashes(resolution, data)) | _base_of(base)
     prepared = PreparedTraining(
         resolution=resolution,
@@ -208,17 +208,6 @@ def _check_output(resolution: ResolvedConfig, data: TrainingData, base: BaseFact
 def row_file_hashes(resolution: ResolvedConfig, data: TrainingData) -> dict[str, str]:
     """SHA-256 of the row files in use, by name."""
     return {name: digest for entry in resolution.entries for name, digest in data.hashed(entry).items()}
-
-
-def _standing(found: list[Blocker], *, allow: Sequence[str], allow_eval: Sequence[str]) -> list[Blocker]:
-    """Blockers that no flag sets aside."""
-    standing = []
-    for each in found:
-        try:
-            refuse_unless_allowed([each], allow=allow, allow_eval=allow_eval)
-        except InputError:
-            standing.append(each)
-    return standing
 
 
 def _base_of(base: BaseFacts) -> dict[str, Any]:

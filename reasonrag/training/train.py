@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,18 +37,14 @@ from reasonrag.training.from_settings import (
 from reasonrag.training.llamafactory.config_files import as_yaml, shipped_names
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig
 from reasonrag.training.llamafactory.dataset_info import TrainingData
-from reasonrag.training.llamafactory.launcher import LAST_LINES, Launch, TrainingFailed, run_child
+from reasonrag.training.llamafactory.foreign_settings import tokens_for
+from reasonrag.training.llamafactory.launcher import Launch, run_watched
 from reasonrag.training.llamafactory.slurm import batch_script
-from reasonrag.training.metrics import TRAINER_LOG, read_metrics, read_object, write_metrics
+from reasonrag.training.metrics import TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
 from reasonrag.training.prepare import Permissions, PreparedTraining, prepare_training, requested_hash
-from reasonrag.training.progress import (
-    LogParser,
-    TrainingWatcher,
-    failure_hint,
-    read_appended_lines,
-)
+from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.settings import DPO_OF_A_RECIPE, PORT, TrainSettings
 
 DEFAULT_GPUS_PER_NODE: Final = 8
@@ -246,35 +241,19 @@ def _launch(
     prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory, watcher: TrainingWatcher, lock: int
 ) -> None:
     """Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt."""
-    listener = LogParser(watcher, keep=LAST_LINES)
-    place, log = output.folder / TRAINER_LOG, output.own / TRAIN_LOG
-    read = place.stat().st_size if place.is_file() else 0
-
-    def tick() -> None:
-        nonlocal read
-        read = read_appended_lines(place, read, lambda line: listener.reached(read_object(line)))
-        watcher.stands(listener.standing, logged=False)
-
+    log = output.own / TRAIN_LOG
     watcher.say(f"training into {output.folder}; full output of LLaMA-Factory: {log}")
-    with ExitStack() as stack:
-        stack.callback(watcher.ended)
-        status = run_child(
-            record.command,
-            python=prepared.python,
-            environment=record.environment,
-            log=log,
-            heard=listener.heard,
-            tick=tick,
-            holds=lock,
-        )
-    if status != 0:
-        last = [line for line in listener.last if line.strip()]
-        hint = failure_hint(last)
-        shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
-        raise TrainingFailed(
-            f"LLaMA-Factory exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full output: "
-            f"{log}\nLast lines:\n{shown}"
-        )
+    run_watched(
+        record.command,
+        "LLaMA-Factory",
+        watcher,
+        log=log,
+        follow=output.folder / TRAINER_LOG,
+        python=prepared.python,
+        environment=record.environment,
+        holds=lock,
+        tokens=tokens_for(prepared.config),
+    )
 
 
 def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory) -> None:

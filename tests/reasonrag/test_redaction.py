@@ -40,7 +40,22 @@ def no_secrets_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["OPENAI_API_KEY", "HF_TOKEN", "AZURE_OPENAI_KEY", "KEY", "DB_PASSWORD", "CLIENT_SECRET", "WANDB_API_KEY", "TOKEN"],
+    [
+        *(
+            "OPENAI_API_KEY",
+            "HF_TOKEN",
+            "AZURE_OPENAI_KEY",
+            "KEY",
+            "DB_PASSWORD",
+            "CLIENT_SECRET",
+            "WANDB_API_KEY",
+            "TOKEN",
+        ),
+        *("OPENAIKEY", "HFTOKEN", "GITHUBTOKEN", "MYSECRET", "PGPASSWORD", "MYSQL_PWD", "SMTP_PASS", "GITHUB_PAT"),
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"),
+        *("OPENAI_API_KEYS", "OPENAI_API_KEY_2", "OPENAI_API_KEY2", "HF_TOKEN_WRITE", "SECRET_KEY_BASE"),
+        *("openai_api_key", "npm_config__authToken", "GPG_PASSPHRASE", "DB_PASSWD", "CREDENTIAL_JSON"),
+    ],
 )
 def test_values_of_variables_that_are_named_like_secrets_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever they stand, and however often."""
@@ -50,12 +65,40 @@ def test_values_of_variables_that_are_named_like_secrets_are_hidden(name: str, m
 
 
 @pytest.mark.parametrize(
-    "name", ["MONKEY", "MAX_TOKENS", "KEYBOARD", "TOKENIZERS_PARALLELISM", "SECRETARY", "KEY_FILE"]
+    "name",
+    [
+        *("MONKEY", "MAX_TOKENS", "KEYBOARD", "TOKENIZERS_PARALLELISM", "SECRETARY", "KEY_FILE", "PWD", "OLDPWD"),
+        *("HF_HOME", "HF_TOKEN_PATH", "AWS_REGION", "AWS_PROFILE", "WANDB_PROJECT", "SSH_ASKPASS", "TOKEN_LIMIT"),
+    ],
 )
 def test_values_of_other_variables_are_left(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that only contains such a word is no secret's."""
     monkeypatch.setenv(name, "open-sesame.42")
     assert redact("open-sesame.42") == "open-sesame.42"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("postgres://me:open-sesame.42@host/db", "open-sesame.42"),
+        ("redis://:open%2Dsesame.42@host", "open-sesame.42"),
+        ("ghp_" + "aB3d" * 9, "ghp_" + "aB3d" * 9),
+        ("AKIAABCDEFGHIJKLMNOP", "AKIAABCDEFGHIJKLMNOP"),
+        ("glpat-aB3d9aB3d9aB3d9aB3d9", "glpat-aB3d9aB3d9aB3d9aB3d9"),
+    ],
+)
+def test_a_value_that_is_a_key_by_its_shape_is_hidden(value: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under any name: a password in an address, a key of a service."""
+    monkeypatch.setenv("OF_NO_TELLING_NAME", value)
+    assert redact(f"said {shown}.") == f"said {HIDDEN}."
+
+
+@pytest.mark.parametrize("value", ["https://example.com/@scope/pkg", "file:///home/me", "a://[", "git@host:me/it"])
+def test_an_address_without_password_hides_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host is an ordinary word."""
+    monkeypatch.setenv("OF_NO_TELLING_NAME", value)
+    text = "example.com, /home/me, scope, git"
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize("value", ["", "none", "x" * (SHORTEST - 1)])

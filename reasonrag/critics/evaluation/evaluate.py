@@ -120,7 +120,7 @@ def evaluate_critic(
         )
         raise InputError(f"--against {settings.against}: {known}; give the folder of a critic of pairs --label outcome")
     if settings.out is None and found.folder is None:
-        raise InputError("--out: give a folder for the evaluation, as the critic at that URL is in no folder here")
+        raise InputError("--out: give a folder for the evaluation, as a server's words name none for a critic at a URL")
     out = settings.out or Path(found.folder or "") / "evaluation"
     limits = Limits(settings.concurrency, TIMEOUT_S)
     asked = [
@@ -149,6 +149,8 @@ def evaluate_critic(
         verdict = CriticVerdict(failures=tuple(report.failures), evaluation=str(out))
         facts = provenance.critic.model_copy(update={"verdict": verdict})
         provenance.model_copy(update={"critic": facts}).write(found.folder)
+    elif report.verdict != "undecided":
+        watcher.say(f"the verdict is in {out / REPORT} only; evaluate-critic FOLDER puts it into the critic's folder")
     return report
 
 
@@ -352,19 +354,16 @@ def _bucket(pair: JudgedPair) -> int:
     return 0 if pair.margin < 0.1 else 1 if pair.margin <= CLEAR_GAP else 2  # noqa: PLR2004
 
 
-def _judgements(pairs: Iterable[JudgedPair], critic: _Asked) -> list[tuple[float, str]]:
-    """Whether each pair is ranked right, and its question; without pairs that have no score."""
-    found = []
-    for pair in pairs:
-        better, worse = critic.score(pair.better), critic.score(pair.worse)
-        if better is not None and worse is not None:
-            found.append((ranked_right(better, worse), pair.better.question))
-    return found
+def _ranked(plan: _Plan, cases: Iterable[tuple[str, float | None, float | None]]) -> Estimate:
+    """How often the first of two scores is the higher one, of cases with both. cases: of each its question and both."""
+    known = [(ranked_right(one, other), each) for each, one, other in cases if one is not None and other is not None]
+    return plan.mean([right for right, _ in known], [question for _, question in known])
 
 
 def _accuracy(plan: _Plan, pairs: Iterable[JudgedPair], critic: _Asked) -> Estimate:
-    known = _judgements(pairs, critic)
-    return plan.mean([right for right, _ in known], [question for _, question in known])
+    return _ranked(
+        plan, ((each.better.question, critic.score(each.better), critic.score(each.worse)) for each in pairs)
+    )
 
 
 def _by(
@@ -376,10 +375,11 @@ def _by(
 def _advantage(plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, against: _Asked) -> Estimate:
     differences, questions = [], []
     for pair in pairs:
-        ours, theirs = _judgements([pair], critic), _judgements([pair], against)
-        if ours and theirs:
-            differences.append(ours[0][0] - theirs[0][0])
-            questions.append(ours[0][1])
+        scores = [each.score(side) for each in (critic, against) for side in (pair.better, pair.worse)]
+        known = [score for score in scores if score is not None]
+        if len(known) == len(scores):
+            differences.append(ranked_right(*known[:2]) - ranked_right(*known[2:]))
+            questions.append(pair.better.question)
     return plan.mean(differences, questions)
 
 
@@ -415,13 +415,12 @@ class _Draw:
 
 def _best_of_steps(plan: _Plan, trees: Sequence[Observations], critic: _Asked, against: _Asked | None) -> list[BestOf]:
     """Within states: each step as often as it was drawn."""
-    cases = []
-    for found in trees:
-        for (_, question, _), steps in found.states.items():
-            cases.append(
-                (question, _draws([(step, step.response, step.value, step.draws) for step in steps], critic, against))
-            )
-    return _best_of(plan, cases, against=against is not None)
+    cases = [
+        (question, [(step, step.response, step.value, step.draws) for step in steps])
+        for found in trees
+        for (_, question, _), steps in found.states.items()
+    ]
+    return _best_of(plan, cases, critic, against)
 
 
 def _best_of_trajectories(
@@ -429,22 +428,17 @@ def _best_of_trajectories(
 ) -> list[BestOf]:
     """Of a question: every complete path as often as its answer was drawn, by the score of its last step."""
     cases = [
-        (
-            question,
-            _draws(
-                [(each.steps[-1], normalize_answer(each.answer), each.outcome, each.draws) for each in paths],
-                critic,
-                against,
-            ),
-        )
+        (question, [(each.steps[-1], normalize_answer(each.answer), each.outcome, each.draws) for each in paths])
         for question, paths in grouped(trajectories, lambda each: each.question).items()
     ]
-    return _best_of(plan, cases, against=against is not None)
+    return _best_of(plan, cases, critic, against)
 
 
-def _draws(
-    found: Iterable[tuple[JudgedStep, str, float | None, int]], critic: _Asked, against: _Asked | None
-) -> list[_Draw]:
+_Drawn = tuple[JudgedStep, str, float | None, int]
+"""A step, the name by which draws agree, its true value, and how often it was drawn."""
+
+
+def _draws(found: Iterable[_Drawn], critic: _Asked, against: _Asked | None) -> list[_Draw]:
     draws = []
     for step, name, value, times in found:
         score, outcome = critic.score(step), against.score(step) if against else 0.0
@@ -453,9 +447,12 @@ def _draws(
     return draws
 
 
-def _best_of(plan: _Plan, cases: Sequence[tuple[str, list[_Draw]]], *, against: bool) -> list[BestOf]:
+def _best_of(
+    plan: _Plan, cases: Iterable[tuple[str, Sequence[_Drawn]]], critic: _Asked, against: _Asked | None
+) -> list[BestOf]:
     table = []
-    enough = [(question, draws) for question, draws in cases if len(draws) > 1]
+    drawn = [(question, _draws(found, critic, against)) for question, found in cases]
+    enough = [(question, draws) for question, draws in drawn if len(draws) > 1]
     for n in SIZES if enough else ():
         taken: defaultdict[str, list[float]] = defaultdict(list)
         for place, (_, draws) in enumerate(enough):
@@ -464,22 +461,13 @@ def _best_of(plan: _Plan, cases: Sequence[tuple[str, list[_Draw]]], *, against: 
             names = [each.name for each in draws]
             taken["majority"].append(expected_majority(names, values, n, seed=plan.seed + place))
             taken["critic"].append(expected_best([each.score for each in draws], values, n))
-            taken["outcome"].append(expected_best([each.outcome_score for each in draws], values, n))
+            if against:
+                taken["outcome_model"].append(expected_best([each.outcome_score for each in draws], values, n))
             taken["oracle"].append(expected_best(values, values, n))
         means = {name: sum(values) / len(values) for name, values in taken.items()}
         gains = [ours - usual for ours, usual in zip(taken["critic"], taken["random"], strict=True)]
-        table.append(
-            BestOf(
-                n=n,
-                cases=len(enough),
-                random=means["random"],
-                majority=means["majority"],
-                critic=means["critic"],
-                outcome_model=means["outcome"] if against else None,
-                oracle=means["oracle"],
-                gain=plan.mean(gains, [question for question, _ in enough]),
-            )
-        )
+        gain = plan.mean(gains, [question for question, _ in enough])
+        table.append(BestOf(**{"outcome_model": None, **means, "n": n, "cases": len(enough), "gain": gain}))
     return table
 
 
@@ -504,23 +492,17 @@ def _earliest_error(plan: _Plan, trajectories: Sequence[Trajectory], critic: _As
 
 
 def _own_step(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
-    values, questions = [], []
-    for step, other in controls.foreign:
-        own, foreign = critic.score(step), critic.scores.get(text_of(step.prompt, other.response))
-        if own is not None and foreign is not None:
-            values.append(ranked_right(own, foreign))
-            questions.append(step.question)
-    return plan.mean(values, questions)
+    found = critic.scores
+    cases = ((step, text_of(step.prompt, other.response)) for step, other in controls.foreign)
+    return _ranked(plan, ((step.question, critic.score(step), found.get(text)) for step, text in cases))
 
 
 def _step_only(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
-    values, questions = [], []
-    for pair, prompt in controls.stateless:
-        better, worse = (critic.scores.get(text_of(prompt, side.response)) for side in (pair.better, pair.worse))
-        if better is not None and worse is not None:
-            values.append(ranked_right(better, worse))
-            questions.append(pair.better.question)
-    return plan.mean(values, questions)
+    def score(prompt: tuple[Message, ...], step: JudgedStep) -> float | None:
+        return critic.scores.get(text_of(prompt, step.response))
+
+    cases = ((pair.better, pair.worse, prompt) for pair, prompt in controls.stateless)
+    return _ranked(plan, ((one.question, score(prompt, one), score(prompt, other)) for one, other, prompt in cases))
 
 
 def _spread(trajectories: Sequence[Trajectory], critic: _Asked) -> float | None:
@@ -534,7 +516,7 @@ def _spread(trajectories: Sequence[Trajectory], critic: _Asked) -> float | None:
 
 def _liked_errors(plan: _Plan, trees: Sequence[Observations], critic: _Asked) -> Estimate:
     """Of every error in a won trajectory that has a better sibling: whether it scores higher than the best of them."""
-    liked, questions, seen = [], [], set[StepText]()
+    cases, seen = [], set[StepText]()
     for found in trees:
         states = found.states
         for each in found.trajectories:
@@ -544,11 +526,7 @@ def _liked_errors(plan: _Plan, trees: Sequence[Observations], critic: _Asked) ->
                 better = [one for one in siblings if (one.value or 0.0) >= (step.value or 0.0) + CLEAR_GAP]
                 best = max(better, key=lambda one: one.value or 0.0, default=None)
                 text = text_of(step.prompt, step.response)
-                if best is None or text in seen:
-                    continue
-                seen.add(text)
-                mine, theirs = critic.score(step), critic.score(best)
-                if mine is not None and theirs is not None:
-                    liked.append(ranked_right(mine, theirs))
-                    questions.append(step.question)
-    return plan.mean(liked, questions)
+                if best is not None and text not in seen:
+                    seen.add(text)
+                    cases.append((step.question, critic.score(step), critic.score(best)))
+    return _ranked(plan, cases)

@@ -37,9 +37,7 @@ def row_files(place: Path) -> list[AuditedFile]:
     if not place.is_dir():
         raise InputError(f"there is no {place}; give a directory with RAG_ProGuide.json, or such a file")
     check_finished(place)
-    if ours := pairs_files(place):
-        return [AuditedFile(path, split) for split, path in ours.items()]
-    found = [path for path in sorted(place.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
+    found = find_row_files(place)
     if not found and (place / ROLLOUTS).is_file():
         raise InputError(
             f"{place} is a run, not a data set. First: reasonrag pairs {place} --out data/{place.resolve().name}"
@@ -49,7 +47,15 @@ def row_files(place: Path) -> list[AuditedFile]:
             f"{place} has no file with rows of RAG_ProGuide, a JSON list of objects with instruction, input, chosen "
             f"and rejected; make one with: reasonrag pairs RUN --out {place}"
         )
-    return [AuditedFile(path, _part(path)) for path in found]
+    return found
+
+
+def find_row_files(directory: Path) -> list[AuditedFile]:
+    """The two files of `reasonrag pairs`, or every file that begins with such a row."""
+    if ours := pairs_files(directory):
+        return [AuditedFile(path, split) for split, path in ours.items()]
+    places = [path for path in sorted(directory.iterdir()) if path.suffix in (".json", ".jsonl") and _begins(path)]
+    return [AuditedFile(path, _part(path)) for path in places]
 
 
 def _part(path: Path) -> SplitName:

@@ -25,6 +25,7 @@ from reasonrag.data.documents.document import Document, UnreadableError, name_of
 from reasonrag.data.documents.html import html_document, markdown_document
 from reasonrag.data.documents.passages import passages_of
 from reasonrag.data.documents.pdf import pdf_document
+from reasonrag.redaction import child_environment
 
 KINDS = {
     **dict.fromkeys((".md", ".markdown", ".mkd"), "Markdown"),
@@ -89,7 +90,9 @@ class DocumentReader:
     def _started(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _BOOT, str(Path(__file__).parents[3])]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=child_environment()
+        )
         return self._process
 
     def _end_late(self) -> None:

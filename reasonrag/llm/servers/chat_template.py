@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, cast
 from preference import Message
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import read_json
+from reasonrag.redaction import child_environment, hub_tokens
 
 CPU_S = 2.0
 """CPU seconds per prompt: a thousand times what today's templates take for a full context."""
@@ -44,7 +45,7 @@ def open_tokenizer(source: str | Path) -> Any:
     declared = Path(source) / "tokenizer_config.json"
     if declared.is_file() and read_json(declared).get("tokenizer_class") in _GENERIC_TOKENIZERS:
         return PreTrainedTokenizerFast.from_pretrained(source)
-    return AutoTokenizer.from_pretrained(source)
+    return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
 class ChatTemplate:
@@ -94,7 +95,7 @@ class ChatTemplate:
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+            env=child_environment(*hub_tokens(self._source)) | {"TOKENIZERS_PARALLELISM": "false"},
         )
         self._process = process
         start = {"source": self._source, "cpu_s": self._cpu_s}

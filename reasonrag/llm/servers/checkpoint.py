@@ -157,18 +157,19 @@ def prepare_for(place: str, model: Any) -> None:
 
 
 def dtype_for(source: str, device: str) -> dict[str, Any]:
-    """The argument of `from_pretrained`, whose name changed in transformers 4.56."""
+    """Arguments of `from_pretrained`: the dtype, whose name changed in transformers 4.56, and that no code of a folder
+    is run."""
     import torch
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(source)
+    config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     said = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
     if device != "cpu":
         wanted = said if said in (torch.float16, torch.bfloat16) else torch.bfloat16
     else:
         wanted = said if said == torch.bfloat16 and _multiplies_bfloat16() else torch.float32
     version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-    return {"dtype" if version >= (4, 56) else "torch_dtype": wanted}
+    return {"dtype" if version >= (4, 56) else "torch_dtype": wanted, "trust_remote_code": False}
 
 
 def cast_weights(model: Any, dtype: Any) -> None:

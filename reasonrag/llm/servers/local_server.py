@@ -28,7 +28,7 @@ from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.llm.servers import watchdog
 from reasonrag.llm.servers.environment import PYTHON_VARIABLE, find_python
 from reasonrag.llm.servers.model_folder import ModelFolder, open_model
-from reasonrag.redaction import excerpt, redact
+from reasonrag.redaction import child_environment, excerpt, hub_tokens, redact
 from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
 
@@ -143,7 +143,7 @@ async def served(
         stderr=asyncio.subprocess.STDOUT,
         limit=1 << 20,
         start_new_session=True,  # Ctrl-C is for this process, which then ends that one
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        env=child_environment(*hub_tokens(base_model or model.base_model)) | {"PYTHONUNBUFFERED": "1"},
     )
     heard = _ServerOutput(plan.address)
     reading = asyncio.create_task(_read(process, heard))
@@ -226,7 +226,9 @@ def _python(needed: Sequence[str]) -> tuple[Path, str]:
 
 def _missing(python: Path, needed: Sequence[str]) -> list[str]:
     code = f"import importlib.util as u; print(*[n for n in {list(needed)!r} if u.find_spec(n) is None])"
-    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, check=False, timeout=60, env=child_environment()
+    )
     if done.returncode:
         raise InputError(f"cannot run {python}: {excerpt(done.stderr.strip(), -300)}")
     return done.stdout.split()

@@ -7,6 +7,7 @@ transformers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _SMALL = (
 )
 """Files that say, beside the weights, what a model answers."""
 _BLOCK, _BLOCKS = 1 << 16, 64
+_BY_TRUST = ("auto_map", "custom_generate", "custom_pipelines", "trust_remote_code")  # run Python files if trusted
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,13 @@ def open_model(folder: str | Path) -> ModelFolder:
     if not weights:
         wanted = "adapter_model.safetensors" if is_adapter else "model.safetensors (or its shards)"
         raise InputError(f"{path} has no weights: {wanted} is missing. Did the training end?")
+    base = base_model_of(path) if is_adapter else None
+    for file, key in [*code_in(path, trusted=False), *(code_in(Path(base), trusted=False) if base else ())]:
+        raise InputError(f"{file}: {key} would run code that is not the model's; remove it from the file")
     has_tokenizer = any((path / each).is_file() for each in _TOKENIZERS)
     if not is_adapter and not has_tokenizer:
         raise InputError(f"{path} has no tokenizer: {_TOKENIZERS[0]} is missing; copy it from the base model")
-    return ModelFolder(path, is_adapter, base_model_of(path) if is_adapter else None, weights, has_tokenizer)
+    return ModelFolder(path, is_adapter, base, weights, has_tokenizer)
 
 
 def fingerprint(model: ModelFolder, base_model: str | None = None) -> str:
@@ -112,6 +117,33 @@ def base_model_of(adapter: Path) -> str | None:
     """The base model that an adapter's configuration names. Raises InputError if it cannot be read."""
     base = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     return base if isinstance(base, str) and base else None
+
+
+def code_in(folder: Path, *, trusted: bool) -> list[tuple[Path, str]]:
+    """Files of a folder, and the key in each by which loading it runs code: a module to import (peft), a kernel of the
+    Hub (transformers), and where folders are trusted the Python files that they name. Raises InputError."""
+    return [
+        (path, key)
+        for path in sorted(folder.glob("*config*.json"))
+        for key in _code_keys(read_json(path), trusted=trusted or path.name == ADAPTER_CONFIG)
+    ]
+
+
+def _code_keys(values: Any, *, trusted: bool) -> Iterator[str]:
+    for key, value in values.items() if isinstance(values, dict) else ():
+        module = key == "megatron_core" and value not in (None, "megatron.core")
+        kernel = key in ("attn_implementation", "_attn_implementation") and "/" in str(value)
+        if module or kernel or (trusted and key in _BY_TRUST and value):
+            yield key
+        for each in value if isinstance(value, list) else [value]:
+            yield from _code_keys(each, trusted=trusted)
+
+
+def pickles_in(folder: Path) -> list[Path]:
+    """Weights of a model, an adapter or a value head that would be read from a pickle."""
+    kinds = {"pytorch_model": "model", "adapter_model": "adapter_model", "value_head": "value_head"}
+    read = [kind for kind, safe in kinds.items() if not any(folder.glob(f"{safe}.safetensors*"))]
+    return [path for kind in read for path in sorted(folder.glob(f"{kind}*.bin"))]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -51,7 +51,7 @@ from reasonrag.training.doctor.memory import (
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, with_warmup_ratio
+from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, settle_paths, with_warmup_ratio
 from reasonrag.training.llamafactory.dataset_info import count_rows
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
@@ -160,10 +160,11 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     findings: list[CheckupFinding] = []
     base = None
     with collect_findings(findings, "configuration"):
-        base = check_base_model(_at_home(values))
+        settle_paths(values, file)
+        base = check_base_model(values)
     data = check_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
     resolution = data.resolution if data else None
-    values = resolution.config if resolution else with_warmup_ratio(_at_home(values))
+    values = resolution.config if resolution else with_warmup_ratio(values)
     inspection = _inspect(values if file else None, resolution, findings)
     stock = inspection.stock if inspection else None
     if file:
@@ -193,12 +194,6 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     return Diagnosis(
         config=file.name if file else None, model=model, target=target, findings=findings, plans=plans, stock=stock
     )
-
-
-def _at_home(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with an absolute path for a local model, because LLaMA-Factory is asked from another folder."""
-    model = Path(str(values.get("model_name_or_path") or MODEL)).expanduser()
-    return dict(values) | ({"model_name_or_path": str(model.resolve())} if model.is_dir() else {})
 
 
 def _inspect(
@@ -287,7 +282,7 @@ def _training(
 ) -> TrainingSetup:
     """The parts of a configuration that determine memory. advised: the cutoff to plan with instead of its own."""
     stage = values.get("stage", "dpo")
-    zero = _zero(values, file, findings)
+    zero = _zero(values, findings)
     kind = values.get("finetuning_type", "lora" if file else "full")
     method = "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora"
     targets = values.get("lora_target", "all")
@@ -320,13 +315,13 @@ def _is_offloaded(zero: Mapping[str, Any], key: str) -> bool:
     return bool((zero.get(key) or {}).get("device", "none") != "none")
 
 
-def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[CheckupFinding]) -> dict[str, Any]:
+def _zero(values: Mapping[str, Any], findings: list[CheckupFinding]) -> dict[str, Any]:
     """ZeRO settings from the DeepSpeed file that would really be read."""
     named = values.get("deepspeed")
     if not named:
         return {}
-    path = next((each for each in _places(str(named), file) if each.is_file()), None)
-    if path is None:
+    path = Path(str(named))
+    if not path.is_file():
         advice = "LLaMA-Factory looks in the current folder; reasonrag train also looks beside the configuration"
         findings.append(finding("configuration", "zero", "error", f"deepspeed: there is no {named}", advice))
         return {}
@@ -348,14 +343,6 @@ def _zero(values: Mapping[str, Any], file: ConfigFile | None, findings: list[Che
     else:
         findings.append(finding("configuration", "zero", "ok", says))
     return zero
-
-
-def _places(named: str, file: ConfigFile | None) -> list[Path]:
-    """Candidates for a relative path of a configuration: from here, from the file's folder, from the folder above."""
-    path = Path(named).expanduser()
-    if path.is_absolute() or file is None or file.place is None:
-        return [path]
-    return [path, file.place / path, file.place.parent / path]
 
 
 # -- memory --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
-from reasonrag.redaction import redact
+from reasonrag.redaction import SECRET_NAME, redact
 from reasonrag.training.llamafactory.config_files import ConfigFile
 from reasonrag.training.llamafactory.dataset_info import DatasetEntry, TrainingData, entry_for, validation_entry
 from reasonrag.training.llamafactory.inspection import RowsToCount
@@ -40,7 +40,6 @@ _NAMED_SINCE: Final[Mapping[str, Any]] = {"pref_ftx": 0.0}
 """LLaMA-Factory's defaults of keys that our configurations did not always name."""
 _OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
 _QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
-_OF_A_KEY = re.compile(r"(?:^|_)(?:token|api_key|password|secret)$")
 TEMPLATE: Final = "qwen"
 """LLaMA-Factory's template for Qwen2 and Qwen2.5."""
 
@@ -116,6 +115,7 @@ def resolve_config(
     if config.get("do_train") is not True:
         notes.append("do_train: true, which is what this command is for")
     config |= {"do_train": True, "finetuning_type": config.get("finetuning_type", "lora")}
+    config.setdefault("report_to", "none")  # transformers 4 would report to every service that is installed
     stage = str(config["stage"])
     entry = entry_for(data, stage, changes.get("dataset") or _own_dataset(config, data, stage))
     validation = _validation(config, changes, data, entry, notes)
@@ -126,7 +126,12 @@ def resolve_config(
     config["output_dir"] = str(
         (out or Path("saves") / f"{data.directory.resolve().name}-{Path(file.name).stem}").resolve()
     )
-    _settle_paths(config, file)
+    settle_paths(config, file)
+    deepspeed = config.get("deepspeed")
+    if isinstance(deepspeed, str) and not Path(deepspeed).is_file():
+        raise InputError(
+            f"{file.name}: deepspeed names {deepspeed}, which is neither here nor beside the file; --set deepspeed=PATH"
+        )
     chosen = "cutoff_len" in changes or ("cutoff_len" in config and not file.shipped)
     return ResolvedConfig(config, Path(file.name).stem, entry, validation, chosen_cutoff=chosen, notes=notes)
 
@@ -151,7 +156,7 @@ def comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
 def refuse_secrets(config: Mapping[str, Any]) -> None:
     """Raises InputError for secrets, which would be written into train.yaml, training.json and batch scripts."""
     for name, value in config.items():
-        if isinstance(value, str) and value and (_OF_A_KEY.search(name) or redact(value) != value):
+        if isinstance(value, str) and value and (SECRET_NAME.search(name) or redact(value) != value):
             raise InputError(
                 f"{name} holds a key, which would be written to files. Set it in the environment instead, as HF_TOKEN, "
                 f"and remove it here: --set {name}=null"
@@ -198,21 +203,13 @@ def _evaluates(config: Mapping[str, Any]) -> bool:
     return config.get("eval_strategy", "no") != "no" or bool(config.get("do_eval"))
 
 
-def _settle_paths(config: dict[str, Any], file: ConfigFile) -> None:
+def settle_paths(config: dict[str, Any], file: ConfigFile | None) -> None:
     """Make paths relative to here or to the file absolute, so that they mean the same wherever the file is read."""
-    model = _place(config["model_name_or_path"], file)
-    if model:
-        config["model_name_or_path"] = str(model)
-    for key in _PATHS:
+    for key in ("model_name_or_path", *_PATHS):
         value = config.get(key)
         if isinstance(value, str):
             found = [_place(each, file) for each in _listed(value)]
             config[key] = ",".join(str(place or each) for place, each in zip(found, _listed(value), strict=True))
-    deepspeed = config.get("deepspeed")
-    if isinstance(deepspeed, str) and not Path(deepspeed).is_file():
-        raise InputError(
-            f"{file.name}: deepspeed names {deepspeed}, which is neither here nor beside the file; --set deepspeed=PATH"
-        )
 
 
 def _listed(value: Any) -> list[str]:
@@ -221,10 +218,10 @@ def _listed(value: Any) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
-def _place(name: str, file: ConfigFile) -> Path | None:
+def _place(name: str, file: ConfigFile | None) -> Path | None:
     """Resolves a relative path: from here, else from the file's folder or its parent."""
     path = Path(name).expanduser()
-    bases = [Path.cwd(), *([file.place, file.place.parent] if file.place else [])]
+    bases = [Path.cwd(), *([file.place, file.place.parent] if file and file.place else [])]
     return next(((base / path).resolve() for base in bases if (base / path).exists()), None)
 
 

@@ -15,11 +15,13 @@ from typing import Any, Final
 import orjson
 
 from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
-from preference.export.formats import FORMATS, FormatName, dataset_name
+from preference.export.formats import FORMATS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
+from reasonrag.curation.audit.row_files import find_row_files
 from reasonrag.curation.dataset_directory import kept_evaluation_questions, read_summary
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_small
+from reasonrag.training.llamafactory.foreign_settings import foreign_keys
 from reasonrag.training.llamafactory.inspection import RowsToCount
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
@@ -42,11 +44,11 @@ class DatasetEntry:
 
     @property
     def as_pairs_writes_it(self) -> bool:
-        """Whether the description is the one `pairs` writes for this name; True for names that `pairs` never uses."""
-        for name, form in FORMATS.items():
-            if form.info is not None and self.name in (dataset_name(name), dataset_name(name, "validation")):
-                return {key: self.description.get(key) for key in form.info} == form.info
-        return True
+        """Whether the description is the one `pairs` writes for this name and this file; True if it writes neither."""
+        ours = dataset_info((name, split) for name in FORMATS for split in SPLITS)
+        file = self.file.name if self.file else None
+        known = [each for name, each in ours.items() if name == self.name or each["file_name"] == file]
+        return not self.description or all(each == self.description for each in known)
 
     @property
     def countable(self) -> RowsToCount | None:
@@ -74,17 +76,29 @@ class TrainingData:
     sha256: dict[str, str] = field(default_factory=dict)
 
     def hashed(self, entry: DatasetEntry) -> dict[str, str]:
-        """The row file of an entry, and the SHA-256 of its bytes."""
+        """The row file of an entry, by its place in the directory, and the SHA-256 of its bytes."""
         if entry.file is None:
             return {}
-        if entry.file.name not in self.sha256:
-            self.sha256[entry.file.name] = file_digest(entry.file)
-        return {entry.file.name: self.sha256[entry.file.name]}
+        inside = entry.file.is_relative_to(self.directory)
+        name = str(entry.file.relative_to(self.directory) if inside else entry.file)
+        if name not in self.sha256:
+            self.sha256[name] = file_digest(entry.file)
+        return {name: self.sha256[name]}
 
-    def changed(self, entry: DatasetEntry) -> bool:
-        """Whether the rows changed since the summary, and so the audit, was written."""
-        told = self.summary.sha256 if self.summary else {}
-        return any(told.get(name, digest) != digest for name, digest in self.hashed(entry).items())
+    def objection(self, entry: DatasetEntry) -> tuple[str, str] | None:
+        """Why the rows are not those that were audited, with the objection's name: by their content where the data set
+        has a summary, else by whether an audit of the folder reads the file."""
+        if self.summary is None:
+            audited = [each.path.resolve() for each in find_row_files(self.directory)]
+            if entry.file and entry.file.resolve() not in audited:
+                return "unaudited_rows", f"no audit of {self.directory} reads {entry.file}"
+            return None
+        for name, digest in self.hashed(entry).items():
+            if name not in self.summary.sha256:
+                return "unaudited_rows", f"{entry.file} is none of the files that were written and audited"
+            if digest != self.summary.sha256[name]:
+                return "changed_rows", f"{entry.file} has changed since it was written and audited"
+        return None
 
 
 def read_training_data(directory: Path) -> TrainingData:
@@ -109,13 +123,15 @@ def read_training_data(directory: Path) -> TrainingData:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(described, dict) or not all(isinstance(each, dict) for each in described.values()):
         raise InputError(f"{path} must map names to descriptions; make it again: reasonrag pairs RUN --out {directory}")
+    if several := [name for name in described if "," in name or name != name.strip()]:
+        raise InputError(f"{path}: LLaMA-Factory would read {several[0]!r} as other names; rename it")
     entries = {name: DatasetEntry(name, each, _file_of(directory, each)) for name, each in described.items()}
     return TrainingData(directory, entries, read_summary(directory) if (directory / SUMMARY).exists() else None)
 
 
 def _file_of(directory: Path, description: Mapping[str, Any]) -> Path | None:
-    name = description.get("file_name")
-    return directory / name if isinstance(name, str) else None
+    name, elsewhere = description.get("file_name"), any(True for _ in foreign_keys(description))
+    return directory / name if isinstance(name, str) and not elsewhere else None
 
 
 def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntry:

@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel
 
 from reasonrag.errors import ReasonragError
-from reasonrag.redaction import redact
+from reasonrag.redaction import child_environment, redact
 from reasonrag.training.hardware import DEEPSPEED, TrainingEnvironment
 
 _PATIENCE = 1800.0
@@ -105,10 +105,10 @@ def inspect_environment(python: Path, configs: ConfigsToCheck) -> Inspection:
         return Inspection.model_validate_json(answer.read_bytes())
 
 
-def environment_of(python: Path) -> dict[str, str]:
-    """Environment variables for its programs: they find each other, and none of our packages."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    }
+def environment_of(python: Path, *tokens: str) -> dict[str, str]:
+    """Environment variables for its programs: they find each other, none of our packages, and no secrets but those
+    whose names begin with one of `tokens`."""
+    found = child_environment(*tokens)
+    kept = {name: value for name, value in found.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     kept["PATH"] = f"{python.parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
     return kept | {"MPLBACKEND": "agg", "TOKENIZERS_PARALLELISM": kept.get("TOKENIZERS_PARALLELISM", "false")}

@@ -155,7 +155,7 @@ def _tokens(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, An
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config["model_name_or_path"])
+        tokenizer = AutoTokenizer.from_pretrained(config["model_name_or_path"], trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - there may be none here, which is reported
         return {"tokenizer": None, "no_tokenizer": f"{error}".partition("\n")[0], "lengths": None}
     has_template = bool(tokenizer.chat_template)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +22,8 @@ from preference.export.files import open_private
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.redaction import redact
 from reasonrag.training.llamafactory.inspection import environment_of
+from reasonrag.training.metrics import read_object
+from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint, read_appended_lines
 from reasonrag.training.settings import PORT
 
 LAST_LINES = 40
@@ -113,13 +115,15 @@ def run_child(
     heard: Callable[[str], None],
     tick: Callable[[], None],
     holds: int | None = None,
+    tokens: Sequence[str] = (),
 ) -> int:
     """Run a command to its end, its full output appended to `log`; returns its exit status.
 
     heard: called with each line. tick: called every half second. holds: a descriptor the child keeps open while it
-    lives. On Ctrl-C or SIGTERM the child and its own children are terminated, and KeyboardInterrupt is raised.
+    lives. tokens: how the names of secrets begin that it needs. On Ctrl-C or SIGTERM the child and its own children are
+    terminated, and KeyboardInterrupt is raised.
     """
-    env = environment_of(python) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
+    env = environment_of(python, *tokens) | {"PYTHONUNBUFFERED": "1"} | dict(environment)
     with open_private(log, "ab") as written, _sigterm_as_interrupt():
         written.write(f"$ {redact(' '.join(command))}\n".encode())
         written.flush()
@@ -141,6 +145,38 @@ def run_child(
         finally:
             if child.stdout:
                 child.stdout.close()
+
+
+def run_watched(
+    command: list[str], who: str, watcher: TrainingWatcher, *, log: Path, follow: Path | None = None, **child: Any
+) -> None:
+    """Run a training or an export to its end, and tell `watcher` how far it is. who: runs, in words. follow: the
+    trainer's log of steps. child: see `run_child`.
+
+    Raises TrainingFailed, with the last lines and what to do, and KeyboardInterrupt.
+    """
+    listener = LogParser(watcher, keep=LAST_LINES)
+    listener.standing.phase = f"starting {who}"
+    read = follow.stat().st_size if follow and follow.is_file() else 0
+
+    def tick() -> None:
+        nonlocal read
+        if follow:
+            read = read_appended_lines(follow, read, lambda line: listener.reached(read_object(line)))
+            watcher.stands(listener.standing, logged=False)
+
+    try:
+        status = run_child(command, log=log, heard=listener.heard, tick=tick, **child)
+    finally:
+        watcher.ended()
+    if status != 0:
+        last = [line for line in listener.last if line.strip()]
+        hint = failure_hint(last)
+        shown = "\n".join(f"  {line[:400]}" for line in last[-12:])
+        raise TrainingFailed(
+            f"{who} exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full output: {log}\n"
+            f"Last lines:\n{shown}"
+        )
 
 
 def _read_output(

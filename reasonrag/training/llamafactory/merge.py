@@ -6,7 +6,7 @@ LLaMA-Factory merges (`llamafactory-cli export`); `reasonrag.json`, prompts, met
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from preference.export.files import write_file, write_json
 from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, prompts_beside, save_prompts
+from reasonrag.curation.blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
 from reasonrag.llm.servers.environment import find_python
@@ -21,10 +22,11 @@ from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.progress import SilentWatcher
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
-from reasonrag.training.llamafactory.launcher import LAST_LINES, TrainingFailed, cli_command, run_child
+from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
+from reasonrag.training.llamafactory.launcher import cli_command, run_watched
 from reasonrag.training.model_card import CARD
 from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory
-from reasonrag.training.progress import LogParser, TrainingWatcher, failure_hint
+from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.provenance import Provenance, read_provenance
 
 MERGED = "merged.json"
@@ -43,9 +45,15 @@ class MergeResult(BaseModel):
 
 
 def merge_adapter(
-    adapter: Path, out: Path | None, changes: list[str], *, watcher: TrainingWatcher | None = None
+    adapter: Path,
+    out: Path | None,
+    changes: list[str],
+    *,
+    allow: Sequence[str] = (),
+    watcher: TrainingWatcher | None = None,
 ) -> MergeResult:
-    """Merge an adapter. out: a new or empty folder. changes: `key=value` for LLaMA-Factory's export.
+    """Merge an adapter. out: a new or empty folder. changes: `key=value` for LLaMA-Factory's export. allow: objections
+    to go on despite.
 
     Raises InputError before anything is written, TrainingFailed if LLaMA-Factory fails.
     """
@@ -53,6 +61,7 @@ def merge_adapter(
     out = (out or adapter.with_name(f"{adapter.name}-merged")).resolve()
     config = _config(adapter, out) | parse_changes(changes)
     refuse_secrets(config)
+    refuse_unless_allowed(foreign_settings(config), allow=allow, allow_eval=(), therefore="not merged")
     came_from, beside = read_provenance(adapter), prompts_beside(adapter)
     prompts = load_prompts(beside) if beside else None
     base = config["model_name_or_path"]
@@ -91,23 +100,10 @@ def _config(adapter: Path, out: Path) -> dict[str, Any]:
 def _export(python: Path, config: Mapping[str, Any], out: Path, watcher: TrainingWatcher) -> None:
     text = as_yaml(dict(config), "What LLaMA-Factory's export read, by reasonrag train --merge.")
     write_file(out / _YAML, text.encode(), shared=True)
-    listener = LogParser(watcher, keep=LAST_LINES)
     watcher.say(f"merging into {out}")
-    status = run_child(
-        cli_command(python, "export", out / _YAML, {}),
-        python=python,
-        environment={},
-        log=out / _LOG,
-        heard=listener.heard,
-        tick=lambda: None,
-    )
-    if status != 0:
-        hint = failure_hint(list(listener.last))
-        shown = "\n".join(f"  {line[:400]}" for line in list(listener.last)[-12:])
-        raise TrainingFailed(
-            f"LLaMA-Factory's export exited with status {status}. {f'What to do: {hint}. ' if hint else ''}Full "
-            f"output: {out / _LOG}\nLast lines:\n{shown}"
-        )
+    command = cli_command(python, "export", out / _YAML, {})
+    how: dict[str, Any] = {"python": python, "environment": {}, "tokens": tokens_for(config)}
+    run_watched(command, "LLaMA-Factory's export", watcher, log=out / _LOG, **how)
 
 
 def _account(
@@ -119,12 +115,10 @@ def _account(
         merged.write(out)
     if prompts:
         save_prompts(prompts, out / PROMPTS, shared=True)
-    for name in ("metrics.json", "curves.svg", "curves.png"):
+    kept = {name: name for name in ("metrics.json", "curves.svg", "curves.png")}
+    for name, new in (kept | {name: f"adapter-{name}" for name in ("training.json", TRAIN_YAML, TRAIN_LOG)}).items():
         if (adapter / name).is_file():
-            shutil.copyfile(adapter / name, out / name)
-    for name in ("training.json", TRAIN_YAML, TRAIN_LOG):
-        if (adapter / name).is_file():
-            shutil.copyfile(adapter / name, out / f"adapter-{name}")
+            shutil.copyfile(adapter / name, out / new)
     write_json(out / MERGED, {"adapter": str(adapter.resolve()), "config": dict(config)}, shared=True)
     if (adapter / CARD).is_file():
         text = read_small_text(adapter / CARD)

@@ -144,7 +144,7 @@ class _Recipe:
         found = train_resolved(config, plan.data, plan.launch, plan.permitted, self.watcher)
         if config.out == plan.folder(_ADAPTER) and not (plan.folder(SFT) / MERGED).is_file():
             shutil.rmtree(plan.folder(SFT), ignore_errors=True)  # of a merge that was stopped
-            merge_adapter(config.out, plan.folder(SFT), [], watcher=self.watcher)
+            merge_adapter(config.out, plan.folder(SFT), [], allow=plan.permitted.allow, watcher=self.watcher)
         return _told(found)
 
     def _value_pairs(self) -> Mapping[str, Any]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reasonrag.critics.convert import convert_reward_model
+from reasonrag.errors import InputError
 from reasonrag.llm.critic import find_critic
+from reasonrag.training.provenance import Provenance
 from tests.helpers.critic_world import make_critic_world
 from tests.helpers.shared import Shared, held
 from tests.helpers.training_world import environment, make_world
@@ -103,3 +110,85 @@ def labels_of(critic: Path) -> str:
     facts = find_critic(str(critic)).facts
     assert facts is not None
     return facts.labels
+
+
+# -- pickles and damaged files ---------------------------------------------------------------------------------------
+
+
+class Evil:
+    """A pickle that would write a marker."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch marker",)
+
+
+def _pickled(_: Any) -> bytes:
+    return pickle.dumps({"v_head.summary.weight": Evil()})
+
+
+def _of_torch(torch: Any, content: object) -> bytes:
+    written = io.BytesIO()
+    torch.save(content, written)
+    return written.getvalue()
+
+
+HEADS: dict[str, tuple[str, Callable[[Any], bytes]]] = {
+    "a pickle that runs code": ("value_head.bin", _pickled),
+    "a pickle of torch that runs code": (
+        "value_head.bin",
+        lambda torch: _of_torch(torch, {"v_head.summary.weight": Evil()}),
+    ),
+    "a pickle of a list": ("value_head.bin", lambda torch: _of_torch(torch, [1])),
+    "a pickle of a number": ("value_head.bin", lambda torch: _of_torch(torch, 1)),
+    "a pickle of other weights": ("value_head.bin", lambda torch: _of_torch(torch, {"other": torch.zeros(1, 4)})),
+    "a head that is no tensor": ("value_head.bin", lambda torch: _of_torch(torch, {"v_head.summary.weight": 1})),
+    "a head of two rows": (
+        "value_head.bin",
+        lambda torch: _of_torch(torch, {"v_head.summary.weight": torch.zeros(2, 4)}),
+    ),
+    "an empty file": ("value_head.bin", lambda _: b""),
+    "safetensors that are cut": ("value_head.safetensors", lambda _: b"\x10"),
+    "safetensors that are a pickle": ("value_head.safetensors", _pickled),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), HEADS.values(), ids=list(HEADS))
+def test_a_head_that_is_not_plain_weights_is_refused_in_a_line(
+    name: str, content: Callable[[Any], bytes], tmp_path: Path
+) -> None:
+    """With the file, and how to make safetensors of it; nothing of it runs."""
+    folder = reward_model(tmp_path)
+    (folder / name).write_bytes(content(pytest.importorskip("torch")))
+    with pytest.raises(InputError, match=rf"{name} holds no v_head.summary.weight .*save_file"):
+        convert_reward_model(folder, tmp_path / "critic", print)
+    assert not Path("marker").exists()
+    assert not (tmp_path / "critic").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "adapter_model.bin", "model.safetensors", "adapter_model.safetensors"]
+)
+def test_weights_that_cannot_be_read_are_refused_in_a_line(name: str, shared: Shared, tmp_path: Path) -> None:
+    """Of the model, or of an adapter on a model that can be read."""
+    world, torch = make_critic_world(shared), pytest.importorskip("torch")
+    folder = reward_model(tmp_path)
+    tiny = world.place / "models" / "tiny-qwen2"
+    (folder / "value_head.bin").write_bytes(_of_torch(torch, {"v_head.summary.weight": torch.zeros(1, 4)}))
+    for each in tiny.glob("*token*"):
+        shutil.copy(each, folder)
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": str(tiny), "target_modules": ["q_proj"], "r": 2}
+    if name.startswith("adapter"):
+        (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    else:
+        shutil.copy(tiny / "config.json", folder)
+    (folder / name).write_bytes(_pickled(torch))
+    with pytest.raises(InputError, match=str(folder)):
+        convert_reward_model(folder, tmp_path / "critic", print)
+    assert not Path("marker").exists()
+
+
+def reward_model(place: Path) -> Path:
+    """A folder that says that it is one."""
+    (place / "reward").mkdir()
+    Provenance(base_model="qwen", stage="rm", finetuning_type="full").write(place / "reward")
+    return place / "reward"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import find_critic
 from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.progress import SilentWatcher
 from tests.helpers.trees import answer, query, tree
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
@@ -224,6 +225,63 @@ def test_what_a_server_calls_its_critic_is_no_path(
     found = reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length), out="here", bootstrap=10)
     assert (found.kind, found.out) == ("pairwise", "here")
     assert [each.name for each in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.fixture
+def rooted() -> Iterator[Callable[[str], str]]:
+    """The address of a server that says that its model is in a folder."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def serve(root: str) -> str:
+        class Server(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(orjson.dumps({"data": [{"id": "h", "root": root}]}))
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Server))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("spelled", ["{}", "{}/", "{}/../mine", "{}/evaluation/.."])
+def test_a_folder_that_a_server_names_is_not_written_into(
+    spelled: str,
+    run: Path,
+    tmp_path: Path,
+    values: dict[tuple[str, str], float],
+    rooted: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However it spells it: the verdict is in --out, which is said, and what is known of the critic is still used."""
+    monkeypatch.chdir(tmp_path)
+    critic, said = critic_of(tmp_path, "mine"), Said()
+    (critic / "evaluation").mkdir()
+    before = {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()}
+    address, flags = rooted(spelled.format(critic)), outcome_model(tmp_path)
+    with pytest.raises(InputError, match="--out: give a folder"):
+        reasonrag.evaluate_critic(address, run, critic_model=knowing(values), **flags)
+    asked = {"critic_model": knowing(values, sign=-1.0), "bootstrap": 200, "out": "here", "watcher": said}
+    found = reasonrag.evaluate_critic(address, run, **asked, **flags)
+    assert (found.verdict, found.kind) == ("failed", "value")
+    assert {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()} == before
+    assert f"the verdict is in {Path('here') / 'critic_evaluation.json'} only" in " ".join(said.lines)
+
+
+class Said(SilentWatcher):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
 
 
 def test_questions_that_the_critic_was_trained_on_are_left_out(run: Path, tmp_path: Path) -> None:

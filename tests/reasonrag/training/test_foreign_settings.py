@@ -1,0 +1,474 @@
+"""What a configuration, a model's folder or a data set of another author would have a training do.
+
+Nothing of them is loaded before it was objected to: most tests end with the complaint that LLaMA-Factory is nowhere.
+The last ones train for real, on a folder whose file would write a marker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from reasonrag.training.llamafactory.config_files import find_config
+from tests.helpers.command_line import Done, Reasonrag
+from tests.helpers.shared import Shared
+from tests.helpers.training_world import SMALL, World, make_world
+
+CONFIG = "smoke-cpu-dpo-full"
+NOTHING_OBJECTED = "REASONRAG_TRAIN_PYTHON: there is no"
+
+
+@pytest.fixture
+def data(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the data set, and a folder that looks like a Qwen2."""
+    shutil.copytree(make_world(shared, None).data, tmp_path / "data")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 32768}')
+    monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", "/nowhere/python")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def train(reasonrag: Reasonrag, data: Path) -> Callable[..., Done]:
+    """`reasonrag train their.yaml --data data ..`; their.yaml is a shipped one with changes."""
+
+    def run(*words: object, **changes: object) -> Done:
+        return reasonrag("train", written(**changes), "--data", data, "--out", "saves/x", *words)
+
+    return run
+
+
+def written(config: str = CONFIG, **changes: object) -> Path:
+    values = find_config(config).values | {"model_name_or_path": "base"} | changes
+    Path("their.yaml").write_text(yaml.safe_dump({name: value for name, value in values.items() if value is not None}))
+    return Path("their.yaml")
+
+
+def allowed(names: str) -> list[str]:
+    return [word for name in names.split() for word in ("--allow", name)]
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+
+SETTINGS: dict[str, tuple[dict[str, object], str]] = {
+    "code of a folder runs": ({"trust_remote_code": True}, "trust_remote_code"),
+    "so it does where false is a text, which LLaMA-Factory takes for true": (
+        {"trust_remote_code": "false"},
+        "trust_remote_code",
+    ),
+    "a key is spelled as on a command line": ({"trust-remote-code": True}, "trust_remote_code"),
+    "the model is pushed": ({"push_to_hub": True, "hub_model_id": "they/mine"}, "hub_model_id push_to_hub"),
+    "it is pushed under an older key": ({"push_to_hub_model_id": "mine"}, "push_to_hub_model_id"),
+    "a service is reported to": ({"report_to": "wandb"}, "report_to"),
+    "a service is reported to in a list": ({"report_to": ["tensorboard", "wandb"]}, "report_to"),
+    "every service is reported to": ({"report_to": "all"}, "report_to"),
+    "SwanLab is reported to by a key of its own": ({"use_swanlab": True}, "use_swanlab"),
+    "a space is reported to": ({"trackio_space_id": "they/space"}, "trackio_space_id"),
+    "another cluster trains": ({"ray_init_kwargs": {"address": "ray://host:10001"}}, "ray_init_kwargs address"),
+    "another machine is the first": ({"master_addr": "host"}, "master_addr"),
+    "rows are taken as tokens from elsewhere": ({"tokenized_path": "tokens"}, "tokenized_path"),
+    "a cache may hold other rows": ({"cache_dir": "cache"}, "cache_dir"),
+    "pictures are read elsewhere": ({"media_dir": "/"}, "media_dir"),
+    "an adapter comes from the Hub": ({"adapter_name_or_path": "they/adapter"}, "adapter_name_or_path"),
+    "the reference comes from the Hub": ({"ref_model": "they/model"}, "ref_model"),
+    "a reward is asked at an address": ({"reward_model": "http://host/score"}, "reward_model"),
+    "logs go to an address": ({"logging_dir": "gs://bucket/x"}, "logging_dir"),
+    "a key is nested": ({"accelerator_config": {"inner": [{"trust_remote_code": True}]}}, "trust_remote_code"),
+}
+
+
+@pytest.mark.parametrize(("changes", "names"), SETTINGS.values(), ids=list(SETTINGS))
+def test_a_setting_that_runs_code_or_sends_data_out_takes_an_explicit_allow(
+    changes: dict[str, object], names: str, train: Callable[..., Done]
+) -> None:
+    """Every such key is named in one message, and each `--allow` sets one aside."""
+    done = train(**changes)
+    assert (done.status, NOTHING_OBJECTED in done.err) == (2, False), done.err
+    for name in names.split():
+        assert f"--allow {name}" in done.err
+    assert NOTHING_OBJECTED in train(*allowed(names), **changes).err
+    assert not Path("saves").exists()
+
+
+HARMLESS: list[dict[str, object]] = [
+    {"trust_remote_code": False},
+    {"push_to_hub": False, "hub_model_id": ""},
+    {"report_to": "tensorboard"},
+    {"report_to": ["none"]},
+    {"use_swanlab": False},
+    {"adapter_name_or_path": "adapter", "finetuning_type": "lora"},
+    {"hub_strategy": "end"},
+]
+
+
+@pytest.mark.parametrize("changes", HARMLESS, ids=[str(each) for each in HARMLESS])
+def test_a_setting_that_does_nothing_of_the_kind_is_not_objected_to(
+    changes: dict[str, object], train: Callable[..., Done]
+) -> None:
+    """A key that is switched off, a log on this machine, an adapter in a folder here."""
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text('{"peft_type": "LORA", "megatron_core": "megatron.core"}')
+    Path("adapter/adapter_model.safetensors").write_bytes(b"")
+    done = train(**changes)
+    assert NOTHING_OBJECTED in done.err
+
+
+def test_set_is_no_consent_of_its_own(train: Callable[..., Done]) -> None:
+    """reasonrag.toml may hold `set`, too."""
+    assert "--allow trust_remote_code" in train("--set", "trust_remote_code=true").err
+    assert NOTHING_OBJECTED in train("--set", "trust_remote_code=true", "--allow", "trust_remote_code").err
+
+
+def test_an_anchor_of_yaml_hides_no_key(reasonrag: Reasonrag, data: Path) -> None:
+    """A merge key brings it in."""
+    text = written().read_text()
+    Path("their.yaml").write_text(f"accelerator_config: &x {{trust_remote_code: true}}\n<<: *x\n{text}")
+    done = reasonrag("train", "their.yaml", "--data", data, "--out", "saves/x")
+    assert "--allow trust_remote_code" in done.err
+
+
+def test_a_file_that_the_configuration_names_is_looked_into(train: Callable[..., Done]) -> None:
+    """DeepSpeed reports to services, too."""
+    Path("zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "wandb": {"enabled": True}}))
+    assert "zero.json: wandb: " in train(deepspeed="zero.json").err
+    Path("zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "wandb": {"enabled": False}}))
+    assert NOTHING_OBJECTED in train(deepspeed="zero.json").err
+
+
+# -- folders of models -----------------------------------------------------------------------------------------------
+
+FOLDERS: dict[str, tuple[str, object, dict[str, object], str]] = {
+    "Python files that config.json names, where folders are trusted": (
+        "base/config.json",
+        {"model_type": "qwen2", "auto_map": {"AutoConfig": "evil.Config"}},
+        {"trust_remote_code": True},
+        "auto_map trust_remote_code",
+    ),
+    "Python files that the tokenizer names": (
+        "base/tokenizer_config.json",
+        {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}},
+        {"trust_remote_code": True},
+        "auto_map trust_remote_code",
+    ),
+    "Python files that a processor names": (
+        "base/processor_config.json",
+        {"auto_map": {"AutoProcessor": "evil.Processor"}},
+        {"trust_remote_code": True},
+        "auto_map trust_remote_code",
+    ),
+    "a kernel of the Hub": (
+        "base/config.json",
+        {"model_type": "qwen2", "attn_implementation": "they/kernel"},
+        {},
+        "attn_implementation",
+    ),
+    "a module that an adapter has imported": (
+        "adapter/adapter_config.json",
+        {"peft_type": "LORA", "megatron_config": {"a": 1}, "megatron_core": "evil"},
+        {"adapter_name_or_path": "adapter"},
+        "megatron_core",
+    ),
+    "trust that an adapter grants itself": (
+        "adapter/adapter_config.json",
+        {"peft_type": "PROMPT_TUNING", "tokenizer_kwargs": {"trust_remote_code": True}},
+        {"adapter_name_or_path": "adapter"},
+        "trust_remote_code",
+    ),
+    "a pickled base model": ("base/pytorch_model.bin", None, {}, "pickled_weights"),
+    "a part of a pickled base model beside other safetensors": (
+        "base/pytorch_model-00001-of-00002.bin",
+        None,
+        {},
+        "pickled_weights",
+    ),
+    "a pickled adapter": ("adapter/adapter_model.bin", None, {"adapter_name_or_path": "adapter"}, "pickled_weights"),
+    "a pickled value head": ("base/value_head.bin", None, {}, "pickled_weights"),
+    "a pickled reference": ("other/pytorch_model.bin", None, {"ref_model": "other"}, "pickled_weights"),
+}
+
+
+@pytest.mark.parametrize(("file", "content", "changes", "names"), FOLDERS.values(), ids=list(FOLDERS))
+def test_a_folder_that_brings_code_or_a_pickle_takes_an_explicit_allow(
+    file: str, content: object, changes: dict[str, object], names: str, train: Callable[..., Done]
+) -> None:
+    """Named with its file; `train` and `doctor` say it."""
+    for folder in ("adapter", "other"):
+        Path(folder).mkdir()
+    Path("adapter/adapter_config.json").write_text("{}")
+    Path("base/model-of-somebody.safetensors").write_bytes(b"")
+    Path(file).write_bytes(b"cos\nsystem\n" if content is None else orjson.dumps(content))
+    changes = {"finetuning_type": "lora"} | changes
+    done = train(**changes)
+    assert (done.status, Path(file).name in done.err) == (2, True), done.err
+    for name in names.split():
+        assert f"--allow {name}" in done.err
+    assert NOTHING_OBJECTED in train(*allowed(names), **changes).err
+
+
+def test_without_trust_no_python_file_is_run_so_a_folder_may_name_one(train: Callable[..., Done]) -> None:
+    """Models that transformers knows by now still carry the files of their first days."""
+    Path("base/config.json").write_text('{"model_type": "qwen2", "auto_map": {"AutoConfig": "old.Config"}}')
+    assert NOTHING_OBJECTED in train().err
+
+
+@pytest.mark.parametrize("name", ["trust_remote_code", "report_to", "pickled_weights", "unaudited_rows"])
+def test_doctor_says_what_train_would_object_to(name: str, reasonrag: Reasonrag, data: Path) -> None:
+    """By the same names."""
+    Path("base/pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    Path("other_rows.json").write_bytes((data / "RAG_ProGuide.json").read_bytes())
+    described(data, lambda info: info["rag_proguide"].update(file_name="../other_rows.json"))
+    written(trust_remote_code=True, report_to="wandb")
+    found = json.loads(reasonrag("doctor", "their.yaml", "--data", data, "--json").out)["findings"]
+    assert name in {each["name"] for each in found if each["severity"] == "error"}
+
+
+def test_an_adapter_that_is_merged_is_looked_into_too(reasonrag: Reasonrag, data: Path) -> None:  # noqa: ARG001
+    """And so is the base model that it names."""
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text('{"base_model_name_or_path": "base"}')
+    Path("adapter/adapter_model.bin").write_bytes(b"cos\nsystem\n")
+    Path("base/config.json").write_text('{"attn_implementation": "they/kernel"}')
+    done = reasonrag("train", "--merge", "adapter")
+    assert "not merged: " in done.err
+    for name in ("pickled_weights", "attn_implementation"):
+        assert f"--allow {name}" in done.err
+    assert (
+        NOTHING_OBJECTED
+        in reasonrag("train", "--merge", "adapter", *allowed("pickled_weights attn_implementation")).err
+    )
+    assert (
+        "--allow export_hub_model_id" in reasonrag("train", "--merge", "adapter", "--set", "export_hub_model_id=x").err
+    )
+
+
+CRITICS: dict[str, tuple[dict[str, object], str]] = {
+    "the critic is pushed": ({"push_to_hub": True, "hub_model_id": "they/mine"}, "push_to_hub hub_model_id"),
+    "it resumes from a pickle": ({"resume_from_checkpoint": "theirs"}, "resume_from_checkpoint"),
+    "its template comes from elsewhere": ({"chat_template_path": "they/model"}, "chat_template_path"),
+    "code of a folder runs": ({"model_init_kwargs": {"trust_remote_code": True}}, "trust_remote_code"),
+    "its base is a pickle": ({"model_name_or_path": "pickled"}, "pickled_weights"),
+}
+
+
+@pytest.mark.parametrize(("changes", "names"), CRITICS.values(), ids=list(CRITICS))
+def test_a_critics_training_objects_to_the_same(
+    changes: dict[str, object], names: str, reasonrag: Reasonrag, data: Path
+) -> None:
+    """Its keys are TRL's."""
+    Path("pickled").mkdir()
+    Path("pickled/config.json").write_text("{}")
+    Path("pickled/pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    Path("their.yaml").write_text(yaml.safe_dump({"kind": "pairwise", "model_name_or_path": "base"} | changes))
+    words = ["train-critic", "their.yaml", "--data", data, "--out", "critics/x"]
+    done = reasonrag(*words)
+    assert done.status == 2
+    for name in names.split():
+        assert f"--allow {name}" in done.err
+        assert f"--allow {name}" in reasonrag(*words, "--dry-run", "--json").out
+    assert not Path("critics").exists()
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def described(data: Path, change: Callable[[Any], object]) -> None:
+    info = orjson.loads((data / "dataset_info.json").read_bytes())
+    change(info)
+    (data / "dataset_info.json").write_bytes(orjson.dumps(info))
+
+
+def _elsewhere(data: Path, info: Any) -> None:
+    shutil.copy(data / "RAG_ProGuide.json", data.parent / "other_rows.json")
+    info["rag_proguide"]["file_name"] = "../other_rows.json"
+
+
+def _absolute(data: Path, info: Any) -> None:
+    shutil.copy(data / "RAG_ProGuide.json", data.parent / "other_rows.json")
+    info["rag_proguide"]["file_name"] = str(data.parent / "other_rows.json")
+
+
+def _below(data: Path, info: Any) -> None:
+    """Under the name of audited rows."""
+    (data / "more").mkdir()
+    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
+    (data / "more" / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows[:3]))
+    info["rag_proguide"]["file_name"] = "more/RAG_ProGuide.json"
+
+
+def _linked(data: Path, info: Any) -> None:  # noqa: ARG001 - the description is as it was
+    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
+    (data.parent / "other_rows.json").write_bytes(orjson.dumps(rows[:3]))
+    (data / "RAG_ProGuide.json").unlink()
+    (data / "RAG_ProGuide.json").symlink_to(data.parent / "other_rows.json")
+
+
+def _held_out_below(data: Path, info: Any) -> None:
+    (data / "more").mkdir()
+    rows = orjson.loads((data / "RAG_ProGuide.validation.json").read_bytes())
+    (data / "more" / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows[:1]))
+    info["rag_proguide_validation"]["file_name"] = "more/RAG_ProGuide.json"
+
+
+def _held_out_rows(data: Path, info: Any) -> None:  # noqa: ARG001 - all are in the folder
+    info["rag_proguide"]["file_name"] = "RAG_ProGuide.validation.json"
+
+
+def _sides_exchanged(data: Path, info: Any) -> None:  # noqa: ARG001
+    columns = info["rag_proguide"]["columns"]
+    columns["chosen"], columns["rejected"] = columns["rejected"], columns["chosen"]
+
+
+def _one_row_many_times(data: Path, info: Any) -> None:  # noqa: ARG001
+    info["rag_proguide"] |= {"split": "train[:1]", "num_samples": 500}
+
+
+def _url(key: str) -> Callable[[Path, Any], None]:
+    def change(_: Path, info: Any) -> None:
+        info["rag_proguide"][key] = "they/rows"
+
+    change.__name__ = f"_{key}"
+    return change
+
+
+ROWS: dict[Callable[[Path, Any], None], str] = {
+    _elsewhere: "unaudited_rows description",
+    _absolute: "unaudited_rows description",
+    _below: "unaudited_rows description",
+    _linked: "changed_rows",
+    _held_out_below: "unaudited_rows description",
+    _held_out_rows: "description",
+    _sides_exchanged: "description",
+    _one_row_many_times: "description",
+    _url("hf_hub_url"): "hf_hub_url description",
+    _url("ms_hub_url"): "ms_hub_url description",
+    _url("om_hub_url"): "om_hub_url description",
+    _url("script_url"): "script_url description",
+    _url("cloud_file_name"): "cloud_file_name description",
+}
+
+
+@pytest.mark.parametrize(("spoil", "names"), ROWS.items(), ids=[each.__name__.strip("_") for each in ROWS])
+def test_rows_that_no_audit_saw_are_objected_to(
+    spoil: Callable[[Path, Any], None], names: str, train: Callable[..., Done], data: Path
+) -> None:
+    """In every way in which a dataset_info can name data; the audit beside them has no error."""
+    described(data, lambda info: spoil(data, info))
+    done = train()
+    assert done.status == 2
+    for name in names.split():
+        assert f"--allow {name}" in done.err, done.err
+    assert NOTHING_OBJECTED in train(*allowed(names)).err
+
+
+def test_an_entry_by_another_name_has_the_same_rows_the_same_way(train: Callable[..., Done], data: Path) -> None:
+    """A configuration may name it; it says `chosen` of the rejected side."""
+
+    def add(info: Any) -> None:
+        columns = info["rag_proguide"]["columns"] | {"chosen": "rejected", "rejected": "chosen"}
+        info["ours"] = info["rag_proguide"] | {"columns": columns}
+
+    described(data, add)
+    assert "--allow description" in train(dataset="ours").err
+    described(data, lambda info: info.update(ours=info["rag_proguide"]))
+    assert NOTHING_OBJECTED in train(dataset="ours").err
+
+
+@pytest.mark.parametrize("name", ["rag_proguide,other", " rag_proguide", "rag_proguide,"])
+def test_a_name_that_llama_factory_would_split_is_refused(name: str, train: Callable[..., Done], data: Path) -> None:
+    """It would read the parts."""
+    described(data, lambda info: info.update({name: info["rag_proguide"]}))
+    assert "would read" in train(dataset=name).err
+
+
+def test_several_names_in_a_configuration_are_none_of_the_data(train: Callable[..., Done], data: Path) -> None:
+    """The stage's own rows are trained on, which were audited; asked for by --set, it is refused."""
+    described(data, lambda info: info.update(other={"file_name": "../x.json"}))
+    assert NOTHING_OBJECTED in train(dataset="rag_proguide,other", dataset_dir="REMOTE:they/rows").err
+    assert "has no rag_proguide,other" in train("--set", "dataset=rag_proguide,other").err
+
+
+def test_a_folder_of_rows_is_no_file_of_rows(train: Callable[..., Done], data: Path) -> None:
+    """LLaMA-Factory would read every file in it."""
+    (data / "more").mkdir()
+    shutil.copy(data / "RAG_ProGuide.json", data / "more")
+    described(data, lambda info: info["rag_proguide"].update(file_name="more"))
+    assert "which is not there" in train().err
+
+
+def test_rows_of_others_are_audited_as_they_are_now(train: Callable[..., Done], data: Path) -> None:
+    """Without a summary nothing says that audit.json is of these rows."""
+    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
+    rows[0]["chosen"] = ""
+    (data / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows))
+    (data / "summary.json").unlink()
+    assert "--allow empty_reply" in train().err
+
+
+def test_rows_of_others_that_no_audit_reads_are_objected_to(train: Callable[..., Done], data: Path) -> None:
+    """An audit of this folder reads RAG_ProGuide's rows."""
+    (data / "summary.json").unlink()
+    words = {"config": "smoke-cpu-sft", "dataset": "rag_proguide_sft", "eval_dataset": None, "eval_strategy": None}
+    assert "--allow unaudited_rows" in train(**words).err
+
+
+# -- for real --------------------------------------------------------------------------------------------------------
+
+EVIL = """
+import os
+from pathlib import Path
+Path(os.environ["MARKER"]).write_text(" ".join(os.environ))
+from transformers import Qwen2Config
+class EvilConfig(Qwen2Config):
+    model_type = "evil"
+"""
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "--dry-run"], ["doctor"]], ids=" ".join)
+def test_the_file_of_a_folder_does_not_run(
+    words: list[str], train_python: Path, shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By train, train --dry-run and doctor, whatever configuration and folder say."""
+    world = make_world(shared, train_python)
+    brought(world, tmp_path)
+    monkeypatch.setenv("MARKER", str(tmp_path / "marker"))
+    told = world.run(*words, tmp_path / "their.yaml", "--data", world.data, "--out", tmp_path / "saves")
+    assert told.status in (1, 2)
+    assert "trust_remote_code" in told.out + told.err
+    assert "auto_map" in told.out + told.err
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_folder_that_was_allowed_to_run_code_sees_no_key(
+    train_python: Path, shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains from a folder, so it needs none."""
+    world = make_world(shared, train_python)
+    brought(world, tmp_path)
+    keys = {"OTHER_API_KEY": "open-sesame.42", "HF_TOKEN": "open-sesame.43", "OPENAIKEY": "open-sesame.44"}
+    for name, value in (keys | {"MARKER": str(tmp_path / "marker")}).items():
+        monkeypatch.setenv(name, value)
+    allow = allowed("trust_remote_code auto_map")
+    world.run("train", tmp_path / "their.yaml", "--data", world.data, "--out", tmp_path / "saves", *allow)
+    seen = (tmp_path / "marker").read_text().split()
+    assert {"PATH", "HF_HOME"} <= set(seen)
+    assert not keys.keys() & set(seen)
+
+
+def brought(world: World, place: Path) -> None:
+    """A folder with a file, and a configuration that trusts it."""
+    shutil.copytree(world.tiny, place / "model")
+    config = json.loads((place / "model" / "config.json").read_text())
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.EvilConfig"}}
+    (place / "model" / "config.json").write_text(json.dumps(config))
+    (place / "model" / "evil.py").write_text(EVIL)
+    values = find_config(CONFIG).values | SMALL
+    values |= {"trust_remote_code": True, "model_name_or_path": str(place / "model"), "output_dir": os.devnull}
+    (place / "their.yaml").write_text(yaml.safe_dump(values))
