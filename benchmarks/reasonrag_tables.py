@@ -51,7 +51,8 @@ def statistics_of(data: Path) -> str:
 
 
 def scores(evals: Path, datasets: list[str], names: list[str]) -> str:
-    """Tables 2 and 3: EM/F1 in percent of every evaluation `NAME-DATASET`, and their means over the data sets."""
+    """EM/F1 in percent of every evaluation `NAME-DATASET`, and their means over the data sets: Tables 2 and 3, and the
+    points of Figures 6 and 7."""
     rows = []
     for name in names:
         metrics = [read(evals / f"{name}-{dataset}" / "report.json")["metrics"] for dataset in datasets]

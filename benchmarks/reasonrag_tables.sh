@@ -24,7 +24,8 @@ RETRIEVAL=${RETRIEVAL-}                  # flags of generate and evaluate: --ind
 GENERATE=${GENERATE-}                    # more flags of generate: --max-cost ..
 TRAIN=${TRAIN---set max_steps=2 --set max_samples=8 --set plot_loss=false}
 EVALUATE=${EVALUATE---max-reply-tokens 16 --bootstrap 200}
-SWEEP=${SWEEP-}                          # more flags of sweep
+SEARCHES=${SEARCHES:-1 2 3 4 5}          # Figure 6: most searches of a question; N of them are 2N + 1 steps
+TOP_K=${TOP_K:-1 3 5}                    # Figure 7: passages per search; 3 everywhere else
 
 here=$(dirname "$0")
 # what --as-published does for the arm `process`: a margin of .01 and no other filter, so that only labels differ
@@ -50,8 +51,8 @@ evaluate() {  # ROW METHOD FLAGS: on every test set
     local each split
     for each in $TEST_SETS; do
         case $each in popqa | bamboogle) split=test ;; *) split=dev ;; esac
-        reasonrag evaluate --dataset "$each" --split "$split" ${LIMIT:+--limit "$LIMIT"} --method "$2" "${@:3}" \
-            --max-steps "$STEPS" --allow max_steps $RETRIEVAL $EVALUATE --run "$RUNS/evals/$1-$each"
+        reasonrag evaluate --dataset "$each" --split "$split" ${LIMIT:+--limit "$LIMIT"} --method "$2" \
+            --max-steps "$STEPS" --allow max_steps $RETRIEVAL $EVALUATE "${@:3}" --run "$RUNS/evals/$1-$each"
     done
 }
 
@@ -94,11 +95,29 @@ table3() {
     table scores "$RUNS/evals" "$TEST_SETS" $ARMS
 }
 
+point() {  # MAX-STEPS TOP-K: evaluates the arm `process` with these, unless the tables have that; adds its row to `points`
+    local row=process
+    if [ "$1 $2" != "$STEPS 3" ]; then
+        row="process-steps-$1-top-k-$2"
+        others+=" $row"
+        STEPS=$1 evaluate "$row" agent --model "$RUNS/saves/process" --top-k "$2" --allow top_k
+    fi
+    points+=" $row"
+}
+
 figures() {
-    local each
+    local each points others= searches
     once process_pairs
     once arm process
-    for each in $TEST_SETS; do reasonrag sweep "$RUNS/evals/process-$each" $SWEEP --out "$RUNS/sweep-$each"; done
+    points=
+    for each in $SEARCHES; do point $((2 * each + 1)) 3; done
+    searches=$points points=
+    for each in $TOP_K; do point "$STEPS" "$each"; done
+    for each in $TEST_SETS; do
+        reasonrag compare $(printf "$RUNS/evals/%s-$each " process $others) --out "$RUNS/figures-$each"
+    done
+    table scores "$RUNS/evals" "$TEST_SETS" $searches
+    table scores "$RUNS/evals" "$TEST_SETS" $points
 }
 
 for each in "${@:-none}"; do

@@ -16,7 +16,6 @@ from reasonrag.data.documents.build import CorpusSummary
 from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.report import Report
-from reasonrag.evaluation.sweeps.report import Sweep
 from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatModel
@@ -67,7 +66,6 @@ __all__ = [
     "review_report",
     "show",
     "stats",
-    "sweep",
     "train",
     "train_critic",
     "tune",
@@ -1572,56 +1570,6 @@ def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> 
     Args:
         path: a run directory or a data set.
         watch: is told the share of the work that is done.
-    """
-
-def sweep(
-    runs: str | Path | Sequence[str | Path] = ...,
-    *,
-    chat_model: ChatModel | None = None,
-    judge_chat_model: ChatModel | None = None,
-    retriever: Retriever | str | None = None,
-    watcher: Watcher | None = None,
-    iterations: int | Sequence[int] = ...,
-    top_k: int | Sequence[int] = ...,
-    out: str | Path | None = None,
-    base_url: str | Sequence[str] = [],
-    concurrency: int | None = None,
-    max_cost: float | None = None,
-    max_calls: int | None = None,
-    yes: bool = False,
-    price_in: float | None = None,
-    price_out: float | None = None,
-) -> Sweep:
-    """Repeat evaluations with other numbers of searches and other top-k, and write `sweep.json`, a table and drawings.
-
-    The drawings are those of Figures 6 and 7 of ReasonRAG (arXiv 2505.14069). What an evaluation records is repeated,
-    on the same questions; only the budget, or the top-k, of a point differs. Caps hold for all points and sessions. A
-    sweep that was stopped has a `sweep.json` of the points so far; the same call goes on. Raises InputError,
-    RunStopped and KeyboardInterrupt as `evaluate` does.
-
-    Example:
-        >>> swept = reasonrag.sweep(["evals/agent"], iterations=[1, 2], top_k=[3], out="evals/swept")
-        >>> [point.searches for point in swept.evaluations[0].points]
-        [1, 2, 3]
-
-    Args:
-        runs: directory of `evaluate`, or several.
-        chat_model: used instead of the model that the evaluations record: any object with `name`, and coroutines
-            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
-        judge_chat_model: used instead of the judge that they record.
-        retriever: used instead of the one that they record, or its name, as `retriever` in reasonrag.toml.
-        watcher: is told what happens while it goes on; none: silent.
-        iterations: Most searches of a question; repeatable. N are allowed by --max-steps 2N+1
-        top_k: Passages per search; repeatable
-        out: Output folder [default: the first evaluation's, with -sweep]
-        base_url: OpenAI-compatible endpoint of the model, if it has moved; repeat to spread the load over several
-            [default: as recorded]
-        concurrency: HTTP requests in flight [default: as recorded]
-        max_cost: Stop before the whole sweep costs more than this many dollars
-        max_calls: Stop before the whole sweep uses more than this many completions
-        yes: Without --max-cost: start without asking or warning about the cost
-        price_in: Dollars per million prompt tokens [default: the list price]
-        price_out: Dollars per million completion tokens [default: the list price]
     """
 
 def train(

@@ -20,7 +20,7 @@ from reasonrag.critics.commands import evaluate_critic, train_critic
 from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.evaluation.commands import ask, compare, evaluate, sweep
+from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import init
 from reasonrag.llm.commands import limiter, simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     },
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
-    "Evaluate": {"evaluate": evaluate, "compare": compare, "sweep": sweep, "ask": ask},
+    "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
     "Serve": {"index": index_app, "limiter": limiter, "simulate-endpoint": simulate_endpoint},
     "Look": {"view": view, "show": show, "stats": stats},
 }

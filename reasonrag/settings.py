@@ -44,7 +44,7 @@ COMMANDS = (
         "serve",
         "limiter",
     ),
-    *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "sweep", "ask", "doctor", "show", "view"),
+    *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "ask", "doctor", "show", "view"),
 )
 """Commands with a table in the settings file."""
 

@@ -1,4 +1,4 @@
-"""The commands of evaluation: `reasonrag evaluate`, `ask`, `compare` and `sweep`."""
+"""The commands of evaluation: `reasonrag evaluate`, `ask` and `compare`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.errors import Interrupted
-from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings, SweepSettings
+from reasonrag.evaluation.settings import AskSettings, CompareSettings, EvaluateSettings
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 
 
@@ -81,29 +81,3 @@ def compare(
     comparison, written = compare_into(runs or [], flags)
     show_warnings(comparison)
     print_result(comparison, lambda found: show_comparison(found, written), as_json=as_json)
-
-
-@options(SweepSettings, example="reasonrag sweep evals/agent evals/rag")
-def sweep(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="EVAL", help="Folders of evaluations of the same questions")
-    ] = None,
-    *,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Repeat evaluations with 1 to 5 searches and with top-k 1, 3 and 5, and draw how the scores change.
-
-    Everything else is as each evaluation records. Writes sweep.json, sweep.md, iterations.svg, top-k.svg and a folder
-    for each point. The same command continues a sweep that was stopped. Exit status 1 if the model or the retriever
-    failed on some question.
-    """
-    from reasonrag.evaluation.pages.sweep_page import show_sweep
-    from reasonrag.evaluation.sweep import sweep as sweep_runs
-    from reasonrag.terminal import TerminalWatcher
-
-    with interrupts(), caps():
-        found = sweep_runs(runs or [], watcher=TerminalWatcher(), **flags)
-    print_result(found, show_sweep, as_json=as_json)
-    if found.owed:
-        raise typer.Exit(FAILED)

@@ -63,7 +63,7 @@ class LeftOutQuestions:
 def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Condition]:
     """The single evaluations, then the groups, `NAME=DIR,DIR`. Raises InputError for fewer than two conditions, for
     equal names and for folders that are not evaluations."""
-    named = [(names_of(runs)[place], [run]) for place, run in enumerate(runs)] + [_parsed(group) for group in groups]
+    named = [(_names_of(runs)[place], [run]) for place, run in enumerate(runs)] + [_parsed(group) for group in groups]
     if len(named) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise InputError(
             "a comparison needs at least two evaluations: reasonrag compare RUN RUN, where the first is the reference, "
@@ -72,10 +72,10 @@ def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Conditi
     again = [name for name, count in Counter(name for name, _ in named).items() if count > 1]
     if again and len(named) > len(runs):
         raise InputError(f"two conditions are named {again[0]!r}; give the --group another name")
-    return [Condition(name, tuple(map(read_evaluation, paths))) for name, paths in named]
+    return [Condition(name, tuple(map(_read_evaluation, paths))) for name, paths in named]
 
 
-def names_of(runs: Sequence[Path]) -> list[str]:
+def _names_of(runs: Sequence[Path]) -> list[str]:
     """Names of directories: as many of their last parts as make them unique; numbered if nothing does."""
     parts = [run.absolute().parts for run in runs]
     for length in range(1, max(map(len, parts), default=0) + 1):
@@ -101,7 +101,7 @@ def _parsed(group: str) -> tuple[str, list[Path]]:
     return name.strip(), paths
 
 
-def read_evaluation(path: Path) -> EvaluationRun:
+def _read_evaluation(path: Path) -> EvaluationRun:
     """Raises InputError for a folder that is not an evaluation."""
     if not path.is_dir():
         raise InputError(f"there is no evaluation {path}; give the directory that reasonrag evaluate wrote (its --run)")

@@ -137,33 +137,25 @@ def evaluate(
 
     async def evaluated() -> Report:
         async with AsyncExitStack() as opened:
-            parts = EvaluationParts(opened, chat_model, judge_chat_model, retriever, critic_model=critic_model)
-            return await evaluate_with(settings, parts, watcher or SilentWatcher())
+            parts = _Parts(opened, chat_model, judge_chat_model, retriever, critic_model)
+            return await _evaluate(settings, parts, watcher or SilentWatcher())
 
     return run_to_end(evaluated())
 
 
 @dataclass
-class EvaluationParts:
-    """What an evaluation uses, or several of one model and retriever one after another: opened when it is first needed,
-    closed with `opened`.
+class _Parts:
+    """What an evaluation uses: opened when it is first needed, closed with `opened`.
 
     chat_model, judge_chat_model, retriever, critic_model: the caller's own, in place of those that the settings name.
-    home: the folder of the journal that all share; None: each has its own. known: the journal of an earlier evaluation,
-    whose answers are not asked for again. check: is told each configuration before anything is asked, and may raise
-    InputError.
     """
 
     opened: AsyncExitStack
     chat_model: ChatModel | None = None
     judge_chat_model: ChatModel | None = None
     retriever: Retriever | None = None
-    home: Path | None = None
-    known: Path | None = None
-    check: Callable[[RunConfig], None] = lambda _: None
-    model: ChatModel | None = None
-    judge: ChatModel | None = None
     critic_model: ChatModel | None = None
+    model: ChatModel | None = None
 
     async def open_model(self, subject: EvaluatedModel, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
         """The evaluated model. A server of a model folder takes time to start."""
@@ -171,15 +163,13 @@ class EvaluationParts:
         return self.model
 
     def open_judge(self, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
-        self.judge = self.judge_chat_model or self.judge or spec.open(self.opened, say=say)
-        return self.judge
+        return self.judge_chat_model or spec.open(self.opened, say=say)
 
     async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
         return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
 
 
-async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watcher: Watcher) -> Report:
-    """`evaluate` for resolved settings."""
+async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher) -> Report:
     _check_place(settings.run, settings.rank)
     settings = with_limiter(settings, None)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
@@ -214,7 +204,7 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
     texts = [each.question for each in every]
     critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
-    begun = has_answers(parts.home or settings.run_directory)
+    begun = has_answers(settings.run_directory)
     model = parts.chat_model
     if model is None and not (subject.served_here or begun):
         model = await parts.open_model(subject, spec, say=watcher.say)
@@ -232,11 +222,10 @@ async def evaluate_with(settings: EvaluateSettings, parts: EvaluationParts, watc
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
     setup = _Setup(settings, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic)
-    parts.check(setup.config)
     for warning in setup.warnings:
         watcher.warn(warning)
     with only_writer(settings.run_directory), config_restored(settings.run_directory):
-        keep_config(settings.run_directory, setup.config, held=begun and parts.home is None)
+        keep_config(settings.run_directory, setup.config, held=begun)
         return await _Run(setup, parts, watcher).carry_out()
 
 
@@ -347,7 +336,7 @@ class _Run:
     """One session in a run directory that is locked and configured."""
 
     setup: _Setup
-    parts: EvaluationParts
+    parts: _Parts
     watcher: Watcher
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
     latency: Latency = field(default_factory=Latency)
@@ -358,9 +347,9 @@ class _Run:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings, folder = self.setup, self.setup.settings, self.setup.settings.run_directory
         async with AsyncExitStack() as opened:
-            known = settings.run / JOURNAL if settings.rank else self.parts.known
-            own = (self.parts.home or folder) / JOURNAL
-            journal = await opened.enter_async_context(open_journal(own, known=known, say=self.watcher.say))
+            known = settings.run / JOURNAL if settings.rank else None
+            opening = open_journal(folder / JOURNAL, known=known, say=self.watcher.say)
+            journal = await opened.enter_async_context(opening)
             failures = opened.enter_context(FailureLog(folder / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
@@ -484,7 +473,7 @@ class _Run:
             by_hops=means.groups(predictions, lambda each: each.hops),
             parse_failures_by_cause=unreadable,
             usage=_spent(outcomes),
-            cost_usd=None if cost is None else round(cost if self.parts.home is None else self._cost_alone(), 8),
+            cost_usd=None if cost is None else round(cost, 8),
             latency=self.latency if self.latency.questions else self._earlier_latency(),
             checks=setup.checks,
             refused_parameters=self.refused,
@@ -493,13 +482,6 @@ class _Run:
             settings=setup.shown_settings,
             versions=versions(),
         )
-
-    def _cost_alone(self) -> float:
-        """Dollars that the answers would have cost in a journal of their own, without cached prompts."""
-        spent, setup = _spent(self.outcomes.values()), self.setup
-        judged = spent.judge_prompt_tokens, spent.judge_completion_tokens
-        cost = setup.spec.price.cost(spent.prompt_tokens, spent.completion_tokens) if setup.spec.price else 0.0
-        return cost + (setup.judge.price.cost(*judged) if setup.judge and setup.judge.price else 0.0)
 
     def _earlier_latency(self) -> Latency:
         """The latency in the report that this one replaces."""

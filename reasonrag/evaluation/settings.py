@@ -1,32 +1,26 @@
-"""Settings of `evaluate`, `compare`, `sweep` and `ask`."""
+"""Settings of `evaluate`, `compare` and `ask`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import AgentSettings, CriticSettings, RankSettings
 from reasonrag.errors import choices
-from reasonrag.retrieval.settings import BEST_FIRST, MAX_TOP_K, PassageOrder
+from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import (
     COMMON,
-    CompletionPrice,
     ExtraBody,
-    MaxCalls,
-    MaxCost,
     Panel,
     PlaceOrName,
     Price,
-    PromptPrice,
     Seed,
     Settings,
     Words,
-    Yes,
     names_of_settings,
-    one_or_several,
     setting,
 )
 
@@ -224,43 +218,3 @@ class CompareSettings(Settings):
     bootstrap: Resamples = setting("Bootstrap resamples per interval", default=RESAMPLES)
     seed: Seed = setting("Seed of the resamples and of the examples", default=0)
     examples: int = setting("Wins and losses to show in full, this many of each", default=5, ge=0, le=1000)
-
-
-MOST_SEARCHES = 100
-
-
-class SweepSettings(Settings):
-    """Settings of `sweep`; all others are those that each evaluation records."""
-
-    iterations: list[int] = setting(
-        "Most searches of a question; repeatable. N are allowed by --max-steps 2N+1",
-        default=[1, 2, 3, 4, 5],
-        common=True,
-    )
-    top_k: list[int] = setting("Passages per search; repeatable", default=[1, 3, 5], common=True)
-    out: Path | None = setting("Output folder [default: the first evaluation's, with -sweep]", common=True)
-    base_url: Words = setting(
-        "OpenAI-compatible endpoint of the model, if it has moved; repeat to spread the load over several "
-        "[default: as recorded]",
-        default=[],
-        common=True,
-    )
-    concurrency: int | None = setting("HTTP requests in flight [default: as recorded]", Panel.EXECUTION, ge=1)
-    max_cost: MaxCost = setting("Stop before the whole sweep costs more than this many dollars", common=True)
-    max_calls: MaxCalls = setting("Stop before the whole sweep uses more than this many completions", common=True)
-    yes: Yes = False
-    price_in: PromptPrice = None
-    price_out: CompletionPrice = None
-
-    @field_validator("iterations", "top_k", mode="before")
-    @classmethod
-    def _several(cls, given: object) -> object:
-        return [given] if isinstance(given, int) else one_or_several(given)
-
-    @field_validator("iterations", "top_k")
-    @classmethod
-    def _in_range(cls, numbers: list[int], info: ValidationInfo) -> list[int]:
-        most = MOST_SEARCHES if info.field_name == "iterations" else MAX_TOP_K
-        if wrong := [each for each in numbers if not 1 <= each <= most]:
-            raise ValueError(f"must be from 1 to {most}, not {wrong[0]}")
-        return numbers

@@ -43,7 +43,7 @@ def ask_consent(
 ) -> None:
     """`get_consent` for usage that is known to include reasoning, before any model is open. spent: of the caps, so
     far."""
-    if not watcher.confirm(f"{work}: {cost_text(expected, caps, spent)}, and no --max-cost limits it"):
+    if not watcher.confirm(f"{work}: {_cost_text(expected, caps, spent)}, and no --max-cost limits it"):
         raise InputError(
             "not started, and nothing was spent beyond trial requests: --max-cost DOLLARS limits the cost, --yes skips "
             "the question"
@@ -58,7 +58,7 @@ def _is_paid(model: ModelSpec) -> bool:
     return model.price is not None and model.price.cost(10**6, 10**6) > 0
 
 
-def cost_text(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> str:
+def _cost_text(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> str:
     """`about $0.10 to $0.25 for 40 to 80 requests to NAME`, of what the caps leave room for."""
     if not expected:
         return "the cost could not be estimated"

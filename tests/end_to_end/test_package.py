@@ -157,9 +157,6 @@ SHOWN_BY = {
         reasonrag/evaluation/pages/report_page reasonrag/evaluation/predictions reasonrag/evaluation/report
         reasonrag/evaluation/session reasonrag/evaluation/settings
         """,
-    "reasonrag/evaluation/test_sweep": """
-        reasonrag/evaluation/pages/sweep_page reasonrag/evaluation/sweeps/points reasonrag/evaluation/sweeps/report
-        """,
     "reasonrag/llm/test_offline": """
         reasonrag/llm/extraction/answer_spans reasonrag/llm/extraction/good_habits
         reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
@@ -219,9 +216,8 @@ TAKE_SETTINGS = {
     "reasonrag/critics/train._converted": "the body of the public call, for a conversion",
     "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
-    "reasonrag/evaluation/evaluate.evaluate_with": "the body of the public call, which sweep calls for each point",
+    "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
-    "reasonrag/evaluation/sweep._Swept": "is a recorded evaluation, and makes the settings of each of its points",
     "reasonrag/exploration/cost_estimate.rehearse_run": "builds the parts of the run that it rehearses",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",

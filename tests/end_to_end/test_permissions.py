@@ -47,7 +47,6 @@ def test_other_users_cannot_read_what_commands_write(
             ["audit", "data/a"],
             ["evaluate", *SMALL, "--run", "runs/e"],
             ["compare", "runs/e", "runs/e", "--out", "runs/c"],
-            ["sweep", "runs/e", "--iterations", "1", "--top-k", "3"],
             ["view", "data/a", "--out", "page.html"],
         ):
             done = reasonrag(*words)

@@ -56,13 +56,23 @@ def blocks(language: str, page: Path = README) -> list[str]:
     return [text for named, _, text in BLOCK.findall(page.read_text("utf-8")) if named == language]
 
 
+LOOP = re.compile(r"^for (\w+) in (.+); do\n(.*?)^done$", re.DOTALL | re.MULTILINE)
+
+
+def unrolled(loop: re.Match[str]) -> str:
+    """What a shell loop of a page runs."""
+    variable, values, body = loop.groups()
+    return "".join(body.replace(f"${variable}", each) for each in values.split())
+
+
 def commands(language: str = "sh", pages: Iterable[Path] = PAGES) -> list[str]:
-    """The different reasonrag commands in order, comments cut off. Those of language `bash` need a GPU."""
+    """The different reasonrag commands in order, those of loops for every value, comments cut off. Those of language
+    `bash` need a GPU."""
     lines = (
         line.partition(" #")[0].strip()
         for page in pages
         for each in blocks(language, page)
-        for line in each.replace("\\\n", " ").splitlines()
+        for line in LOOP.sub(unrolled, each).replace("\\\n", " ").splitlines()
     )
     return list(dict.fromkeys(line for line in lines if line.startswith("reasonrag ")))
 

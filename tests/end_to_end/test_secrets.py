@@ -194,7 +194,6 @@ def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them(echoed:
             [0, "view", "runs/a", "--out", "a.html"],
             [0, "evaluate", *atlas, *model, "--run", "runs/e", "--judge", "m", "--json"],
             [0, "compare", "runs/e", "runs/e", "--out", "runs/c"],
-            [0, "sweep", "runs/e", "--iterations", 1, "--top-k", 3, "--yes"],
             [1, "ask", "Who wrote it?", "--dataset", "atlas", *model[:-1]],
         ):
             found += left_behind(*words, status=status, OPENAI_API_KEY=KEY)

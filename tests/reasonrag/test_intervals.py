@@ -65,7 +65,6 @@ def test_every_command_names_the_level_beside_its_intervals(tmp_path: Path, reas
         assert reasonrag("evaluate", *asked).status == 0
     compared = reasonrag("compare", "evals/rag", "evals/direct", "--out", "compared")
     assert "(95 % CI" in compared.out
-    assert "EM, % (95 % CI)" in reasonrag("sweep", "evals/rag", "--top-k", 3).out
     evaluated = (tmp_path / "evals" / "rag" / "report.md").read_text("utf-8")
     assert "| metric | mean | 95 % CI |" in evaluated
     assert "| EM, % (95 % CI) |" in evaluated

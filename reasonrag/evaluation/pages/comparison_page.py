@@ -6,7 +6,10 @@ of it is read as markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reasonrag.evaluation.comparison_report import (
@@ -16,11 +19,11 @@ from reasonrag.evaluation.comparison_report import (
     ExampleAnswer,
     PairedComparison,
 )
-from reasonrag.evaluation.pages.drawing import COLORS, INK, label, svg_of
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES, metric_name, number
 from reasonrag.evaluation.significance import MetricDelta
 from reasonrag.redaction import mask_secrets, secrets
-from reasonrag.rendering import code, counted, escaped, percent
+from reasonrag.rendering import code, counted, drawing_style, escaped, percent
+from reasonrag.terminal import on_one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 PAGE: Final = "compare.md"
 DRAWING: Final = "compare.svg"
+_COLORS = ("#0b6e99", "#c4651b", "#5c7f2b", "#8a4fa0", "#b03a48", "#4d4d4d")
+"""Of conditions, in their order: apart in lightness or hue for colour-blind readers."""
+_INK, _LINE = "#222222", "#d5d5d5"
 RULE = (
     "A higher EM counts as a gain only if cover-EM rises too: otherwise the model may just word its answers more like "
     "the gold ones."
@@ -67,7 +73,7 @@ def render_comparison(comparison: Comparison) -> str:
     lines += ["", *(f"- **Warning:** {escaped(each)}" for each in comparison.warnings)]
     lines += ["", f"![Differences with intervals; wins and losses by type]({DRAWING})", ""]
     lines += ["## Conditions", ""]
-    lines += markdown_table(
+    lines += _markdown_table(
         ("condition", "method", "model", "runs", *(metric_name(each) for each in _present(comparison))),
         [
             (
@@ -93,7 +99,7 @@ def _present(comparison: Comparison) -> list[str]:
 
 def _pair(pair: PairedComparison, level: str) -> list[str]:
     lines = ["", f"## {escaped(pair.other)} vs. {escaped(pair.reference)}", "", escaped(pair.sentence), ""]
-    lines += markdown_table(
+    lines += _markdown_table(
         ("metric", "questions", escaped(pair.reference), escaped(pair.other), f"difference {level}"),
         [
             (
@@ -110,7 +116,7 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
     for title, parts in (("type", pair.by_type), ("hops", pair.by_hops)):
         if parts:
             scores = [f"{name} difference in points {level}" for name in ("EM", "F1", "cover-EM")]
-            lines += [*markdown_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
+            lines += [*_markdown_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
     if pair.changed:
         lines += ["Settings that differ:", "", *(f"- {code(arrow(each))}" for each in pair.changed), ""]
     for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
@@ -157,7 +163,7 @@ def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:
         yield escaped(name), f"{part.questions:,}", *shown, *counts
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table; cells are Markdown."""
     return [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *rows)]
 
@@ -201,7 +207,31 @@ def draw_comparison(comparison: Comparison) -> str:
             handles, labels = left.get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=3)
 
-    return svg_of(draw, inches=(9.6, 1.9 + 0.42 * rows), grid="x", without=("top", "right", "left"))
+    return _svg_of(draw, inches=(9.6, 1.9 + 0.42 * rows))
+
+
+def _svg_of(draw: Callable[[Figure], None], *, inches: tuple[float, float]) -> str:
+    """A standalone SVG. inches: width and height. draw: fills the figure."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    content = io.StringIO()
+    style = drawing_style(ink=_INK, line=_LINE, size=10, grid="x", without=("top", "right", "left"))
+    with mpl.rc_context(style), warnings.catch_warnings():
+        # text is rendered by the viewer, so fonts missing here do not matter
+        warnings.filterwarnings("ignore", r"Glyph .* missing")
+        figure = Figure(figsize=inches, layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure)
+        figure.savefig(content, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    return re.sub(r"<metadata>.*?</metadata>", "", content.getvalue(), flags=re.DOTALL)
+
+
+def label(text: str) -> str:
+    """Outside text as it may stand in the drawing."""
+    line = on_one_line(mask_secrets(text, secrets()))
+    return line if len(line) <= 40 else f"{line[:39]}…"  # noqa: PLR2004 - what fits beside a drawing
 
 
 def _drawn_parts(comparison: Comparison) -> list[str | None]:
@@ -218,7 +248,7 @@ def _places(rows: int, pairs: int, position: int) -> list[float]:
 
 def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequence[str], *, confidence: float) -> None:
     for position, pair in enumerate(pairs):
-        color = COLORS[position % len(COLORS)]
+        color = _COLORS[position % len(_COLORS)]
         name = label(pair.other)
         for y, metric in zip(_places(len(metrics), len(pairs), position), metrics, strict=True):
             delta = pair.metrics.get(metric)
@@ -227,7 +257,7 @@ def _draw_metrics(axes: Axes, pairs: Sequence[PairedComparison], metrics: Sequen
             axes.plot([100 * delta.low, 100 * delta.high], [y, y], color=color, linewidth=2.2)
             axes.plot(100 * delta.value, y, "o", color=color, markersize=5.5, label=name)
             name = ""
-    axes.axvline(0, color=INK, linewidth=0.9)
+    axes.axvline(0, color=_INK, linewidth=0.9)
     axes.set_yticks([-row for row in range(len(metrics))], [metric_name(each) for each in metrics])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-len(metrics) + 0.4, 0.6)
@@ -240,7 +270,7 @@ def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequenc
 
     height = 0.7 / len(pairs)
     for position, pair in enumerate(pairs):
-        color = COLORS[position % len(COLORS)]
+        color = _COLORS[position % len(_COLORS)]
         for y, name in zip(_places(len(parts), len(pairs), position), parts, strict=True):
             part = pair.by_type.get(name) if name is not None else None
             if name is not None and part is None:
@@ -251,7 +281,7 @@ def _draw_outcomes(axes: Axes, pairs: Sequence[PairedComparison], parts: Sequenc
             axes.barh(y, outcomes.style_wins, height, left=wins, color="none", edgecolor=color, hatch="////")
             axes.barh(y, -losses, height, color=color, alpha=0.55)
             axes.barh(y, -outcomes.style_losses, height, left=-losses, color="none", edgecolor=color, hatch="////")
-    axes.axvline(0, color=INK, linewidth=0.9)
+    axes.axvline(0, color=_INK, linewidth=0.9)
     widest = max(map(abs, axes.dataLim.intervalx))
     axes.set_xlim(-1.06 * max(widest, 1), 1.06 * max(widest, 1))
     names = ["all questions" if name is None else label(name) for name in parts]

@@ -23,7 +23,7 @@ from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import _shortened, compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.from_settings import conditions_of_method
-from reasonrag.evaluation.pages.drawing import label
+from reasonrag.evaluation.pages.comparison_page import label
 from reasonrag.evaluation.pages.report_page import _short
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report

@@ -305,12 +305,6 @@ def test_a_preset_does_not_make_draws_equal(tmp_path: Path) -> None:
     assert {each.sampling.temperature for each in asked.requests} == {1.0}
 
 
-def test_a_sweep_of_several_draws_is_refused(tmp_path: Path) -> None:
-    evaluated(tmp_path / "vote", drafts(), vote=4)
-    with pytest.raises(InputError, match="is an evaluation with --vote, and sweep draws one reply a state"):
-        reasonrag.sweep(tmp_path / "vote", chat_model=drafts())
-
-
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
     "no critic": ({"best_of": 4}, False, "--best-of needs --critic"),
     "one draw": ({}, True, "--critic needs --best-of"),
