@@ -44,7 +44,7 @@ REASONRAG_LAW_EXAMPLES ?= 2000
 laws: .venv/test
 	REASONRAG_LAW_EXAMPLES=$(REASONRAG_LAW_EXAMPLES) $(BIN)/pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
 		--timeout 0 -m hypothesis tests/mcts tests/preference || \
-		{ echo "Keep what was found: write the arguments of each 'Falsifying example' above the law's @given, as @example(..)."; exit 1; }
+		{ echo "Keep what was found: the arguments of each failing case go above its @given, as @example(..)."; exit 1; }
 
 lint: .venv/test
 	$(BIN)/ruff check .
