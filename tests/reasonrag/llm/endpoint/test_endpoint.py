@@ -69,10 +69,11 @@ async def endpoint_of(chat: Handler, models: Handler | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def client_of(
-    *base_urls: str, model: str = "offline", concurrency: int = 8
+    *base_urls: str, model: str = "offline", concurrency: int = 8, **limits: float
 ) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
     failures: list[CallFailure] = []
-    client = EndpointModel(model, Limits(concurrency, timeout=60), base_urls=base_urls, on_failure=failures.append)
+    given = Limits(concurrency, **{"timeout": 60.0, "first_wait": 0.01} | limits)  # the waits of a second are as 10 ms
+    client = EndpointModel(model, given, base_urls=base_urls, on_failure=failures.append)
     try:
         yield client, failures
     finally:
@@ -492,7 +493,7 @@ async def test_an_endpoint_that_answers_nothing_but_errors_is_waited_for() -> No
             with pytest.raises(ModelError):
                 await client.complete(request_for(1))
         others = [asyncio.create_task(client.complete(request_for(1))) for _ in range(6)]
-        while not client.waiting_for.startswith("endpoint down"):  # noqa: ASYNC110 - the state is what is tested
+        while not client.waiting_for.startswith("answers with errors (status 500): "):  # noqa: ASYNC110 - the state is what is tested
             await asyncio.sleep(0.02)
         broken = False
         assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=100))
