@@ -46,6 +46,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import ChatModel, Completion, Sampling
+from reasonrag.llm.endings import ending_of
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
@@ -247,7 +248,7 @@ class Agent:
             sample,
             tag="score",
             wanted="a number between 0 and 100",
-            read=lambda reply: parse_score(reply.text, reply.finish_reason),
+            read=lambda reply: parse_score(reply.text, ending_of(reply)),
         )
 
     async def rank(
@@ -260,7 +261,7 @@ class Agent:
             sample,
             tag="ranking",
             wanted=f"each number from 1 to {candidates} once, the best first",
-            read=lambda reply: parse_ranking(reply.text, reply.finish_reason, candidates=candidates),
+            read=lambda reply: parse_ranking(reply.text, ending_of(reply), candidates=candidates),
         )
 
     async def _finish(self, step: AgentStep, sample: int) -> list[AgentStep]:
@@ -276,7 +277,7 @@ class Agent:
             state.question.id,
             draw.messages,
             completion,
-            lambda said: parse_reply(plain_text(said.text), action=state.action, finish_reason=said.finish_reason),
+            lambda said: parse_reply(plain_text(said.text), action=state.action, ending=ending_of(said)),
             sample=sample,
             stop=stop_strings(state.action),
             sampling=draw.sampling,

@@ -11,10 +11,11 @@ from typing import Generic, TypeVar
 
 from preference import Message, Usage
 from preference.export.sanitize import plain_text
-from reasonrag.agent.parsing import NOT_REPAIRED, ParseCause, ParsedReply, ParseError, TaggedReply, is_copied
+from reasonrag.agent.parsing import CAUSE_OF, NOT_REPAIRED, ParsedReply, ParseError, TaggedReply, is_copied
 from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
+from reasonrag.llm.endings import ending_of
 from reasonrag.llm.prices import Price
 from reasonrag.llm.reasoning import is_only_reasoning, without_reasoning
 
@@ -179,7 +180,7 @@ class ModelCaller:
             value = read(completion)
             if value is not None:
                 return value
-            cause: ParseCause = "withheld" if completion.finish_reason == "content_filter" else "no_tag"
+            cause, _ = CAUSE_OF.get(ending_of(completion), ("no_tag", ""))
             cause = "reasoning_cut" if is_only_reasoning(completion) else cause
             return ParseError(cause, f"expected <{tag}>..</{tag}> with {wanted}")
 

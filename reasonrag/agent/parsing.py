@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from preference import ActionType, AgentAction
-from reasonrag.llm.chat import FinishReason
+from reasonrag.llm.endings import Ending
 from reasonrag.llm.reasoning import more_room
 
 TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
@@ -29,13 +29,26 @@ _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
 ParseCause = Literal[
-    "withheld", "reasoning_cut", "cut_off", "loop", "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"
+    "withheld",
+    "refused",
+    "too_long",
+    "unknown_end",
+    "reasoning_cut",
+    "cut_off",
+    "loop",
+    "no_tag",
+    "wrong_tag",
+    "not_opened",
+    "mixed_tags",
+    "empty",
+    "copied",
 ]
-"""withheld: by the endpoint's content filter. reasoning_cut: the reasoning hit max_tokens before anything was said.
-cut_off: the reply hit max_tokens before its tag was closed. loop: likewise, but it ends saying the same words again and
-again, so that a higher max_tokens does not help. no_tag: no tag at all. wrong_tag: a tag this turn may not
-use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened inside another. empty: nothing
-inside. copied: what is inside comes from the instructions."""
+"""withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
+unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
+hit max_tokens before anything was said. cut_off: the reply hit max_tokens before its tag was closed. loop: likewise,
+but it ends saying the same words again and again, so that a higher max_tokens does not help. no_tag: no tag at all.
+wrong_tag: a tag this turn may not use. not_opened: a closing tag without its opening one. mixed_tags: one tag opened
+inside another. empty: nothing inside. copied: what is inside comes from the instructions."""
 
 
 LOOP_WORDS, LOOP_TIMES = 4, 3
@@ -44,7 +57,13 @@ PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to sear
 """What stands in the tags of our own instructions; small models copy it."""
 COPIED_WORDS = 5
 """Content of at least so many words that stands in the instructions, word for word, is no step."""
-NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "reasoning_cut")
+CAUSE_OF: dict[Ending, tuple[ParseCause, str]] = {
+    "withheld": ("withheld", "the endpoint's content filter withheld the reply"),
+    "refused": ("refused", "the model refuses to reply"),
+    "too_long": ("too_long", "the prompt is longer than the model's context: fewer passages (--top-k) or steps help"),
+}
+"""Why a reply that closes no tag is unreadable, whatever its text."""
+NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reasoning_cut")
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 
 
@@ -78,41 +97,43 @@ def stop_strings(action: AgentAction) -> tuple[str, ...]:
     return tuple(f"</{tag}>" for tag in TURN_TAGS[action])
 
 
-def parse_reply(text: str, *, action: AgentAction, finish_reason: FinishReason) -> ParsedReply | ParseError:
+def parse_reply(text: str, *, action: AgentAction, ending: Ending) -> ParsedReply | ParseError:
     """The step of a reply in a turn, or its parse error."""
-    found = _parse(text, _TAG, TURN_TAGS[action], finish_reason, mentioned=False)
+    found = _parse(text, _TAG, TURN_TAGS[action], ending, mentioned=False)
     return found if isinstance(found, ParseError) else ParsedReply(found.response, _as_type(found.tag), found.content)
 
 
-def parse_tagged(text: str, *, tags: tuple[str, ...], finish_reason: FinishReason) -> TaggedReply | ParseError:
+def parse_tagged(text: str, *, tags: tuple[str, ...], ending: Ending) -> TaggedReply | ParseError:
     """Parse a reply of another method: the content of one of its tags, or a parse error.
 
     Parsed like a step, up to the first closing tag; but reasoning may mention the tags, so the last opening one counts.
     """
     pattern = re.compile(rf"<\s*(/?)\s*({'|'.join(tags)})\s*>", re.IGNORECASE)
-    return _parse(text, pattern, tags, finish_reason, mentioned=True)
+    return _parse(text, pattern, tags, ending, mentioned=True)
 
 
 def _parse(
-    text: str, pattern: re.Pattern[str], allowed: tuple[str, ...], finish_reason: FinishReason, *, mentioned: bool
+    text: str, pattern: re.Pattern[str], allowed: tuple[str, ...], ending: Ending, *, mentioned: bool
 ) -> TaggedReply | ParseError:
     """The content of one of the allowed tags, or a parse error. mentioned: the reasoning before it may mention tags."""
-    if finish_reason == "content_filter":
-        return ParseError("withheld", "the endpoint's content filter withheld the reply")
-    if finish_reason == "length" and not text.strip():
+    if ending == "cut" and not text.strip():
         return ParseError("reasoning_cut", f"nothing but reasoning, cut at --max-reply-tokens: {more_room()}")
     expected = "expected " + " or ".join(f"<{tag}>..</{tag}>" for tag in allowed)
     tags = list(pattern.finditer(text))
     closing = next((tag for tag in tags if tag[1]), None)
+    if closing is None and ending in CAUSE_OF:
+        return ParseError(*CAUSE_OF[ending])
     opened = [tag for tag in tags if not tag[1] and (closing is None or tag.start() < closing.start())]
     if closing is None and not opened:
         detail = f"{expected}; found no tag"
-        return _cut_off(text, detail) if finish_reason == "length" else ParseError("no_tag", detail)
+        return _cut_off(text, detail) if ending == "cut" else ParseError("no_tag", detail)
     name = (closing or opened[-1])[2].lower()
     if name not in allowed:
         return ParseError("wrong_tag", f"{expected}; found <{name}>")
-    if closing is None and finish_reason == "length":
+    if closing is None and ending == "cut":
         return _cut_off(text, f"<{name}> is still open at the token limit")
+    if closing is None and ending != "stopped":
+        return ParseError("unknown_end", f"<{name}> is still open; close it with </{name}>")
     if not opened:
         return ParseError("not_opened", f"</{name}> closes nothing")
     opening = opened[-1]
@@ -156,25 +177,25 @@ def tags_of(text: str) -> tuple[int, int]:
     return closing.count(False), closing.count(True)
 
 
-def parse_score(text: str, finish_reason: FinishReason) -> float | None:
+def parse_score(text: str, ending: Ending) -> float | None:
     """A judgement's score from 0 to 100, divided by 100; None if it has none."""
-    found = _NUMBER.fullmatch(_inside("score", text, finish_reason))
+    found = _NUMBER.fullmatch(_inside("score", text, ending))
     score = float(found[1]) / 100 if found else None
     return score if score is not None and score <= 1 else None
 
 
-def parse_ranking(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, ...] | None:
+def parse_ranking(text: str, ending: Ending, *, candidates: int) -> tuple[int, ...] | None:
     """A judgement's ranking: the numbers of all candidates, from 1, best first; None if it has none."""
-    words = [each for each in re.split(r"[\s,;>]+", _inside("ranking", text, finish_reason)) if each]
+    words = [each for each in re.split(r"[\s,;>]+", _inside("ranking", text, ending)) if each]
     if not all(_POSITION.fullmatch(each) for each in words):
         return None
     order = tuple(map(int, words))
     return order if sorted(order) == list(range(1, candidates + 1)) else None
 
 
-def parse_pick(text: str, finish_reason: FinishReason, *, candidates: int) -> tuple[int, int] | Literal["none"] | None:
+def parse_pick(text: str, ending: Ending, *, candidates: int) -> tuple[int, int] | Literal["none"] | None:
     """A judgement's pick: numbers (from 1) of the better and the worse candidate, or "none"; None if unreadable."""
-    said = _inside("pick", text, finish_reason).casefold()
+    said = _inside("pick", text, ending).casefold()
     words = [each for each in re.split(r"[\s,;>]+", said) if each]
     if words == ["none"]:
         return "none"
@@ -184,11 +205,11 @@ def parse_pick(text: str, finish_reason: FinishReason, *, candidates: int) -> tu
     return (better, worse) if better != worse and min(better, worse) >= 1 and max(better, worse) <= candidates else None
 
 
-def _inside(tag: str, text: str, finish_reason: FinishReason) -> str:
+def _inside(tag: str, text: str, ending: Ending) -> str:
     """The content of a judgement's tag, parsed like a step: up to the first closing tag, which an endpoint may have
     dropped, from the last opening one. Empty if there is none or the reply was cut off in it."""
     said, *rest = re.split(rf"<\s*/\s*{tag}\s*>", text, maxsplit=1, flags=re.IGNORECASE)
-    if not rest and finish_reason != "stop":
+    if not rest and ending != "stopped":
         return ""
     _, *opened = re.split(rf"<\s*{tag}\s*>", said, flags=re.IGNORECASE)
     return opened[-1].strip() if opened else ""

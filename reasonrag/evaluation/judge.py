@@ -14,6 +14,7 @@ from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
+from reasonrag.llm.endings import ending_of
 
 
 @dataclass(frozen=True)
@@ -37,5 +38,5 @@ class Judge:
             0,
             tag="score",
             wanted="a number between 0 and 100",
-            read=lambda reply: parse_score(reply.text, reply.finish_reason),
+            read=lambda reply: parse_score(reply.text, ending_of(reply)),
         )

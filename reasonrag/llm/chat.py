@@ -22,8 +22,8 @@ MOST_BYTES_PER_TOKEN = 16
 character (spaces, dashes) have more: up to 128."""
 
 FinishReason = Literal["stop", "length", "content_filter"]
-"""`stop`: the model ended by itself or at a stop string. `length`: the reply was cut at max_tokens. `content_filter`:
-the endpoint withheld the reply, wholly or from some point on."""
+"""What our own endpoints say. `stop`: the model ended by itself or at a stop string. `length`: the reply was cut at
+max_tokens. `content_filter`: the reply was withheld."""
 
 
 class Sampling(SparseRecord):
@@ -126,7 +126,10 @@ class Completion(BaseModel):
     requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens in the endpoint's cache): the whole
     request's numbers are on its first reply and 0 on the others, so that sums are right whichever replies share a
     request. So are reasoning_tokens, which are part of completion_tokens.
+    finish_reason: as received, empty if the endpoint gave none; `reasonrag.llm.endings` says what it means.
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
+    refusal: the words of a refusal apart from the text. called: whether there is a tool call.
+    at_limit: all replies of the request have as many tokens as they may.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
     logprobs: the tokens of the text, which they are together; None where they were not asked for, or not given.
@@ -135,8 +138,11 @@ class Completion(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     text: str
-    finish_reason: FinishReason
+    finish_reason: str
     reasoning: str = ""
+    refusal: str = ""
+    called: bool = False
+    at_limit: bool = False
     logprobs: tuple[TokenLogprob, ...] | None = None
     requests: int = 1
     prompt_tokens: int = 0
@@ -145,7 +151,7 @@ class Completion(BaseModel):
     cached_tokens: int = 0
     tokens_bounded: bool = False
 
-    @field_validator("text", "reasoning", mode="before")
+    @field_validator("text", "reasoning", "refusal", "finish_reason", mode="before")
     @classmethod
     def _encodable(cls, text: object) -> object:
         """Replace lone surrogates, which no file can hold, by question marks."""

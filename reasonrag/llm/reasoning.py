@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from reasonrag.llm.chat import ChatRequest, Completion, tokens_within
+from reasonrag.llm.endings import ending_of
 
 _OPENING = re.compile(r"<\s*think\s*>", re.IGNORECASE)
 _LEADING = re.compile(rf"\s*{_OPENING.pattern}", re.IGNORECASE)
@@ -76,7 +77,7 @@ def too_little_room(count: int, *, max_tokens: int) -> list[str]:
 def is_only_reasoning(read: Completion) -> bool:
     """Whether the token limit was reached before anything but reasoning was said, perhaps unseen. `read`: without
     reasoning in its text."""
-    return read.finish_reason == "length" and not read.text.strip()
+    return ending_of(read) == "cut" and not read.text.strip()
 
 
 def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
@@ -86,7 +87,7 @@ def stopped_in_reasoning(request: ChatRequest, completion: Completion) -> bool:
     where the template opens the think block within the prompt and no parser takes it off: such a reply looks like an
     answer.
     """
-    if not _stop_strings_matter(request) or completion.finish_reason != "stop":
+    if not _stop_strings_matter(request) or ending_of(completion) not in ("stopped", "unknown"):
         return False
     read = without_reasoning(completion)
     return bool(read.reasoning) and not read.text.strip()

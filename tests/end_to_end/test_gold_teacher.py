@@ -132,7 +132,7 @@ def test_chances_of_a_state_s_replies_sum_to_one_and_all_parse(name: str, worlds
             assert sum(each.chance for each in options) == pytest.approx(1)
             assert state.layer < MAX_STEPS
             for each in options:
-                parsed = parse_reply(each.reply, action=state.turn, finish_reason="stop")
+                parsed = parse_reply(each.reply, action=state.turn, ending="stopped")
                 assert isinstance(parsed, ParsedReply)
                 assert (parsed.action_type, parsed.content) == (each.type, each.content)
 

@@ -118,7 +118,7 @@ def test_whole_words_survive_the_tokenizer_that_serves_them(tmp_path: Path) -> N
     ids = tokenizer(reply).input_ids
     assert tokenizer.unk_token_id not in ids
     assert len(ids) == words_of(reply)
-    parsed = parse_reply(tokenizer.decode(ids, skip_special_tokens=True), action="think", finish_reason="stop")
+    parsed = parse_reply(tokenizer.decode(ids, skip_special_tokens=True), action="think", ending="stopped")
     assert isinstance(parsed, ParsedReply)
     assert parsed.response == reply
 

@@ -303,7 +303,7 @@ def parse_step(reply: str, may: frozenset[str]) -> ParsedReply | str:
     """The step in a reply under these tags, or one word on why there is none."""
     action = _ACTION_OF.get(may)
     actions: Sequence[AgentAction] = (action,) if action else ("think", "read")
-    parsed = [parse_reply(reply, action=each, finish_reason="stop") for each in actions]
+    parsed = [parse_reply(reply, action=each, ending="stopped") for each in actions]
     steps = [each for each in parsed if isinstance(each, ParsedReply)]
     if not steps:
         return next((each.cause for each in parsed if not isinstance(each, ParsedReply)), "no_tag")

@@ -34,6 +34,7 @@ from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.endings import ending_of
 from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
@@ -259,7 +260,7 @@ class _Verdicts:
                 0,
                 tag="pick",
                 wanted=f"two different numbers from 1 to {candidates}, the better candidate first, or none",
-                read=lambda reply: parse_pick(reply.text, reply.finish_reason, candidates=candidates),
+                read=lambda reply: parse_pick(reply.text, ending_of(reply), candidates=candidates),
             )
             verdict = judgement.value
             if judgement.unreadable is not None:

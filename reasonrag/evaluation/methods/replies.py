@@ -18,6 +18,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import Completion
+from reasonrag.llm.endings import ending_of
 from reasonrag.retrieval.retriever import QUERY_BYTES
 
 Tagged: TypeAlias = ReadReply[TaggedReply]
@@ -38,7 +39,7 @@ async def asked(
     """A reply with one of the tags, or why there is none. Raises ModelError."""
 
     def parse(said: Completion) -> TaggedReply | ParseError:
-        found = parse_tagged(plain_text(said.text), tags=tags, finish_reason=said.finish_reason)
+        found = parse_tagged(plain_text(said.text), tags=tags, ending=ending_of(said))
         return found if isinstance(found, ParseError) else check(found)
 
     stop = tuple(f"</{tag}>" for tag in tags)

@@ -22,6 +22,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
+from reasonrag.llm.endpoint.error_objects import end_of_draws
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
     BadAnswerError,
@@ -30,6 +31,7 @@ from reasonrag.llm.endpoint.http_client import (
     body_of,
     completions_of,
     error_cause,
+    error_in_answer,
     error_message,
     is_account_refused,
     is_endpoint_failure,
@@ -275,9 +277,23 @@ class EndpointModel:
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         """The completions in an answer. Raises BadAnswerError."""
+        sampling = request.sampling
         return completions_of(
-            answer.content, self._secrets, prompt_size=request.size, logprobs=request.sampling.logprobs
+            answer.content,
+            self._secrets,
+            prompt_size=request.size,
+            logprobs=sampling.logprobs,
+            max_tokens=sampling.max_tokens,
         )
+
+    def instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
+        """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
+        if ran_out_of_tokens(error):
+            return [_only_reasoning(request)]
+        reason = end_of_draws(error, max_tokens=request.sampling.max_tokens)
+        first = Completion(text="", finish_reason=reason)
+        others = first.model_copy(update={"requests": 0})
+        return [first, *[others] * (len(request.samples) - 1)] if reason else []
 
     def begin(self) -> None:
         """Reset for a new session, whatever ended the last one."""
@@ -492,10 +508,11 @@ class EndpointModel:
             body = endpoint.body(self.name, asked, without=without)
             try:
                 answer = await self.send(endpoint.connection, body, asked)
-                break
+                completions = self._read(answer, request)
+                return _Answer(completions[: len(request.samples)], answer.headers, without)
             except APIStatusError as error:
-                if ran_out_of_tokens(error):
-                    return _Answer([_only_reasoning(asked)], {}, without)
+                if said := self.instead(error, asked):
+                    return _Answer(said, error.response.headers, without)
                 named = refused_parameters(error, body)
                 if not named and "n" in body and is_refusal(error):
                     named = ["n"]  # some refuse several choices without a word about them
@@ -504,13 +521,15 @@ class EndpointModel:
                 if "n" in named:
                     asked = asked.draws(0, 1)
                 without += named
+
+    def _read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
+        """Raises APIStatusError for an error that came with a successful status, BadAnswerError for other bodies."""
         try:
-            completions = self.read(answer, request)
-        except BadAnswerError:
-            raise
+            return self.read(answer, request)
+        except BadAnswerError as error:
+            raise error_in_answer(answer) or error from None
         except Exception as error:
             raise UnexpectedError(error, kept=False) from error
-        return _Answer(completions[: len(request.samples)], answer.headers, without)
 
     @contextmanager
     def _keeping(self, paid: Sequence[_Answer]) -> Iterator[None]:

@@ -21,6 +21,8 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
+from reasonrag.llm.endings import ending_of_code, is_broken_off
+from reasonrag.llm.endpoint.error_objects import decoded, error_in, status_of
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 CHAT = "chat/completions"
 """Where completions are."""
-_BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled"})
-"""Finish reasons of incomplete replies; other unknown ones count as `stop`."""
+_MOST_REASON = 64
+"""Characters of a finish reason that are kept."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
 """Statuses of an overloaded or absent server; other errors are about the request."""
 _HEADERS = ("retry-after", "retry-after-ms", "x-request-id", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens")
@@ -171,24 +173,34 @@ def _as_openai_errors(url: str) -> Iterator[None]:
 
 def _refusal(response: ClientResponse, content: bytes) -> APIError:
     """The error for a status of 300 or above, with the endpoint's message."""
+    body = decoded(content)
+    body = body[0] if isinstance(body, list) and body else body  # Gemini's address
+    said = body.get("error", body) if isinstance(body, dict) else None
+    if moved_to := response.headers.get("location"):
+        said = f"moved to {moved_to}; give the address it moved to"
+    return _error(said, content, response.headers, response.status)
+
+
+def error_in_answer(answer: HttpAnswer) -> APIStatusError | None:
+    """The error in a successful answer without a completion; None if it says none."""
+    said = error_in(decoded(answer.content))
+    return None if said is None else _error(said, answer.content[:MOST_ERROR_BYTES], answer.headers, HTTPStatus.OK)
+
+
+def _error(said: object, content: bytes, headers: Mapping[str, str], status: int) -> APIStatusError:
+    """The error that an error object means, in an answer with this status."""
     from httpx2 import Request, Response
     from openai import APIStatusError
 
-    try:
-        body: object = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        body = None
-    if isinstance(body, list) and body:  # Gemini's address
-        body = body[0]
-    said = body.get("error", body) if isinstance(body, dict) else None
     message = said.get("message") or said.get("detail") if isinstance(said, dict) else said
     message = message if message and isinstance(message, str) else content.decode("utf-8", "replace")
-    message = excerpt(message, MOST_SAID)
-    if moved_to := response.headers.get("location"):
-        message = f"moved to {moved_to}; give the address it moved to"
-    headers = {name: value for name in _HEADERS if (value := response.headers.get(name, "")).isascii() and value}
-    whole = Response(response.status, headers=headers, content=content, request=Request("POST", str(response.url)))
-    return APIStatusError(f"status {response.status}: {message}", response=whole, body=said)
+    meant = (
+        status_of(said, None if status < HTTPStatus.MULTIPLE_CHOICES else status) or HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    shown = f"status {meant}" if meant == status else f"status {meant} by its code, sent with status {status}"
+    kept = {name: value for name in _HEADERS if (value := headers.get(name, "")).isascii() and value}
+    whole = Response(meant, headers=kept, content=content, request=Request("POST", ""))
+    return APIStatusError(f"{shown}: {excerpt(message, MOST_SAID)}", response=whole, body=said)
 
 
 def _decoded(content: bytes, known_secrets: Sequence[str]) -> object:
@@ -210,11 +222,17 @@ def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
 
 
 def completions_of(
-    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, logprobs: bool = False
+    content: bytes,
+    known_secrets: Sequence[str],
+    *,
+    prompt_size: int,
+    logprobs: bool = False,
+    max_tokens: int | None = None,
 ) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. logprobs: whether they are read. Raises BadAnswerError if there is no valid choice.
+    prompt_size: in bytes. logprobs: whether they are read. max_tokens: of each choice. Raises
+        BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
@@ -229,8 +247,12 @@ def completions_of(
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
             break
+    if answer.get("error") and not any(each.text for each in replies):
+        raise BadAnswerError(f"an error, and no text: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
+    if max_tokens and _are_at_limit(answer.get("usage"), replies, most=len(choices) * max_tokens):
+        replies = [each.model_copy(update={"at_limit": True}) for each in replies]
     return [replies[0].model_copy(update=bill), *replies[1:]]
 
 
@@ -277,6 +299,22 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
     }
 
 
+def _are_at_limit(usage: object, replies: Sequence[Completion], *, most: int) -> bool:
+    """Whether all choices have as many tokens as they may, `most` together.
+
+    Not by counts that are no counts of tokens (bytes, characters), or too small for the bytes; nor by reasoning that
+    the endpoint does not limit, so that there are more tokens than `most`.
+    """
+    said = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if not isinstance(usage, dict) or not _is_count(said) or said < most:
+        return False
+    texts = [each.text + each.reasoning for each in replies]
+    size = sum(len(each.encode()) for each in texts)
+    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens") if said > most else 0
+    counted = said not in (size, sum(map(len, texts))) and said * MOST_BYTES_PER_TOKEN >= size
+    return counted and said - reasoning >= most
+
+
 def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:
     """The completion tokens that are billed, and those of them that are reasoning.
 
@@ -292,24 +330,37 @@ def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple
 
 def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
-    message = choice.get("message") if isinstance(choice, dict) else None
+    reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
+    if message is None and ending_of_code(reason) not in ("stopped", "unknown"):  # nothing was said, and that is why
+        message = {}
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError("a choice has no message")
-    reason, said = choice.get("finish_reason"), message.get("content")
-    if isinstance(reason, str) and reason.lower() in _BROKEN_OFF:
+    if is_broken_off(reason) or choice.get("error"):
         raise BadAnswerError(f"the endpoint cut a reply short with finish_reason {reason!r}")
+    said, refusal = message.get("content"), message.get("refusal")
     if isinstance(said, list):  # content parts, as newer servers send them
-        parts = (part.get("text") for part in said if isinstance(part, dict))
-        said = "".join(part for part in parts if isinstance(part, str))
+        parts = [part for part in said if isinstance(part, dict)]
+        said = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+        refusal = refusal or next((part["refusal"] for part in parts if part.get("refusal")), None)
     if not isinstance(said, str | None):
         raise BadAnswerError("the content of a reply is not text")
     reasoned = (message.get(name) for name in _REASONING)
     return Completion(
         text=redact(said or "", known_secrets),
-        finish_reason=reason if reason in ("length", "content_filter") else "stop",
+        finish_reason=reason,
         reasoning=redact(next((text for text in reasoned if isinstance(text, str) and text), ""), known_secrets),
+        refusal=redact(refusal, known_secrets) if isinstance(refusal, str) else "",
+        called=bool(message.get("tool_calls") or message.get("function_call")),
         requests=0,
     )
+
+
+def _reason(choice: object, known_secrets: Sequence[str]) -> str:
+    """The finish reason of a choice; empty if it gives none."""
+    told = choice if isinstance(choice, dict) else {}
+    said = told.get("finish_reason") or told.get("native_finish_reason")  # OpenRouter: the provider's own
+    said = said.get("type") if isinstance(said, dict) else said  # SGLang: with what it stopped at
+    return excerpt(said, _MOST_REASON, known_secrets) if isinstance(said, str) else ""
 
 
 def _is_count(said: object) -> TypeGuard[float]:

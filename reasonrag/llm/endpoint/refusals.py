@@ -8,11 +8,11 @@ and sends nothing: `endpoint` asks again without what was refused, and learns it
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
+from reasonrag.llm.endpoint.error_objects import decoded, end_of_draws, leaves
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -31,23 +31,17 @@ DISPENSABLE: dict[str, str] = {
 RENAMED = {"max_tokens": "max_completion_tokens"}
 """What is sent instead of a refused parameter. A request always has a limit, as its cost is bounded by it."""
 _REFUSED_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
-_ABOUT_THE_TEXT = frozenset({"content_filter", "context_length_exceeded"})
-"""Codes of refusals of the text: leaving out parameters does not help."""
 _NAMING = ("param", "field", "loc")
 """Keys under which an error names a parameter, perhaps as a path: `body.seed`, `["body", "seed"]`."""
 _OUT_OF_RANGE = re.compile(r"\b(large|small|range|exceeds?|at (most|least)|(less|greater|more) than)\b", re.IGNORECASE)
 _UNSUPPORTED = re.compile(r"\b(unsupported|not (supported|permitted|allowed)|un(known|recognized))\b", re.IGNORECASE)
 """Of a parameter, not of its value. A token limit that is too large under one name is so under the other, which some
 endpoints ignore: no request would have a limit any more."""
-MOST_DEPTH = 8
-"""Levels of an error body that are read."""
 
 
 def is_refusal(error: APIStatusError) -> bool:
     """Whether the endpoint refuses the request as it is, so that another one may be answered."""
-    content = _decoded(error.response.content)
-    codes = {value for key, value in _leaves(content) if key == "code" and isinstance(value, str)}
-    return error.status_code in _REFUSED_STATUSES and not codes & _ABOUT_THE_TEXT
+    return error.status_code in _REFUSED_STATUSES and not end_of_draws(error)
 
 
 def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str]:
@@ -55,11 +49,11 @@ def refused_parameters(error: APIStatusError, sent: Collection[str]) -> list[str
     sentences; empty if it names none that was sent and can be left out."""
     if not is_refusal(error):
         return []
-    leaves = list(_leaves(_decoded(error.response.content)))
-    said = "\n".join(value for _, value in leaves if isinstance(value, str)) or str(error)
+    found = list(leaves(decoded(error.response.content)))
+    said = "\n".join(value for _, value in found if isinstance(value, str)) or str(error)
     of_a_value = _OUT_OF_RANGE.search(said) and not _UNSUPPORTED.search(said)
     dispensable = [each for each in DISPENSABLE if each in sent and not (each in RENAMED and of_a_value)]
-    paths = [re.findall(r"[^.\[\]]+", value) for key, value in leaves if key in _NAMING and isinstance(value, str)]
+    paths = [re.findall(r"[^.\[\]]+", value) for key, value in found if key in _NAMING and isinstance(value, str)]
     names = [[part for part in path if not part.isdigit()] for path in paths]
     if named := {path[-1] for path in names if path and path != ["None"]}:  # LiteLLM says "None", one-api ""
         return [each for each in dispensable if each in named]
@@ -75,25 +69,3 @@ _BARE = {
     "stop": r"(?<![\w'-])stop(?=\s*(?:[:=.,)]|$|(?:is|are|must|should|sequences?|strings?|tokens?|parameter)\b))",
 }
 """Patterns of names that could be ordinary words, too."""
-
-
-def _decoded(body: bytes) -> Any:
-    """The JSON of an error body; its text if it is none."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body.decode("utf-8", "replace")
-
-
-def _leaves(content: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """All values of nested objects and lists, each with the nearest key above it."""
-    if depth > MOST_DEPTH:
-        return
-    if isinstance(content, dict):
-        for name, value in content.items():
-            yield from _leaves(value, name, depth + 1)
-    elif isinstance(content, list):
-        for value in content:
-            yield from _leaves(value, key, depth + 1)
-    else:
-        yield key, content

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from preference import Message
 from reasonrag.errors import InputError
@@ -18,6 +18,9 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endpoint import EndpointModel, OneAddress
 from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer, score_of
 from reasonrag.web.client import shown_url
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
 
 _PATHS = ("/pooling", "/classify")
 TRIAL: Final = (
@@ -72,6 +75,10 @@ class ScoreEndpoint(EndpointModel):
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         return [score_of(answer.content, self._secrets, prompt_size=request.size)]
+
+    def instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:  # noqa: ARG002 - as above
+        """Nothing stands for a score."""
+        return []
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """Raises InputError also for a server that reads or scores `TRIAL` otherwise than the training did."""

@@ -750,7 +750,7 @@ def test_the_offline_judge_reads_only_what_it_is_shown(told: dict[str, Any]) -> 
 
     def score(answer: str) -> float:
         prompt = render_answer(PROMPTS, question=ASKED, thoughts=[], answer=answer, passages=passages, **told)
-        found = [parse_score(reply(prompt, temperature=1, seed=seed, choice=0), "stop") for seed in range(20)]
+        found = [parse_score(reply(prompt, temperature=1, seed=seed, choice=0), "stopped") for seed in range(20)]
         return sum(each for each in found if each is not None) / len(found)
 
     assert score("Seine") > score("Tiber") + 0.2

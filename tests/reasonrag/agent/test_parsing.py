@@ -22,17 +22,17 @@ from reasonrag.agent.parsing import (
     stop_strings,
 )
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.llm.chat import FinishReason
+from reasonrag.llm.endings import Ending
 
 ACTIONS: tuple[AgentAction, ...] = ("think", "read", "conclude")
 BASELINES = resources.files("reasonrag") / "prompts" / "baselines"
 TAGGED = re.compile(r"<(?:query|evidence|answer|sentence)>([^<\s][^<]*)</")
 TAG = re.compile(r"<\s*/?\s*(?:query|evidence|answer)\s*>", re.IGNORECASE)
 
-STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = {
+STEPS: dict[str, tuple[AgentAction, Ending, str, str, ActionType, str]] = {
     "closing tag present": (
         "think",
-        "stop",
+        "stopped",
         "So the next query is <query>capital of France</query>",
         "So the next query is <query>capital of France</query>",
         "query",
@@ -40,7 +40,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "closing tag dropped with the stop string": (
         "think",
-        "stop",
+        "stopped",
         "So the answer is <answer>Paris",
         "So the answer is <answer>Paris</answer>",
         "answer",
@@ -48,7 +48,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "closed before the token limit": (
         "read",
-        "length",
+        "cut",
         "<evidence>Paris is its capital.</evidence> And furthermore",
         "<evidence>Paris is its capital.</evidence>",
         "evidence",
@@ -56,7 +56,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "text after the closing tag": (
         "conclude",
-        "stop",
+        "stopped",
         "So the answer is <answer>Paris</answer>, as I said.\nDone.",
         "So the answer is <answer>Paris</answer>",
         "answer",
@@ -64,7 +64,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "a second step after the first": (
         "think",
-        "stop",
+        "stopped",
         "<query>one</query> and then <answer>two</answer>",
         "<query>one</query>",
         "query",
@@ -72,17 +72,17 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "another turn's tag after the first step": (
         "read",
-        "stop",
+        "stopped",
         "<evidence>Paris</evidence> So the answer is <answer>Paris</answer>",
         "<evidence>Paris</evidence>",
         "evidence",
         "Paris",
     ),
-    "upper-case tags": ("think", "stop", "<Query>one</QUERY>", "<query>one</query>", "query", "one"),
-    "spaces in the tags": ("think", "stop", "< query >one< / query >", "<query>one</query>", "query", "one"),
+    "upper-case tags": ("think", "stopped", "<Query>one</QUERY>", "<query>one</query>", "query", "one"),
+    "spaces in the tags": ("think", "stopped", "< query >one< / query >", "<query>one</query>", "query", "one"),
     "white space around everything": (
         "think",
-        "stop",
+        "stopped",
         "\n  Well. <query>\n  one \t</query>  ",
         "Well. <query>one</query>",
         "query",
@@ -90,7 +90,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "content over several lines": (
         "read",
-        "stop",
+        "stopped",
         "<evidence>one\ntwo</evidence>",
         "<evidence>one\ntwo</evidence>",
         "evidence",
@@ -98,7 +98,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "nothing relevant": (
         "read",
-        "stop",
+        "stopped",
         "<evidence>None</evidence>",
         "<evidence>None</evidence>",
         "evidence",
@@ -106,7 +106,7 @@ STEPS: dict[str, tuple[AgentAction, FinishReason, str, str, ActionType, str]] = 
     ),
     "foreign mark-up inside": (
         "conclude",
-        "stop",
+        "stopped",
         "<b>So</b> <answer>a < b > c</answer>",
         "<b>So</b> <answer>a < b > c</answer>",
         "answer",
@@ -127,48 +127,48 @@ SMALL_MODEL = {
 }
 """Said by SmolLM2-135M after a warm-up on our best paths (benchmarks/real_model.py), some shortened."""
 
-NO_STEPS: dict[str, tuple[AgentAction, FinishReason, str, ParseCause]] = {
-    "nothing at all": ("think", "stop", "", "no_tag"),
-    "only white space": ("think", "stop", " \n\t", "no_tag"),
-    "nothing but reasoning before the token limit": ("think", "length", "", "reasoning_cut"),
-    "white space after the reasoning at the token limit": ("read", "length", " \n", "reasoning_cut"),
-    "no tag": ("conclude", "stop", "The answer is Paris.", "no_tag"),
-    "no tag before the token limit": ("think", "length", "Let me think about", "cut_off"),
-    "tag still open at the token limit": ("read", "length", "<evidence>Paris is", "cut_off"),
-    "the same words up to the token limit": ("read", "length", SMALL_MODEL["song"], "loop"),
-    "a long list up to the token limit": ("read", "length", SMALL_MODEL["list"], "cut_off"),
-    "tag of another turn": ("think", "stop", "<evidence>Paris</evidence>", "wrong_tag"),
-    "a search where evidence is due": ("read", "stop", SMALL_MODEL["search"], "wrong_tag"),
-    "a turn that begins anew inside its tag": ("think", "stop", SMALL_MODEL["anew"], "mixed_tags"),
-    "query where an answer is due": ("conclude", "stop", "<query>capital</query>", "wrong_tag"),
-    "answer where evidence is due": ("read", "stop", "<answer>Paris</answer>", "wrong_tag"),
-    "open tag of another turn": ("read", "stop", "<query>Paris", "wrong_tag"),
-    "open tag of another turn at the token limit": ("read", "length", "<query>Paris", "wrong_tag"),
-    "closing tag without its opening one": ("think", "stop", "Paris</answer>", "not_opened"),
-    "opening tag only after the closing one": ("think", "stop", "</answer><answer>Paris</answer>", "not_opened"),
-    "one tag closed by another": ("think", "stop", "<query>Paris</answer>", "mixed_tags"),
-    "one tag opened inside another": ("think", "stop", "<query>is it <answer>Paris</answer>", "mixed_tags"),
-    "the same tag opened twice": ("think", "stop", "<query>one <query>two</query>", "mixed_tags"),
-    "two tags left open": ("think", "stop", "<query>one <answer>two", "mixed_tags"),
-    "nothing inside": ("conclude", "stop", "So the answer is <answer></answer>", "empty"),
-    "only white space inside": ("conclude", "stop", "<answer> \n </answer>", "empty"),
-    "ends right after the opening tag": ("conclude", "stop", "So the answer is <answer>", "empty"),
+NO_STEPS: dict[str, tuple[AgentAction, Ending, str, ParseCause]] = {
+    "nothing at all": ("think", "stopped", "", "no_tag"),
+    "only white space": ("think", "stopped", " \n\t", "no_tag"),
+    "nothing but reasoning before the token limit": ("think", "cut", "", "reasoning_cut"),
+    "white space after the reasoning at the token limit": ("read", "cut", " \n", "reasoning_cut"),
+    "no tag": ("conclude", "stopped", "The answer is Paris.", "no_tag"),
+    "no tag before the token limit": ("think", "cut", "Let me think about", "cut_off"),
+    "tag still open at the token limit": ("read", "cut", "<evidence>Paris is", "cut_off"),
+    "the same words up to the token limit": ("read", "cut", SMALL_MODEL["song"], "loop"),
+    "a long list up to the token limit": ("read", "cut", SMALL_MODEL["list"], "cut_off"),
+    "tag of another turn": ("think", "stopped", "<evidence>Paris</evidence>", "wrong_tag"),
+    "a search where evidence is due": ("read", "stopped", SMALL_MODEL["search"], "wrong_tag"),
+    "a turn that begins anew inside its tag": ("think", "stopped", SMALL_MODEL["anew"], "mixed_tags"),
+    "query where an answer is due": ("conclude", "stopped", "<query>capital</query>", "wrong_tag"),
+    "answer where evidence is due": ("read", "stopped", "<answer>Paris</answer>", "wrong_tag"),
+    "open tag of another turn": ("read", "stopped", "<query>Paris", "wrong_tag"),
+    "open tag of another turn at the token limit": ("read", "cut", "<query>Paris", "wrong_tag"),
+    "closing tag without its opening one": ("think", "stopped", "Paris</answer>", "not_opened"),
+    "opening tag only after the closing one": ("think", "stopped", "</answer><answer>Paris</answer>", "not_opened"),
+    "one tag closed by another": ("think", "stopped", "<query>Paris</answer>", "mixed_tags"),
+    "one tag opened inside another": ("think", "stopped", "<query>is it <answer>Paris</answer>", "mixed_tags"),
+    "the same tag opened twice": ("think", "stopped", "<query>one <query>two</query>", "mixed_tags"),
+    "two tags left open": ("think", "stopped", "<query>one <answer>two", "mixed_tags"),
+    "nothing inside": ("conclude", "stopped", "So the answer is <answer></answer>", "empty"),
+    "only white space inside": ("conclude", "stopped", "<answer> \n </answer>", "empty"),
+    "ends right after the opening tag": ("conclude", "stopped", "So the answer is <answer>", "empty"),
 }
 
 
 @pytest.mark.parametrize("case", STEPS)
 def test_a_reply_with_one_tag_of_its_turn_is_a_step(case: str) -> None:
     """The step is what stands in the tag; the response ends with its closing tag in canonical spelling."""
-    action, finish_reason, text, response, action_type, content = STEPS[case]
-    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    action, ending, text, response, action_type, content = STEPS[case]
+    parsed = parse_reply(text, action=action, ending=ending)
     assert parsed == ParsedReply(response, action_type, content)
 
 
 @pytest.mark.parametrize("case", NO_STEPS)
 def test_every_other_reply_is_none_for_a_named_cause(case: str) -> None:
     """What cannot be read as exactly one step is an error with one of nine causes, never a guess."""
-    action, finish_reason, text, cause = NO_STEPS[case]
-    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    action, ending, text, cause = NO_STEPS[case]
+    parsed = parse_reply(text, action=action, ending=ending)
     assert isinstance(parsed, ParseError)
     assert parsed.cause == cause
 
@@ -185,7 +185,7 @@ def test_every_other_reply_is_none_for_a_named_cause(case: str) -> None:
 )
 def test_an_error_says_what_was_expected_or_found(action: AgentAction, text: str, detail: str) -> None:
     """The detail goes to the model in the repair turn, so it names the tags."""
-    parsed = parse_reply(text, action=action, finish_reason="stop")
+    parsed = parse_reply(text, action=action, ending="stopped")
     assert isinstance(parsed, ParseError)
     assert parsed.detail == detail
 
@@ -196,12 +196,12 @@ def test_a_cut_reply_that_says_a_name_often_is_no_loop() -> None:
         "The question asks when the director of the film was born. The director of the film is not named in the "
         "passages. To find the director of the film I would search for its title"
     )
-    assert parse_reply(said, action="think", finish_reason="length").cause == "cut_off"
+    assert parse_reply(said, action="think", ending="cut").cause == "cut_off"
 
 
 def test_a_reply_that_was_cut_is_asked_for_in_fewer_words() -> None:
     """Told only that its tag is open, a model says the same again and is cut again."""
-    said = {name: parse_reply(SMALL_MODEL[name], action="read", finish_reason="length") for name in ("song", "list")}
+    said = {name: parse_reply(SMALL_MODEL[name], action="read", ending="cut") for name in ("song", "list")}
     found = "<evidence> is still open at the token limit"
     assert said["list"] == ParseError("cut_off", f"{found}; say it in far fewer words")
     assert said["song"] == ParseError("loop", f"{found}, and the same words come again and again; say each thing once")
@@ -220,15 +220,13 @@ FRAGMENTS = st.sampled_from(
     "<query> </query> <evidence> </evidence> <answer> </answer> <ANSWER> </Answer> < / > <reference> </".split()
 )
 REPLIES = st.lists(st.one_of(FRAGMENTS, st.text(max_size=8)), max_size=8).map("".join)
-REASONS: st.SearchStrategy[FinishReason] = st.sampled_from(("stop", "length"))
+ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(("stopped", "cut"))
 
 
-@given(text=st.one_of(st.text(), REPLIES), action=st.sampled_from(ACTIONS), finish_reason=REASONS)
-def test_any_text_is_a_step_of_its_turn_or_an_error(
-    text: str, action: AgentAction, finish_reason: FinishReason
-) -> None:
+@given(text=st.one_of(st.text(), REPLIES), action=st.sampled_from(ACTIONS), ending=ENDINGS)
+def test_any_text_is_a_step_of_its_turn_or_an_error(text: str, action: AgentAction, ending: Ending) -> None:
     """Nothing a model says can raise, and no turn yields a step of another."""
-    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    parsed = parse_reply(text, action=action, ending=ending)
     if isinstance(parsed, ParsedReply):
         assert parsed.action_type in TURN_TAGS[action]
         assert parsed.content
@@ -248,7 +246,7 @@ def test_it_does_not_matter_whether_the_endpoint_honours_the_stop_string(
     action, tag = turn
     cut = f"{lead}<{tag}>{content}"
     closed = f"{cut}</{tag}>"
-    steps = [parse_reply(text, action=action, finish_reason="stop") for text in (cut, closed, closed + trail)]
+    steps = [parse_reply(text, action=action, ending="stopped") for text in (cut, closed, closed + trail)]
     assert steps[0] == steps[1] == steps[2]
 
 
@@ -263,15 +261,15 @@ def well_formed(draw: st.DrawFn) -> tuple[AgentAction, str]:
     return action, f"{draw(WORDS)}<{spelling}>{draw(WORDS.filter(str.strip))}</{spelling}>{draw(REPLIES)}"
 
 
-@given(reply=well_formed(), finish_reason=REASONS, again=REASONS)
+@given(reply=well_formed(), ending=ENDINGS, again=ENDINGS)
 def test_parsing_a_canonical_response_again_changes_nothing(
-    reply: tuple[AgentAction, str], finish_reason: FinishReason, again: FinishReason
+    reply: tuple[AgentAction, str], ending: Ending, again: Ending
 ) -> None:
     """The response in a record parses to the step it is the response of, however its reply was spelt."""
     action, text = reply
-    parsed = parse_reply(text, action=action, finish_reason=finish_reason)
+    parsed = parse_reply(text, action=action, ending=ending)
     assert isinstance(parsed, ParsedReply)
-    assert parse_reply(parsed.response, action=action, finish_reason=again) == parsed
+    assert parse_reply(parsed.response, action=action, ending=again) == parsed
 
 
 # -- copied from the instructions --------------------------------------------------------------------------------------

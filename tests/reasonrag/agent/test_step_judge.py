@@ -25,7 +25,8 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.from_settings import resolve_recipe
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.llm.chat import ChatRequest, Completion, FinishReason, Sampling
+from reasonrag.llm.chat import ChatRequest, Completion, Sampling
+from reasonrag.llm.endings import Ending
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -283,68 +284,68 @@ def test_no_text_can_pass_for_a_line_or_a_tag_of_ours(
 
 # -- how it is read --------------------------------------------------------------------------------------------
 
-SCORES: dict[str, tuple[str, FinishReason, float | None]] = {
-    "plain": ("So the score is <score>85</score>", "stop", 0.85),
-    "closing tag dropped with the stop string": ("So the score is <score>85", "stop", 0.85),
-    "cut off at the token limit": ("So the score is <score>8", "length", None),
-    "withheld in the middle": ("So the score is <score>8", "content_filter", None),
-    "closed before the token limit": ("<score>85</score> because", "length", 0.85),
-    "white space": ("<score> 40\n</score>", "stop", 0.4),
-    "upper case": ("<SCORE>40</ Score>", "stop", 0.4),
-    "fraction": ("<score>62.5</score>", "stop", 0.625),
-    "of 100": ("<score>85/100</score>", "stop", 0.85),
-    "per cent": ("<score>85 %</score>", "stop", 0.85),
-    "lowest": ("<score>0</score>", "stop", 0.0),
-    "highest": ("<score>100</score>", "stop", 1.0),
-    "what an endpoint that stops would not have given": ("<score>10</score> no: <score>30</score>", "stop", 0.1),
-    "the tag was spoken of before": ("I end with <score>. So <score>70</score>", "stop", 0.7),
-    "no tag": ("85", "stop", None),
-    "nothing": ("", "stop", None),
-    "nothing inside": ("<score></score>", "stop", None),
-    "a word": ("<score>high</score>", "stop", None),
-    "below": ("<score>-5</score>", "stop", None),
-    "above": ("<score>101</score>", "stop", None),
-    "far above": ("<score>1000</score>", "stop", None),
-    "just above": ("<score>100.5</score>", "stop", None),
-    "of something else": ("<score>8/10</score>", "stop", None),
-    "no number": ("<score>nan</score>", "stop", None),
-    "a range": ("<score>40-60</score>", "stop", None),
+SCORES: dict[str, tuple[str, Ending, float | None]] = {
+    "plain": ("So the score is <score>85</score>", "stopped", 0.85),
+    "closing tag dropped with the stop string": ("So the score is <score>85", "stopped", 0.85),
+    "cut off at the token limit": ("So the score is <score>8", "cut", None),
+    "withheld in the middle": ("So the score is <score>8", "withheld", None),
+    "closed before the token limit": ("<score>85</score> because", "cut", 0.85),
+    "white space": ("<score> 40\n</score>", "stopped", 0.4),
+    "upper case": ("<SCORE>40</ Score>", "stopped", 0.4),
+    "fraction": ("<score>62.5</score>", "stopped", 0.625),
+    "of 100": ("<score>85/100</score>", "stopped", 0.85),
+    "per cent": ("<score>85 %</score>", "stopped", 0.85),
+    "lowest": ("<score>0</score>", "stopped", 0.0),
+    "highest": ("<score>100</score>", "stopped", 1.0),
+    "what an endpoint that stops would not have given": ("<score>10</score> no: <score>30</score>", "stopped", 0.1),
+    "the tag was spoken of before": ("I end with <score>. So <score>70</score>", "stopped", 0.7),
+    "no tag": ("85", "stopped", None),
+    "nothing": ("", "stopped", None),
+    "nothing inside": ("<score></score>", "stopped", None),
+    "a word": ("<score>high</score>", "stopped", None),
+    "below": ("<score>-5</score>", "stopped", None),
+    "above": ("<score>101</score>", "stopped", None),
+    "far above": ("<score>1000</score>", "stopped", None),
+    "just above": ("<score>100.5</score>", "stopped", None),
+    "of something else": ("<score>8/10</score>", "stopped", None),
+    "no number": ("<score>nan</score>", "stopped", None),
+    "a range": ("<score>40-60</score>", "stopped", None),
 }
 
 
 @pytest.mark.parametrize("case", SCORES)
 def test_a_score_is_a_number_from_0_to_100_or_missing(case: str) -> None:
     """What stands in the tag, up to the first closing one, and nothing else."""
-    text, finish_reason, score = SCORES[case]
-    assert parse_score(text, finish_reason) == score
+    text, ending, score = SCORES[case]
+    assert parse_score(text, ending) == score
 
 
-RANKINGS: dict[str, tuple[str, FinishReason, tuple[int, ...] | None]] = {
-    "plain": ("So the ranking is <ranking>2 1 3</ranking>", "stop", (2, 1, 3)),
-    "closing tag dropped with the stop string": ("<ranking>2 1 3", "stop", (2, 1, 3)),
-    "cut off at the token limit": ("<ranking>2 1 3", "length", None),
-    "commas": ("<ranking>2, 1,3</ranking>", "stop", (2, 1, 3)),
-    "lines": ("<ranking>\n2\n1\n3\n</ranking>", "stop", (2, 1, 3)),
-    "better than": ("<ranking>2 > 1 > 3</ranking>", "stop", (2, 1, 3)),
-    "no tag": ("2 1 3", "stop", None),
-    "nothing inside": ("<ranking></ranking>", "stop", None),
-    "one missing": ("<ranking>2 1</ranking>", "stop", None),
-    "one twice": ("<ranking>2 1 1</ranking>", "stop", None),
-    "one too many": ("<ranking>2 1 3 4</ranking>", "stop", None),
-    "counted from 0": ("<ranking>1 0 2</ranking>", "stop", None),
-    "words": ("<ranking>second first third</ranking>", "stop", None),
-    "with names": ("<ranking>Candidate 2 Candidate 1 Candidate 3</ranking>", "stop", None),
-    "equal ones": ("<ranking>2 1=3</ranking>", "stop", None),
-    "fractions": ("<ranking>2.0 1 3</ranking>", "stop", None),
-    "endless digits": (f"<ranking>2 1 {'3' * 5000}</ranking>", "stop", None),
+RANKINGS: dict[str, tuple[str, Ending, tuple[int, ...] | None]] = {
+    "plain": ("So the ranking is <ranking>2 1 3</ranking>", "stopped", (2, 1, 3)),
+    "closing tag dropped with the stop string": ("<ranking>2 1 3", "stopped", (2, 1, 3)),
+    "cut off at the token limit": ("<ranking>2 1 3", "cut", None),
+    "commas": ("<ranking>2, 1,3</ranking>", "stopped", (2, 1, 3)),
+    "lines": ("<ranking>\n2\n1\n3\n</ranking>", "stopped", (2, 1, 3)),
+    "better than": ("<ranking>2 > 1 > 3</ranking>", "stopped", (2, 1, 3)),
+    "no tag": ("2 1 3", "stopped", None),
+    "nothing inside": ("<ranking></ranking>", "stopped", None),
+    "one missing": ("<ranking>2 1</ranking>", "stopped", None),
+    "one twice": ("<ranking>2 1 1</ranking>", "stopped", None),
+    "one too many": ("<ranking>2 1 3 4</ranking>", "stopped", None),
+    "counted from 0": ("<ranking>1 0 2</ranking>", "stopped", None),
+    "words": ("<ranking>second first third</ranking>", "stopped", None),
+    "with names": ("<ranking>Candidate 2 Candidate 1 Candidate 3</ranking>", "stopped", None),
+    "equal ones": ("<ranking>2 1=3</ranking>", "stopped", None),
+    "fractions": ("<ranking>2.0 1 3</ranking>", "stopped", None),
+    "endless digits": (f"<ranking>2 1 {'3' * 5000}</ranking>", "stopped", None),
 }
 
 
 @pytest.mark.parametrize("case", RANKINGS)
 def test_a_ranking_names_every_candidate_once_or_is_missing(case: str) -> None:
     """Nobody guesses where a candidate belongs that was left out."""
-    text, finish_reason, order = RANKINGS[case]
-    assert parse_ranking(text, finish_reason, candidates=3) == order
+    text, ending, order = RANKINGS[case]
+    assert parse_ranking(text, ending, candidates=3) == order
 
 
 REPLIES = st.one_of(
@@ -353,15 +354,15 @@ REPLIES = st.one_of(
         st.sampled_from(["<score>", "</score>", "<ranking>", "</ranking>", *"0123456789 .,/%-", "100", "inf", "\u0663"])
     ).map("".join),
 )
-REASONS: st.SearchStrategy[FinishReason] = st.sampled_from(("stop", "length", "content_filter"))
+ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(("stopped", "cut", "withheld"))
 
 
-@given(text=REPLIES, finish_reason=REASONS, number=st.integers(1, 5))
-def test_whatever_a_judge_says_is_in_range_or_missing(text: str, finish_reason: FinishReason, number: int) -> None:
+@given(text=REPLIES, ending=ENDINGS, number=st.integers(1, 5))
+def test_whatever_a_judge_says_is_in_range_or_missing(text: str, ending: Ending, number: int) -> None:
     """No reply makes a parser raise, or yield what is no score or no order."""
-    score = parse_score(text, finish_reason)
+    score = parse_score(text, ending)
     assert score is None or 0 <= score <= 1
-    order = parse_ranking(text, finish_reason, candidates=number)
+    order = parse_ranking(text, ending, candidates=number)
     assert order is None or sorted(order) == list(range(1, number + 1))
 
 
@@ -370,9 +371,9 @@ def test_what_was_asked_for_is_read(order: list[int], score: int, lead: str) -> 
     """With and without the closing tag, after any reasoning."""
     ranked, scored = f"{lead}<ranking>{' '.join(map(str, order))}", f"{lead}<score>{score}"
     for end in ("", "</ranking> <ranking>"):
-        assert parse_ranking(ranked + end, "stop", candidates=6) == tuple(order)
+        assert parse_ranking(ranked + end, "stopped", candidates=6) == tuple(order)
     for end in ("", "</score> <score>"):
-        assert parse_score(scored + end, "stop") == score / 100
+        assert parse_score(scored + end, "stopped") == score / 100
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.5])
@@ -614,6 +615,6 @@ def test_the_offline_judge_reads_only_what_it_is_shown(*, gold: bool) -> None:
     right, idle = "<answer>Harwick</answer>", "<query>author of The Silent Bell</query>"
     prompt = render_ranking(PROMPTS, question=asked, thoughts=[], candidates=[right, idle], golden_answers=told)
     orders = [
-        parse_ranking(reply(prompt, temperature=1, seed=seed, choice=0), "stop", candidates=2) for seed in range(40)
+        parse_ranking(reply(prompt, temperature=1, seed=seed, choice=0), "stopped", candidates=2) for seed in range(40)
     ]
     assert sum(order == ((1, 2) if gold else (2, 1)) for order in orders) > 35

@@ -140,7 +140,7 @@ def test_evidence_is_quoted_from_the_passages(*, weak: bool) -> None:
     """One or two sentences, word for word, or None; all of it happens, None to the weak one only."""
     contents = []
     for each in replies(prompt_of("read"), count=200, weak=weak):
-        parsed = parse_reply(each, action="read", finish_reason="stop")
+        parsed = parse_reply(each, action="read", ending="stopped")
         assert isinstance(parsed, ParsedReply)
         contents.append(parsed.content)
     allowed = sentences(PASSAGES)
@@ -191,7 +191,7 @@ def test_replies_parse_for_their_turn_whatever_is_asked(
     temperature, seed, choice = draw
     messages = prompt_of(action, question=question, thoughts=THOUGHTS[:1], passages=passages)
     said = reply(messages, temperature=temperature, seed=seed, choice=choice)
-    assert isinstance(parse_reply(said, action=action, finish_reason="stop"), ParsedReply)
+    assert isinstance(parse_reply(said, action=action, ending="stopped"), ParsedReply)
 
 
 @given(messages=st.lists(st.builds(Message, role=st.sampled_from(("system", "user")), content=ODD), max_size=3))

@@ -68,7 +68,7 @@ def candidates_shown(request: ChatRequest) -> list[str]:
 )
 def test_a_pick_is_two_different_numbers_or_none(reply: str, expected: object) -> None:
     """Anything else cannot be read; a closing tag that the endpoint dropped is not missed."""
-    assert parse_pick(reply, "stop", candidates=3) == expected
+    assert parse_pick(reply, "stopped", candidates=3) == expected
 
 
 def test_a_pick_is_the_only_label_of_its_state(run: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,7 @@ from reasonrag.evaluation.methods.ircot import MOST_PASSAGES
 from reasonrag.evaluation.methods.method import Method, StepBudget
 from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSettings, MethodName
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
+from reasonrag.llm.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.retrieval.from_settings import open_or_build
@@ -149,7 +150,7 @@ def parsed_tags(text: str) -> list[str]:
     return [
         name
         for name in names
-        if not isinstance(parse_tagged(text, tags=(name,), finish_reason="stop"), ParseError)
+        if not isinstance(parse_tagged(text, tags=(name,), ending="stopped"), ParseError)
         or f"<{name}>" in text.lower()
         or f"</{name}>" in text.lower()
     ]
@@ -448,13 +449,13 @@ async def test_a_reply_without_an_answer_is_none_for_a_cause(
 )
 def test_an_answer_is_read_up_to_its_first_closing_tag(text: str, parsed: TaggedReply) -> None:
     """A dropped stop string comes back, a tag that is only spoken of does no harm, what follows does not count."""
-    assert parse_tagged(text, tags=("answer",), finish_reason="stop") == parsed
+    assert parse_tagged(text, tags=("answer",), ending="stopped") == parsed
 
 
-@given(text=st.text(alphabet="<>/ answerch\n"), finish=st.sampled_from(["stop", "length", "content_filter"]))
-def test_any_reply_is_an_answer_or_has_a_cause(text: str, finish: Any) -> None:
+@given(text=st.text(alphabet="<>/ answerch\n"), ending=st.sampled_from(get_args(Ending)))
+def test_any_reply_is_an_answer_or_has_a_cause(text: str, ending: Ending) -> None:
     """What is read is never empty and ends with its tag."""
-    parsed = parse_tagged(text, tags=("search", "answer"), finish_reason=finish)
+    parsed = parse_tagged(text, tags=("search", "answer"), ending=ending)
     if isinstance(parsed, TaggedReply):
         assert parsed.content.strip()
         assert parsed.response.endswith(f"<{parsed.tag}>{parsed.content}</{parsed.tag}>")

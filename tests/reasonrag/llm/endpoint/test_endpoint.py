@@ -323,7 +323,8 @@ async def test_passing_trouble_is_survived_and_written_down() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "cause"),
     [
-        (400, {"error": {"message": "This model's maximum context length is 8192 tokens"}}, "http_400"),
+        (400, {"error": {"message": "messages must alternate"}}, "http_400"),
+        (400, {"error": {"message": "max_tokens 64: this model's maximum context length is 60 tokens"}}, "http_400"),
         (404, {"error": {"message": "no such model"}}, "http_404"),
     ],
 )
@@ -457,11 +458,11 @@ async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None
     """Every one of them fails with its cause, however many come in a row."""
 
     async def picky(_: web.Request) -> web.Response:
-        return refusal(400, "this prompt is too long")
+        return refusal(400, "this prompt must alternate")
 
     async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
         for _ in range(MAX_FORBIDDEN + 5):
-            with pytest.raises(ModelError, match="too long"):
+            with pytest.raises(ModelError, match="must alternate"):
                 await client.complete(request_for(1))
     assert len(failures) == MAX_FORBIDDEN + 5
 
@@ -899,7 +900,7 @@ async def test_the_query_of_an_address_is_sent_behind_the_path(query: str) -> No
 
 
 async def test_a_request_cut_at_the_token_limit_says_so() -> None:
-    """finish_reason length is passed on; unknown ones count as stop."""
+    """finish_reason length is passed on."""
 
     async def cut(_: web.Request) -> web.Response:
         return answer("So the answer is <answer>half", finish_reason="length")

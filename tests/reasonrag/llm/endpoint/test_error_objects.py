@@ -1,0 +1,334 @@
+"""What errors mean, in the forms that endpoints are known to send, whatever the status they come with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reasonrag.errors import EndpointLost, InputError, ModelError
+from reasonrag.llm.chat import ChatRequest, Completion
+from reasonrag.llm.endpoint.endpoint import EndpointModel
+from reasonrag.llm.endpoint.error_objects import error_in, status_of
+from reasonrag.llm.endpoint.http_client import BadAnswerError, HttpAnswer, completions_of, error_in_answer
+from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_of, endpoint_of, request_for
+
+SLOW = "Rate limit exceeded"
+IN_A_200: dict[str, tuple[Any, int]] = {
+    "a number": ({"error": {"message": SLOW, "code": 429}, "user_id": "u"}, 429),
+    "a number as text": ({"error": {"message": "wait", "code": "429"}}, 429),
+    "a code": ({"error": {"message": "wait", "code": "rate_limit_exceeded"}}, 429),
+    "a type": ({"error": {"message": "wait", "type": "rate_limit_error", "code": None}}, 429),
+    "a class": ({"error": {"message": "wait", "type": "RateLimitError"}}, 429),
+    "a plain string": ({"error": "Too many requests, slow down"}, 429),
+    "Gemini's list": ([{"error": {"code": 429, "message": "q", "status": "RESOURCE_EXHAUSTED"}}], 429),
+    "Gemini's status alone": ([{"error": {"message": "q", "status": "RESOURCE_EXHAUSTED"}}], 429),
+    "vLLM": ({"object": "error", "message": "wait", "type": "TooManyRequests", "param": None, "code": 429}, 429),
+    "FastChat": ({"object": "error", "message": "wait", "code": 42901}, 429),
+    "a detail": ({"detail": "Too Many Requests"}, 429),
+    "the frame itself": ({"code": 429, "message": "wait"}, 429),
+    "the frame's message": ({"message": "API rate limit exceeded"}, 429),
+    "several": ({"success": False, "errors": [{"code": 429, "message": "wait"}]}, 429),
+    "in a choice": ({"choices": [{"error": {"code": 429, "message": SLOW}, "finish_reason": "error"}]}, 429),
+    "in a choice with a beginning": (
+        {"choices": [{"message": {"content": "So"}, "error": {"code": 502, "message": "x"}, "finish_reason": None}]},
+        502,
+    ),
+    "beside an empty choice": ({"error": {"code": 503}, "choices": [{"message": {"content": ""}}]}, 503),
+    "Bedrock": ({"__type": "x", "type": "ThrottlingException", "message": "Too many tokens"}, 429),
+    "overloaded": ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, 529),
+    "overloaded in words": ({"error": "The model is currently overloaded. Please try again later."}, 529),
+    "no server": ({"error": {"type": "service_unavailable", "message": "x"}}, 529),
+    "a server error": ({"error": {"type": "server_error", "message": "x"}}, 500),
+    "of no kind": ({"error": {"message": "hm"}}, 500),
+    "too late": ({"error": {"code": 504, "message": "x"}}, 504),
+    "no money": ({"error": {"type": "insufficient_quota", "message": "You exceeded your current quota"}}, 402),
+    "no money by its number": ({"error": {"code": 402, "message": "Insufficient credits"}}, 402),
+    "no money in words": ({"error": "Insufficient Balance"}, 402),
+    "no billing": ({"error": {"code": "billing_hard_limit_reached", "message": "x"}}, 402),
+    "a wrong key": ({"error": {"type": "invalid_request_error", "code": "invalid_api_key", "message": "x"}}, 401),
+    "a wrong key at Anthropic": ({"error": {"type": "authentication_error", "message": "x"}}, 401),
+    "a wrong key at Gemini": (
+        [{"error": {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}}],
+        401,
+    ),
+    "a wrong key in words": ({"error": "Incorrect API key provided"}, 401),
+    "no such model": ({"error": {"code": "model_not_found", "message": "x"}}, 404),
+    "a bad request": ({"error": {"type": "invalid_request_error", "message": "x"}}, 400),
+}
+
+
+@pytest.mark.parametrize("case", IN_A_200)
+def test_an_error_in_a_200_means_what_its_code_means(case: str) -> None:
+    """It is no completion, and the error has the status that the same error has elsewhere."""
+    body, status = IN_A_200[case]
+    content = orjson.dumps(body)
+    with pytest.raises(BadAnswerError):
+        completions_of(content, (), prompt_size=0)
+    error = error_in_answer(HttpAnswer(content, {"retry-after": "7"}))
+    assert error is not None
+    assert (error.status_code, error.response.headers["retry-after"]) == (status, "7")
+
+
+NO_ERRORS: dict[str, Any] = {
+    "an empty object": {},
+    "no choices": {"id": "x", "object": "chat.completion", "choices": []},
+    "another server": {"status": "ok", "message": "hello"},
+    "a list of models": {"object": "list", "data": [{"id": "rate limit", "object": "model"}]},
+    "the older completions": {"choices": [{"text": "so the rate limit is", "finish_reason": "stop"}]},
+    "a text": "Too many requests",
+    "a number": 429,
+}
+
+
+@pytest.mark.parametrize("case", NO_ERRORS)
+def test_what_says_no_error_is_a_bad_answer(case: str) -> None:
+    assert error_in(NO_ERRORS[case]) is None
+
+
+def test_a_whole_reply_beside_an_error_is_kept() -> None:
+    """It is paid for."""
+    body = {"error": {"code": 429}, "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}
+    [reply] = completions_of(orjson.dumps(body), (), prompt_size=0)
+    assert reply.text == "a"
+
+
+STATUSES: dict[str, tuple[int, Any, int]] = {
+    "a code before a status": (500, {"code": 429}, 429),
+    "a type before a status": (400, {"type": "rate_limit_error"}, 429),
+    "no money with 429": (429, {"code": "insufficient_quota"}, 402),
+    "no money with 429 by its type": (429, {"type": "insufficient_quota", "code": None}, 402),
+    "no money with 403": (403, {"code": "insufficient_user_quota"}, 402),
+    "a common type says nothing": (401, {"type": "invalid_request_error", "code": None}, 401),
+    "nor does it with 429": (429, {"type": "invalid_request_error"}, 429),
+    "a sentence says nothing": (400, {"message": "rate limit must be a number"}, 400),
+    "nor does a parameter": (400, {"message": "Unsupported parameter: timeout", "param": "timeout"}, 400),
+    "nor a success": (503, {"code": 200}, 503),
+    "nor a text": (418, "Rate limit exceeded", 418),
+    "a validation error": (422, [{"type": "missing", "loc": ["body", "messages"], "msg": "Field required"}], 422),
+}
+
+
+@pytest.mark.parametrize("case", STATUSES)
+def test_a_status_is_that_of_the_code_or_type(case: str) -> None:
+    """Where these say more than the answer's status."""
+    status, error, meant = STATUSES[case]
+    assert status_of(error, status) == meant
+
+
+def openai(message: str, **said: object) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None} | said}
+
+
+LONG = "context_length_exceeded"
+ENDED: dict[str, tuple[int, Any, str]] = {
+    "OpenAI's filter": (400, openai("no", code="content_filter"), "content_filter"),
+    "Azure's filter": (
+        400,
+        openai("The response was filtered", code=None, innererror={"code": "ResponsibleAIPolicyViolation"}),
+        "content_filter",
+    ),
+    "Azure's results": (
+        400,
+        openai("no", innererror={"content_filter_result": {"hate": {"filtered": True, "severity": "high"}}}),
+        "content_filter",
+    ),
+    "OpenAI's reasoning models": (400, openai("x", code="invalid_prompt"), "content_filter"),
+    "DashScope": (400, openai("x", code="data_inspection_failed"), "content_filter"),
+    "DeepSeek": (400, openai("Content Exists Risk"), "content_filter"),
+    "Moonshot": (400, openai("The request was rejected because it was considered high risk"), "content_filter"),
+    "OpenRouter": (403, {"error": {"code": 403, "message": "Your input was flagged for violence"}}, "content_filter"),
+    "LiteLLM": (400, openai("litellm.ContentPolicyViolationError: x", code="400"), "content_filter"),
+    "a guardrail": (400, openai("x", type="guardrail_intervened"), "content_filter"),
+    "a guardrail in words": (400, openai("Bedrock guardrail intervened"), "content_filter"),
+    "a filter in a 200": (200, openai("x", code="content_filter"), "content_filter"),
+    "Gemini's feedback": (200, {"choices": [], "promptFeedback": {"blockReason": "OTHER"}}, "content_filter"),
+    "Gemini's feedback without choices": (200, {"promptFeedback": {"blockReason": "SAFETY"}}, "content_filter"),
+    "Azure's feedback": (
+        200,
+        {"choices": [], "prompt_filter_results": [{"content_filter_results": {"violence": {"filtered": True}}}]},
+        "content_filter",
+    ),
+    "OpenAI's context": (400, openai("x", code="context_length_exceeded"), LONG),
+    "vLLM's context": (
+        400,
+        {
+            "object": "error",
+            "message": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+            "type": "BadRequestError",
+            "code": 400,
+        },
+        LONG,
+    ),
+    "vLLM's limit with the prompt": (
+        400,
+        openai(
+            "'max_tokens' is too large: 64. This model's maximum context length is 4096 tokens and your request has "
+            "4090 input tokens",
+            param="max_tokens",
+        ),
+        LONG,
+    ),
+    "llama.cpp": (400, {"error": {"code": 400, "message": "x", "type": "exceed_context_size_error"}}, LONG),
+    "an older llama.cpp": (500, openai("the request exceeds the available context size", code=500), LONG),
+    "Anthropic": (400, openai("prompt is too long: 210000 tokens > 200000 maximum"), LONG),
+    "Gemini": (400, openai("The input token count (9) exceeds the maximum number of tokens allowed (8)"), LONG),
+    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096"}, LONG),
+    "Mistral": (400, openai("Prompt contains 9 tokens, too large for model with 8 maximum context length"), LONG),
+    "SGLang": (400, openai("The input (5000 tokens) is longer than the model's context length (4096 tokens)."), LONG),
+    "xAI": (400, openai("This model's maximum prompt length is 131072 but the request contains 537812 tokens."), LONG),
+    "Bedrock's context": (400, {"message": "Input is too long for requested model."}, LONG),
+    "FastChat's context": (400, {"object": "error", "message": "Please reduce the length of", "code": 40303}, LONG),
+    "a gateway's": (413, "<html>Request Entity Too Large", LONG),
+    "GitHub": (413, openai("Request body too large", code="tokens_limit_reached"), LONG),
+    "more than a minute's tokens": (429, openai("Request too large for gpt-4o on tokens per min"), LONG),
+    "a context in a 200": (200, openai("x", code="context_length_exceeded"), LONG),
+    "a limit in a 200": (200, {"error": "This model's maximum context length is 4096 tokens"}, LONG),
+}
+
+
+async def draws_of(status: int, body: Any, draws: int = 3) -> tuple[list[Completion], int]:
+    """Of an endpoint that always says the same, and how many requests it got."""
+    requests = list[bytes]()
+
+    async def say(request: web.Request) -> web.Response:
+        requests.append(await request.read())
+        content = body.encode() if isinstance(body, str) else orjson.dumps(body)
+        return web.Response(body=content, status=status, content_type="application/json")
+
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
+        found = list(await client.complete(request_for(draws)))
+    assert not failures
+    return found, len(requests)
+
+
+@pytest.mark.parametrize("case", ENDED)
+async def test_an_error_about_the_prompt_is_the_answer_to_its_draws(case: str) -> None:
+    """One request, and a draw without text and tokens for each that was asked for: nobody asks again."""
+    status, body, reason = ENDED[case]
+    found, requests = await draws_of(status, body)
+    assert (requests, [each.requests for each in found]) == (1, [1, 0, 0])
+    assert {(each.text, each.finish_reason, each.completion_tokens) for each in found} == {("", reason, 0)}
+
+
+NOT_ENDED: dict[str, tuple[int, Any]] = {
+    "a limit that no prompt fits beside": (400, openai("This model's maximum context length is 64 tokens")),
+    "a limit of its own": (400, openai("max_tokens is too large: 20000. This model supports at most 16384")),
+    "a prompt that is repeated": (
+        422,
+        {"detail": [{"loc": ["body"], "msg": "Field required", "input": {"content": "the maximum context length"}}]},
+    ),
+    "a model that is not there": (404, openai("no such model; see the content policy")),
+    "no key": (401, openai("no key; see the content policy")),
+}
+
+
+@pytest.mark.parametrize("case", NOT_ENDED)
+async def test_an_error_about_something_else_is_one(case: str) -> None:
+    with pytest.raises((ModelError, EndpointLost)):
+        await draws_of(*NOT_ENDED[case])
+
+
+def passing(*first: Any, status: int = 200) -> tuple[Any, list[Any]]:
+    """A handler that says these bodies, at once, then answers well; and what it was asked."""
+    left, asked = list(first), list[Any]()
+
+    async def say(request: web.Request) -> web.Response:
+        asked.append(orjson.loads(await request.read()))
+        if left:
+            return web.json_response(left.pop(0), status=status, headers={"Retry-After": "0.05"})
+        return answer("So the answer is <answer>x</answer>")
+
+    return say, asked
+
+
+async def outcome(client: EndpointModel, request: ChatRequest | None) -> None:
+    """Of the check, or of a request."""
+    if request is None:
+        await client.check()
+    else:
+        await client.complete(request)
+
+
+SLOWED = ["a number", "a code", "a plain string", "Gemini's list", "in a choice", "FastChat", "a detail"]
+PASSING = [*SLOWED, "overloaded", "a server error", "of no kind", "no server"]
+
+
+@pytest.mark.parametrize("request_", [None, request_for(1)], ids=["first request", "later"])
+@pytest.mark.parametrize("case", PASSING)
+async def test_what_may_pass_is_waited_for_at_the_first_request_too(case: str, request_: ChatRequest | None) -> None:
+    """Each failure is counted under the status that it means, and the pace learns of a 429."""
+    body, status = IN_A_200[case]
+    say, asked = passing(body, body)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
+        await outcome(client, request_)
+        [(_, pace)] = client.paces
+    assert [each.cause for each in failures] == [f"http_{status}"] * 2
+    assert len(asked) == 3
+    assert (pace.asked_until > 0) == (status == 429 and request_ is not None)
+
+
+STOPPING = ["no money", "no money by its number", "no money in words", "a wrong key", "a wrong key at Gemini"]
+
+
+@pytest.mark.parametrize("case", STOPPING)
+async def test_an_account_that_is_refused_in_a_200_ends_the_run_and_the_check(case: str) -> None:
+    """After one request."""
+    body, status = IN_A_200[case]
+    for request, raised in ((None, InputError), (request_for(1), EndpointLost)):
+        say, asked = passing(*[body] * 9)
+        async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+            with pytest.raises(raised, match=f"status {status} by its code, sent with status 200"):
+                await outcome(client, request)
+        assert len(asked) == 1
+
+
+async def test_a_parameter_that_is_refused_in_a_200_is_left_out() -> None:
+    """As it is after a status of 400."""
+    say, asked = passing({"error": {"code": 400, "message": "Unsupported parameter: 'seed'", "param": "seed"}})
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
+        await client.complete(request_for(1))
+    assert (["seed" in each for each in asked], failures) == ([True, False], [])
+
+
+async def test_all_wait_while_every_answer_is_an_error_in_a_200() -> None:
+    """Then all are answered: an address that says so is as busy as one with status 429."""
+    say, asked = passing(*[IN_A_200["a number"][0]] * 12)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
+        found = await asyncio.gather(*(client.complete(request_for(1, question=f"Who is {i}?")) for i in range(6)))
+    assert {each.text for [each] in found} == {"So the answer is <answer>x</answer>"}
+    assert (len(asked), {each.cause for each in failures}) == (18, {"http_429"})
+
+
+async def test_a_secret_in_an_error_in_a_200_reaches_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    say, _ = passing({"error": {"code": 401, "message": "no key sk-secret-of-mine"}})
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
+        with pytest.raises(EndpointLost) as raised:
+            await client.complete(request_for(1))
+    assert "sk-secret" not in str(raised.value) + failures[0].message
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 10**6)
+    | st.floats()
+    | st.sampled_from(["429", "error", "rate_limit", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["error", "code", "type", "choices", "detail", "message", "status"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(body=JSON)
+def test_no_body_breaks_the_reading_of_errors(body: Any) -> None:
+    error = error_in_answer(HttpAnswer(orjson.dumps(body), {}))
+    assert error is None or 400 <= error.status_code < 600
