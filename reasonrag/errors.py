@@ -50,17 +50,22 @@ class InputError(ReasonragError):
 
 
 class ModelError(ReasonragError):
-    """A request without an answer after all retries, or one that can never be answered."""
+    """A request without an answer after all retries, or one that can never be answered. of_prompt: the endpoint
+    answers others, and rejects this prompt."""
 
-    def __init__(self, message: str, *, cause: str) -> None:
+    def __init__(self, message: str, *, cause: str, of_prompt: bool = False) -> None:
         super().__init__(message)
-        self.cause = cause
+        self.cause, self.of_prompt = cause, of_prompt
 
 
 class RetrievalError(ReasonragError):
-    """A search over passages that failed."""
+    """A search over passages that failed. of_query: the retriever answers others, and rejects this query."""
 
     cause = "retrieval"
+
+    def __init__(self, message: str, *, of_query: bool = False) -> None:
+        super().__init__(message)
+        self.of_query = of_query
 
 
 class OutcomeError(ReasonragError):

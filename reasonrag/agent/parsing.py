@@ -32,6 +32,8 @@ ParseCause = Literal[
     "withheld",
     "refused",
     "too_long",
+    "rejected",
+    "no_passages",
     "unknown_end",
     "reasoning_cut",
     "cut_off",
@@ -44,6 +46,7 @@ ParseCause = Literal[
     "copied",
 ]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
+rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
 hit max_tokens before anything was said. cut_off: the reply hit max_tokens before its tag was closed. loop: likewise,
 but it ends saying the same words again and again, so that a higher max_tokens does not help. no_tag: no tag at all.
@@ -60,9 +63,14 @@ COPIED_WORDS = 5
 CAUSE_OF: dict[Ending, tuple[ParseCause, str]] = {
     "withheld": ("withheld", "the endpoint's content filter withheld the reply"),
     "refused": ("refused", "the model refuses to reply"),
-    "too_long": ("too_long", "the prompt is longer than the model's context: fewer passages (--top-k) or steps help"),
+    "too_long": (
+        "too_long",
+        "the prompt is longer than the model's context",
+    ),
 }
 """Why a reply that closes no tag is unreadable, whatever its text."""
+OF_THE_STATE: frozenset[str] = frozenset({"withheld", "too_long", "rejected", "no_passages"})
+"""Causes that say nothing of the step before: the path ends there, and counts nowhere."""
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reasoning_cut")
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 

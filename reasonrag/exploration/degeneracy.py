@@ -15,6 +15,7 @@ from itertools import repeat
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.llm.reasoning import more_room
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
@@ -231,8 +232,7 @@ class ObservedSigns:
 
 def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> ObservedSigns:
     """for_stop: also compute `pairless`, which takes as long as the rest."""
-    cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
-    alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
+    alike = [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
     pairless = for_stop and bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout)
     return ObservedSigns(signs, len(alike), sum(alike), pairless)
@@ -391,7 +391,11 @@ def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
 
 def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
     """The ends of all continuations, with failed steps that count nowhere by the run's recipe."""
-    uncounted = [each for each in _steps(rollout) if each.parse_error and not each.rollouts]
+    uncounted = [
+        each
+        for each in _steps(rollout)
+        if each.parse_error and not each.rollouts and each.parse_error.cause not in OF_THE_STATE
+    ]
     return rollout.ends + [
         FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted
     ]

@@ -48,7 +48,8 @@ PROBE = "Who wrote Hamlet?"
 """The first query sent to a server; it need not find anything."""
 
 _ATTEMPTS_WHEN_DIVIDED: Mapping[FailureKind, int] = {**ATTEMPTS, "broken": 1}
-_DIVIDED: frozenset[FailureKind] = frozenset({"bad_request", "broken", "too_much"})
+_OF_ONE_SEARCH: frozenset[FailureKind] = frozenset({"bad_request", "too_much"})
+_DIVIDED = _OF_ONE_SEARCH | {"broken"}
 """Failures that a single search may have caused for its whole request."""
 
 
@@ -107,7 +108,7 @@ class RemoteRetriever:
         self._server, self._lost_after = server, lost_after
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
         self._latest = cache or ResultCache()
-        self._failed_in_a_row = 0
+        self._failed_in_a_row = self._rejected_in_a_row = 0
         self._open: dict[tuple[str, int], _PendingSearch] = {}
         """Unanswered searches, in flight or waiting."""
         self._waiting: deque[_PendingSearch] = deque()
@@ -221,10 +222,11 @@ class RemoteRetriever:
                 await self._settle(batch[middle:], _ATTEMPTS_WHEN_DIVIDED)
                 return
             self._failed_in_a_row += failed.kind not in _DIVIDED
+            self._rejected_in_a_row += failed.kind in _OF_ONE_SEARCH
             for search in batch:
                 self._conclude(search, self._given_up(failed))
             return
-        self._failed_in_a_row = 0
+        self._failed_in_a_row = self._rejected_in_a_row = 0
         for search, found in zip(batch, lists, strict=True):
             try:
                 self._conclude(search, parsed_passages(found, search.top_k))
@@ -274,8 +276,11 @@ class RemoteRetriever:
                 f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
                 f"{failed.advice()}, then run the same command"
             )
-        error = RetrieverUnavailable if failed.kind in PASSING else RetrievalError
-        return error(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}")
+        message = f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}"
+        if failed.kind in PASSING:
+            return RetrieverUnavailable(message)
+        of_query = failed.kind in _OF_ONE_SEARCH and self._rejected_in_a_row < LOST_AFTER
+        return RetrievalError(message, of_query=of_query)
 
 
 @dataclass(eq=False, slots=True)

@@ -72,6 +72,8 @@ LONG_WAIT_S = 300.0
 MOST_WAIT_S = 2 * 24 * 3600.0
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
+_REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
+"""Failures that one prompt may cause, as long as they are of fewer than MAX_FORBIDDEN prompts in a row."""
 MAX_FORBIDDEN = 20
 """After this many forbidden requests in a row the run ends."""
 SHORT_ANSWERS = 2
@@ -305,6 +307,8 @@ class EndpointModel:
         self._given_up = self._forbidden = 0
         self._useless_since: float | None = None
         """When the first of all failures since the last answer came."""
+        self._rejected: set[tuple[Message, ...]] = set()
+        """Prompts that were rejected since the last answer."""
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
@@ -366,7 +370,7 @@ class EndpointModel:
                     told = f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}"
                     self._say_of(endpoint, f"{told}: {_shortly(error)}")
                 if is_retryable(error):
-                    self._heed(endpoint, error, now, pauses=True)
+                    self._heed(endpoint, error, now, pauses=is_busy(error))
                 if not waits:
                     trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
                 trials.hopeless |= now - began > patience
@@ -434,9 +438,10 @@ class EndpointModel:
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            held = paced and isinstance(error, Exception) and is_busy(error)
-            asked = 0.0 if held else _asked_to_wait(error) or 0.0
-            return max(backoff(state), min(asked, MAX_WAIT_S) if paced else asked)
+            asked = _asked_to_wait(error) or 0.0
+            if isinstance(error, Exception) and is_busy(error):
+                return max(backoff(state), 0.0 if paced else asked)
+            return max(backoff(state), min(asked, MAX_WAIT_S))
 
         return AsyncRetrying(
             stop=lambda _: trials.hopeless,
@@ -472,7 +477,10 @@ class EndpointModel:
             self._forbidden += failure.cause == "http_403"
             if is_account_refused(error) or self._forbidden >= MAX_FORBIDDEN:
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
-            raise ModelError(message, cause=failure.cause) from error
+            if failure.cause in _REJECTING:
+                self._rejected.add(request.messages)
+            of_prompt = failure.cause in _REJECTING and len(self._rejected) < MAX_FORBIDDEN
+            raise ModelError(message, cause=failure.cause, of_prompt=of_prompt) from error
 
     async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
@@ -550,6 +558,8 @@ class EndpointModel:
         self._given_up = self._forbidden = 0
         self._answered += 1
         self._useless_since = None
+        if any(each.text for each in answer.completions):
+            self._rejected.clear()
         self._endpoints[slot.lane].trouble = ""
         self._endpoints[slot.lane].note_body(None)
         self._seconds += now - slot.sent_at
