@@ -7,7 +7,7 @@
     ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
     └── RunStopped            the run ends here, paid answers are kept, the same command continues
         ├── CapReached        more would cross a cap; exit status 3
-        │   └── WaitTooLong   an endpoint asks to wait longer than --max-wait
+        ├── WaitTooLong       every endpoint asks to wait longer than --max-wait; exit status 3
         ├── Interrupted       Ctrl-C; exit status 130
         ├── DegenerateRun     the trees yield no training signal; exit status 1
         ├── EndpointLost      no endpoint answers, or the account is refused; exit status 1
@@ -99,12 +99,11 @@ class CapReached(RunStopped):
         """The flag and a value that leaves room to continue."""
 
 
-class WaitTooLong(CapReached):
+class WaitTooLong(RunStopped):
     """No endpoint is of use before --max-wait is over; the same command continues later."""
 
-    def __init__(self, message: str) -> None:
-        RunStopped.__init__(self, message)
-        self.cap, self.needed, self.raised = "max_wait", 0.0, {}
+    cause = "max_wait"
+    exit_status = 3
 
 
 class Interrupted(RunStopped):

@@ -65,7 +65,7 @@ CAUSE_OF: dict[Ending, tuple[ParseCause, str]] = {
     "refused": ("refused", "the model refuses to reply"),
     "too_long": (
         "too_long",
-        "the prompt is longer than the model's context",
+        "the prompt is longer than the model's context: lower --top-k or --max-steps, or let its server take more",
     ),
 }
 """Why a reply that closes no tag is unreadable, whatever its text."""

@@ -186,8 +186,7 @@ class AgentSettings(ReadingSettings):
         "Seconds before an unanswered request is given up", Panel.EXECUTION, default=TIMEOUT_S, gt=0
     )
     max_wait: float = setting(
-        "Minutes that an endpoint may ask to wait before it answers again; if it asks for more, the run stops (exit "
-        "status 3) and the same command continues it later",
+        "Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command continues it",
         Panel.EXECUTION,
         default=MAX_WAIT_MIN,
         gt=0,

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from preference.export.files import write_file, write_json
 from preference.records import first_error
 from reasonrag.concurrency import run_to_end
-from reasonrag.errors import CapReached, InputError, ReasonragError, WaitTooLong
+from reasonrag.errors import CapReached, InputError, ReasonragError
 from reasonrag.evaluation.comparability import Condition, EvaluationRun, common_questions, names_of, read_evaluation
 from reasonrag.evaluation.evaluate import EvaluationParts, evaluate_with
 from reasonrag.evaluation.from_settings import evaluated_spec, find_evaluated_model, judge_spec
@@ -461,8 +461,6 @@ def _of_all(reached: CapReached, caps: Caps, others: tuple[int, float]) -> CapRe
     """A cap that was reached in the points of one evaluation, as that of the whole sweep. others: completions and
     dollars of all other evaluations."""
     calls, cost = others
-    if isinstance(reached, WaitTooLong):
-        return reached
     if reached.cap == "max_cost":
         return CapReached(reached.cap, f"{dollars(caps.cost or 0)} are for all points", needed=reached.needed + cost)
     return CapReached(reached.cap, f"{caps.calls:,} calls are for all points", needed=reached.needed + calls)

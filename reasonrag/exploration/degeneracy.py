@@ -391,11 +391,8 @@ def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
 
 def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
     """The ends of all continuations, with failed steps that count nowhere by the run's recipe."""
-    uncounted = [
-        each
-        for each in _steps(rollout)
-        if each.parse_error and not each.rollouts and each.parse_error.cause not in OF_THE_STATE
-    ]
+    failed = [each for each in _steps(rollout) if each.parse_error and each.parse_error.cause not in OF_THE_STATE]
+    uncounted = [each for each in failed if not each.rollouts]
     return rollout.ends + [
         FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted
     ]

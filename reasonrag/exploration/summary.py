@@ -22,15 +22,6 @@ from reasonrag.run_config import versions
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
 
-ENDED = {
-    "withheld": "the endpoint's content filter; see which passages it dislikes",
-    "too_long": "the prompt is, for the model's context; lower --top-k or --max-steps, or serve a larger one",
-    "rejected": "the prompt, by the endpoint; its words are in failures.jsonl",
-    "no_passages": "the retriever rejects the query; its words are with the step",
-}
-"""What a cause of `OF_THE_STATE` means, and what helps."""
-LASTING = frozenset({"withheld", "too_long"})
-"""Causes of failed questions that the journal holds: the same command meets them again."""
 OUTCOME_FAILED = "the outcome function failed"
 """How the warning about a user's function begins."""
 
@@ -224,10 +215,12 @@ class RunCounts:
                 f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
             )
-        if ended := {cause: count for cause, count in self.parse_failures.items() if cause in OF_THE_STATE}:
-            of_all = f"{counted(sum(ended.values()), 'path')} of {counted(self.done, 'question')}"
-            why = "; ".join(f"{cause.replace('_', ' ')} {count:,}: {ENDED[cause]}" for cause, count in ended.items())
-            found.append(f"{of_all} ended in a state without a reply, and count nowhere ({why})")
+        if ended := Counter({cause: count for cause, count in self.parse_failures.items() if cause in OF_THE_STATE}):
+            why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
+            found.append(
+                f"{counted(ended.total(), 'path')} of {counted(self.done, 'question')} ended without a reply ({why}), "
+                "which counts nowhere: see docs/troubleshooting/replies.md#states-that-end"
+            )
         if self.usage.bounded_requests:
             found.append(
                 f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "

@@ -42,14 +42,15 @@ TIMEOUT_S = 60.0
 """Timeout of one request; raise it for a server with a large index and no accelerator."""
 LOST_AFTER = 5
 """Failed requests in a row, each after all its attempts, that end the run: some minutes without a server."""
+_MOST_REJECTED = 20
+"""After this many rejected searches in a row, no query is blamed alone."""
 MAX_IN_FLIGHT = 4
 """Requests at a time: one is searched while others are in transit."""
 PROBE = "Who wrote Hamlet?"
 """The first query sent to a server; it need not find anything."""
 
 _ATTEMPTS_WHEN_DIVIDED: Mapping[FailureKind, int] = {**ATTEMPTS, "broken": 1}
-_OF_ONE_SEARCH: frozenset[FailureKind] = frozenset({"bad_request", "too_much"})
-_DIVIDED = _OF_ONE_SEARCH | {"broken"}
+_DIVIDED: frozenset[FailureKind] = frozenset({"bad_request", "broken", "too_much"})
 """Failures that a single search may have caused for its whole request."""
 
 
@@ -222,7 +223,7 @@ class RemoteRetriever:
                 await self._settle(batch[middle:], _ATTEMPTS_WHEN_DIVIDED)
                 return
             self._failed_in_a_row += failed.kind not in _DIVIDED
-            self._rejected_in_a_row += failed.kind in _OF_ONE_SEARCH
+            self._rejected_in_a_row += failed.kind in ("bad_request", "too_much")
             for search in batch:
                 self._conclude(search, self._given_up(failed))
             return
@@ -279,8 +280,7 @@ class RemoteRetriever:
         message = f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}"
         if failed.kind in PASSING:
             return RetrieverUnavailable(message)
-        of_query = failed.kind in _OF_ONE_SEARCH and self._rejected_in_a_row < LOST_AFTER
-        return RetrievalError(message, of_query=of_query)
+        return RetrievalError(message, of_query=0 < self._rejected_in_a_row < _MOST_REJECTED)
 
 
 @dataclass(eq=False, slots=True)

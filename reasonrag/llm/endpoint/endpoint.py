@@ -41,11 +41,19 @@ from reasonrag.llm.endpoint.http_client import (
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
-from reasonrag.llm.endpoint.trouble import LASTING, clock_time, is_busy, seconds_text, state_of, trouble_of
+from reasonrag.llm.endpoint.trouble import (
+    WORDS,
+    asked_to_wait,
+    clock_time,
+    is_busy,
+    seconds_text,
+    state_of,
+    trouble_of,
+)
 from reasonrag.llm.reasoning import AMPLE_TOKENS, more_room, reasons, stops_may_cut, without_reasoning
 from reasonrag.redaction import excerpt, secrets
 from reasonrag.rendering import counted, one_line
-from reasonrag.web.client import http_address, retry_after, shown_url
+from reasonrag.web.client import http_address, shown_url
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -66,16 +74,14 @@ FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0
 """Wait before the second attempt, doubled for each further one."""
 MAX_DOWN_S = 600.0
 """The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
-_SHOWN_OF_WAITS = 300
-LONG_WAIT_S = 300.0
-"""From here on, the user is told that an endpoint asks to wait."""
-MOST_WAIT_S = 2 * 24 * 3600.0
+LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
+"""Waits that the user is told of, and after which a run ends where the user does not say."""
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
 _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
-"""Failures that one prompt may cause, as long as they are of fewer than MAX_FORBIDDEN prompts in a row."""
-MAX_FORBIDDEN = 20
-"""After this many forbidden requests in a row the run ends."""
+"""Failures that a prompt may cause by itself."""
+MAX_REJECTED = 20
+"""After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 _BEHIND_ALL = 10**9
@@ -104,8 +110,8 @@ class Limits:
     concurrency: requests in flight over all addresses. timeout: seconds per request. rpm, tpm: requests and tokens per
     minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without an answer from any
     address after which the endpoint is lost. parts: of so many equal parts of these rates this process uses one.
-    max_wait: seconds without an answer after which a run stops, where every address asks to wait longer; None:
-    `MOST_WAIT_S`. first_wait: seconds before the second attempt.
+    max_wait: seconds without an answer after which a run stops, where every address asks to wait longer. first_wait:
+    seconds before the second attempt.
     """
 
     concurrency: int
@@ -114,7 +120,7 @@ class Limits:
     tpm: int | None = None
     patience: float = MAX_DOWN_S
     parts: int = 1
-    max_wait: float | None = None
+    max_wait: float = MOST_WAIT_S
     first_wait: float = FIRST_WAIT_S
 
     def pace(self) -> Pace:
@@ -199,6 +205,7 @@ class _Attempts:
     while_down: int = 0
     """Attempts that found their endpoint down."""
     hopeless: bool = False
+    began: float = 0.0
 
     def count(self, body: str | None, *, said: int) -> None:
         """Count a failure with this body, which its endpoint `said` so often in a row, to this request and others."""
@@ -304,11 +311,9 @@ class EndpointModel:
             most=self._limits.concurrency,
             addresses=[each.connection.base_url for each in self._endpoints],
         )
-        self._given_up = self._forbidden = 0
+        self._given_up = self._rejected = 0
         self._useless_since: float | None = None
         """When the first of all failures since the last answer came."""
-        self._rejected: set[tuple[Message, ...]] = set()
-        """Prompts that were rejected since the last answer."""
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
@@ -347,7 +352,7 @@ class EndpointModel:
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
-        trial, began = self._trial(), self.scheduler.clock()
+        trial, trials.began = self._trial(), self.scheduler.clock()
         replies = list[Completion]()
 
         async def attempt() -> None:
@@ -362,18 +367,7 @@ class EndpointModel:
                     if without_reasoning(reply).reasoning:
                         self._go_without_stop(endpoint)
             except Exception as error:
-                nonlocal began
-                now, patience = self.scheduler.clock(), self._limits.patience
-                began += _asked_to_wait(error) or 0.0
-                waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "loading")
-                if waits and not endpoint.trouble:
-                    told = f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}"
-                    self._say_of(endpoint, f"{told}: {_shortly(error)}")
-                if is_retryable(error):
-                    self._heed(endpoint, error, now, pauses=is_busy(error))
-                if not waits:
-                    trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
-                trials.hopeless |= now - began > patience
+                self._note_trial(error, endpoint, trials, last_hope=last_hope)
                 raise
 
         def passes(error: BaseException) -> bool:
@@ -395,6 +389,21 @@ class EndpointModel:
         if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
         return replies[0] if replies else None
+
+    def _note_trial(self, error: Exception, endpoint: OneAddress, trials: _Attempts, *, last_hope: bool) -> None:
+        """Count a failed trial, unless it is waited for what it lasts, and tell of that. Raises WaitTooLong."""
+        now, asked, patience = self.scheduler.clock(), asked_to_wait(error), self._limits.patience
+        trials.began += asked
+        waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "loading")
+        if waits and not endpoint.trouble:
+            self._say_of(endpoint, f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}", error)
+        if is_busy(error) and asked:
+            endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
+        if is_retryable(error):
+            self._heed(endpoint, error, now)
+        if not waits:
+            trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
+        trials.hopeless |= now - trials.began > patience
 
     def _trial(self) -> ChatRequest:
         """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
@@ -438,10 +447,8 @@ class EndpointModel:
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            asked = _asked_to_wait(error) or 0.0
-            if isinstance(error, Exception) and is_busy(error):
-                return max(backoff(state), 0.0 if paced else asked)
-            return max(backoff(state), min(asked, MAX_WAIT_S))
+            most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
+            return max(backoff(state), min(most, asked_to_wait(error)))
 
         return AsyncRetrying(
             stop=lambda _: trials.hopeless,
@@ -474,13 +481,11 @@ class EndpointModel:
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
-            self._forbidden += failure.cause == "http_403"
-            if is_account_refused(error) or self._forbidden >= MAX_FORBIDDEN:
+            self._rejected += failure.cause in _REJECTING
+            alone = self._rejected < MAX_REJECTED
+            if is_account_refused(error) or (failure.cause == "http_403" and not alone):
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
-            if failure.cause in _REJECTING:
-                self._rejected.add(request.messages)
-            of_prompt = failure.cause in _REJECTING and len(self._rejected) < MAX_FORBIDDEN
-            raise ModelError(message, cause=failure.cause, of_prompt=of_prompt) from error
+            raise ModelError(message, cause=failure.cause, of_prompt=alone and failure.cause in _REJECTING) from error
 
     async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
@@ -555,12 +560,9 @@ class EndpointModel:
         first, now = answer.completions[0], self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.succeeded(spent or slot.tokens, now=now)
-        self._given_up = self._forbidden = 0
+        self._given_up = self._rejected = 0
         self._answered += 1
-        self._useless_since = None
-        if any(each.text for each in answer.completions):
-            self._rejected.clear()
-        self._endpoints[slot.lane].trouble = ""
+        self._useless_since, self._endpoints[slot.lane].trouble = None, ""
         self._endpoints[slot.lane].note_body(None)
         self._seconds += now - slot.sent_at
         if spent:
@@ -598,22 +600,20 @@ class EndpointModel:
         if endpoint.gives_one_choice:
             self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
-    def _say_of(self, endpoint: OneAddress, lesson: str) -> None:
-        self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}")
+    def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
+        words = f": {one_line(_clean(error_message(error)))}" if error else ""
+        self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""
-        from openai import APIStatusError
-
         now = self.scheduler.clock()
         endpoint, pace = self._endpoints[slot.lane], slot.pace
         was_useless = pace.useless_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
         blamed = is_busy(error) or is_endpoint_failure(error) or (sick and is_retryable(error))
         if is_busy(error):
-            if isinstance(error, APIStatusError):
-                pace.learn(error.response.headers)
-            slot.refused(_asked_to_wait(error), now=now)
+            pace.learn(error.response.headers)  # type: ignore[attr-defined]
+            slot.refused(asked_to_wait(error) or None, now=now)
         elif blamed:
             slot.failed(now=now)
         else:
@@ -627,32 +627,24 @@ class EndpointModel:
         if blamed:
             self._heed(endpoint, error, now)
 
-    def _heed(self, endpoint: OneAddress, error: Exception, now: float, *, pauses: bool = False) -> None:
-        """Tell of a failure that may pass and of a long wait. pauses: whether the wait is also the pace's. Raises
-        EndpointLost or WaitTooLong where no address is of use for too long."""
-        asked = _asked_to_wait(error)
+    def _heed(self, endpoint: OneAddress, error: Exception, now: float) -> None:
+        """Tell of a failure that may pass and of a long wait. Raises EndpointLost or WaitTooLong where no address is of
+        use for too long."""
         since = self._useless_since = now if self._useless_since is None else self._useless_since
         endpoint.trouble = state_of(error)
-        if pauses and asked:
-            endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
-        paces = [each.pace for each in self._endpoints]
-        waits, most = min(each.asked_until for each in paces) - since, self._limits.max_wait
-        if asked and waits > (most or MOST_WAIT_S) and now < since + waits:
-            flag = f"--max-wait {most / 60:g} minutes allows" if most else "a run waits"
-            raise WaitTooLong(
-                f"{self._shown()} asks to wait {seconds_text(asked)}, until {clock_time(asked)}, which is longer than "
-                f"{flag}: {_shortly(error)}. Answers are kept; run the same command then"
-            ) from error
-        if asked and asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
+        asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]
+        until, most, patience = min(each.asked_until for each in paces), self._limits.max_wait, self._limits.patience
+        wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
+        if asked and until > now and until - since > most:
+            allowed = f"longer than --max-wait {most / 60:g} minutes: {_clean(error_message(error))}"
+            raise WaitTooLong(f"{self._shown()} {wait}, {allowed}. Run the same command then to continue") from error
+        if asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
             endpoint.told_until = now + asked
-            flag = "; --max-wait MINUTES ends the run instead" if most else ""
-            wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
-            self._say_of(endpoint, f"{wait}: {_shortly(error)}{flag}")
-        patience = self._limits.patience
+            self._say_of(endpoint, wait, error)
         if all(each.useless_since is not None and now - each.useless_since > patience for each in paces):
-            lasts, then = LASTING[trouble_of(error)]
+            _, lasts, then = WORDS[trouble_of(error)]
             message = f"{self._shown()} {lasts} {seconds_text(patience)}: {_clean(error_message(error))}"
-            raise EndpointLost(f"{message}. {then}run the same command to continue") from error
+            raise EndpointLost(f"{message}. {then}, run the same command to continue") from error
 
     @property
     def stopped(self) -> RunStopped | None:
@@ -752,11 +744,6 @@ def _clean(text: str) -> str:
     return excerpt(plain_text(text.encode("utf-8", "replace").decode("utf-8")), MOST_SAID)
 
 
-def _shortly(error: Exception) -> str:
-    """What an endpoint said, for a message while the run goes on."""
-    return one_line(_clean(error_message(error))[:_SHOWN_OF_WAITS])
-
-
 def check_address(url: str, key_variable: str) -> None:
     """Raises InputError where no endpoint can be at a URL, or where it holds what belongs in the key's variable."""
     parts = http_address(url)
@@ -771,13 +758,6 @@ def check_address(url: str, key_variable: str) -> None:
         )
     if parts.fragment:  # it would be cut off, and with it the end of a key
         raise InputError(f"the address {shown_url(url)} contains a #, which is never sent; write it as %23")
-
-
-def _asked_to_wait(error: BaseException | None) -> float | None:
-    """The endpoint's Retry-After in seconds."""
-    from openai import APIStatusError
-
-    return retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
 
 
 def key_in(variable: str) -> str:

@@ -15,73 +15,63 @@ from reasonrag.llm.endpoint.http_client import error_cause, is_endpoint_failure
 from reasonrag.web.client import retry_after
 
 Trouble = Literal["busy", "loading", "slow", "broken", "down"]
-STATES: dict[Trouble, str] = {
-    "busy": "busy",
-    "loading": "loading its model",
-    "slow": "no answer within --timeout",
-    "broken": "answers with errors",
-    "down": "down",
+WORDS: dict[Trouble, tuple[str, str, str]] = {
+    "busy": ("busy", "is up, but has refused every request for", "Later, or with a lower --concurrency or --rpm"),
+    "loading": ("loading its model", "is up, but has been loading its model for", "Once that is done"),
+    "slow": (
+        "no answer within --timeout",
+        "takes requests, but has answered none within --timeout for",
+        "With a higher --timeout",
+    ),
+    "broken": ("answers with errors", "has answered with nothing but errors for", "Once its log shows why"),
+    "down": ("down", "has not answered for", "Once it does"),
 }
-"""As the progress shows them."""
-LASTING: dict[Trouble, tuple[str, str]] = {
-    "busy": ("is up, but has refused every request for", "Later, or with a lower --concurrency or --rpm, "),
-    "loading": ("is up, but has been loading its model for", "Once that is done, "),
-    "slow": ("takes requests, but has answered none within --timeout for", "With a higher --timeout, "),
-    "broken": ("has answered with nothing but errors for", "Once its log shows why, "),
-    "down": ("has not answered for", "Once it does, "),
+"""In the progress; after a long time; and when to continue."""
+_SIGNS: dict[Trouble, re.Pattern[str]] = {
+    "loading": re.compile(r"\b(loading|warming up|starting up|initiali[sz]ing|not ready)\b", re.IGNORECASE),
+    "busy": re.compile(r"status (429|529)|\b(overloaded|capacity|too many|queue is full|busy)\b", re.IGNORECASE),
 }
-"""What is said after a long time of it, and when to continue."""
-_OVERLOADED = 529
-_LOADING = re.compile(r"\b(loading|warming up|starting up|initiali[sz]ing|not ready)\b", re.I)
-"""What servers say before they answer: llama.cpp "Loading model", Hugging Face "is currently loading", KServe "is not
-ready"."""
-_BUSY = re.compile(r"\b(overloaded|capacity|too (many|busy)|queue is full|busy)\b", re.I)
+"""What servers say: llama.cpp "Loading model", Hugging Face "is currently loading", KServe "is not ready"."""
 
 
 def trouble_of(error: Exception) -> Trouble:
     """What a failure that may pass says about its address."""
     from openai import APIStatusError
 
-    if not isinstance(error, APIStatusError):
-        causes: dict[str, Trouble] = {"timeout": "slow", "connection": "down"}
-        return causes.get(error_cause(error), "broken")
-    said = str(error)
-    if _LOADING.search(said):
-        return "loading"
-    if is_busy(error) or error.status_code == _OVERLOADED or _BUSY.search(said):
-        return "busy"
-    return "down" if is_endpoint_failure(error) else "broken"
+    if isinstance(error, APIStatusError):
+        found: Trouble = "busy" if is_busy(error) else "down" if is_endpoint_failure(error) else "broken"
+        return next((each for each, sign in _SIGNS.items() if sign.search(str(error))), found)
+    return {"timeout": "slow", "connection": "down"}.get(error_cause(error), "broken")  # type: ignore[return-value]
 
 
-def is_busy(error: Exception) -> bool:
-    """Whether an address answers, but refuses the request for now: too many requests, or another refusal of the kind
-    that says how long."""
+def asked_to_wait(error: BaseException | None) -> float:
+    """The seconds of its Retry-After; 0 without one."""
+    from openai import APIStatusError
+
+    return (retry_after(error.response.headers) or 0.0) if isinstance(error, APIStatusError) else 0.0
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Whether an address is there and refuses requests for now: too many, or another status with a Retry-After."""
     from openai import APIStatusError
 
     if not isinstance(error, APIStatusError):
         return False
-    asks = is_endpoint_failure(error) and retry_after(error.response.headers) is not None
+    asks = is_endpoint_failure(error) and asked_to_wait(error) > 0
     return asks or error.status_code == HTTPStatus.TOO_MANY_REQUESTS
 
 
 def state_of(error: Exception) -> str:
     """The trouble as the progress shows it, with what the network or the status says."""
-    from openai import APIStatusError
-
-    trouble = trouble_of(error)
-    if isinstance(error, APIStatusError):
-        said = f"status {error.status_code}"
-    else:
-        number = getattr(error.__cause__, "errno", None)
-        said = os.strerror(number).lower() if isinstance(number, int) and number > 0 else ""
-    return f"{STATES[trouble]} ({said})" if said else STATES[trouble]
+    number, status = getattr(error.__cause__, "errno", None), getattr(error, "status_code", None)
+    said = f"status {status}" if status else os.strerror(number).lower() if number else ""
+    return WORDS[trouble_of(error)][0] + (f" ({said})" if said else "")
 
 
 def clock_time(seconds: float) -> str:
     """The local time after some seconds from now: `15:40`, `Fri 03:40` of another day."""
-    now = datetime.now().astimezone()
-    then = now + timedelta(seconds=seconds)
-    return f"{then:%H:%M}" if then.date() == now.date() else f"{then:%a %H:%M}"
+    then = datetime.now().astimezone() + timedelta(seconds=seconds)
+    return f"{then:%H:%M}" if then.date() == datetime.now().astimezone().date() else f"{then:%a %H:%M}"
 
 
 def seconds_text(seconds: float) -> str:

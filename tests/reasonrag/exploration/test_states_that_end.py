@@ -130,7 +130,7 @@ def test_what_passages_bring_on_ends_their_state_and_nothing_else(case: str) -> 
     assert len(read) > len({node.parent_id for node in ended})
     assert not any(each.end == "failed" for tree in trees() for each in tree.ends)
     assert summary.parse_failures_by_cause == {cause: sum(1 for _ in ended)}
-    [warning] = [each for each in summary.warnings if "ended in a state without a reply, and count nowhere" in each]
+    [warning] = [each for each in summary.warnings if "which counts nowhere: see docs/" in each]
     assert cause.replace("_", " ") in warning
     assert not any("never_parses" in observed_signs(tree).signs for tree in trees())
 
@@ -173,8 +173,7 @@ def test_a_question_whose_first_prompt_ended_is_an_error_and_is_not_paid_again(
     assert failed.error
     assert failed.error.cause == cause
     assert "It is not sent again in this run" in failed.error.message
-    assert "retries the failed questions" not in shown.out
-    assert f"not those that are {cause.replace('_', ' ')}" in " ".join(shown.out.split())
+    assert "the same command" not in shown.out
 
 
 def test_what_may_pass_stays_owed() -> None:

@@ -22,8 +22,8 @@ from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endpoint import (
     MAX_ATTEMPTS,
-    MAX_FORBIDDEN,
     MAX_GIVEN_UP,
+    MAX_REJECTED,
     SAME_ERROR_TIMES,
     CallFailure,
     EndpointModel,
@@ -461,10 +461,10 @@ async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None
         return refusal(400, "this prompt must alternate")
 
     async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
-        for _ in range(MAX_FORBIDDEN + 5):
+        for _ in range(MAX_REJECTED + 5):
             with pytest.raises(ModelError, match="must alternate"):
                 await client.complete(request_for(1))
-    assert len(failures) == MAX_FORBIDDEN + 5
+    assert len(failures) == MAX_REJECTED + 5
 
 
 async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
@@ -474,7 +474,7 @@ async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
         return refusal(403, "your project was archived")
 
     async with endpoint_of(closed) as base_url, client_of(base_url) as (client, _):
-        for _ in range(MAX_FORBIDDEN - 1):
+        for _ in range(MAX_REJECTED - 1):
             with pytest.raises(ModelError):
                 await client.complete(request_for(1))
         with pytest.raises(EndpointLost, match=r"archived.*Fix that, then run the same command"):

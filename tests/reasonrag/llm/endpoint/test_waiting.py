@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 from aiohttp import web
 
-from reasonrag.errors import CapReached, EndpointLost, InputError, Interrupted, ModelError, WaitTooLong
+from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, WaitTooLong
 from reasonrag.llm.endpoint.endpoint import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.trouble import clock_time, seconds_text
 from reasonrag.web.client import LONGEST_RETRY_AFTER_S, retry_after
@@ -122,7 +122,7 @@ async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, 
         await asyncio.gather(*asked, return_exceptions=True)
     [line] = said
     assert re.search(r"asks to wait (2 hours|120 minutes), until (\w+ )?\d\d:\d\d: status \d+: The daily tokens", line)
-    assert line.endswith("org-1 are used; --max-wait MINUTES ends the run instead")
+    assert line.endswith("org-1 are used")
     assert "\x1b" not in line
     assert re.fullmatch(rf"busy \(status {status}\), asked to wait: until (\w+ )?\d\d:\d\d", shown)
 
@@ -137,7 +137,6 @@ async def test_a_wait_beyond_the_longest_ends_the_run_as_a_cap(status: int, head
             WaitTooLong, match=r"asks to wait 2 hours, until .*--max-wait 30 minutes.*daily limit"
         ) as end:
             await client.complete(request_for(1))
-    assert isinstance(end.value, CapReached)
     assert end.value.exit_status == 3
 
 
