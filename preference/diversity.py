@@ -22,10 +22,11 @@ class StateDraws:
 def drawn_states(rollout: RolloutRecord) -> Iterator[StateDraws]:
     """Every state in which at least two steps were drawn, in order of creation.
 
-    Only plain samples count: no repairs, no other temperature, no prompts that show siblings.
+    Only plain samples with a text count: no repairs, no other temperature, no prompts that show siblings.
     """
     for node in rollout.nodes:
-        steps = [each for each in map(rollout.nodes.__getitem__, node.children_ids) if each.sampled_with is None]
+        children = map(rollout.nodes.__getitem__, node.children_ids)
+        steps = [each for each in children if each.sampled_with is None and each.response]
         draws = sum(step.draws for step in steps)
         if draws > 1:
             yield StateDraws(0 if node.layer is None else node.layer + 1, draws, _distinct(steps))

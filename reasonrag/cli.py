@@ -19,7 +19,7 @@ from reasonrag import __version__
 from reasonrag.critics.commands import evaluate_critic, train_critic
 from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import init
 from reasonrag.llm.commands import limiter, simulate_endpoint
@@ -110,7 +110,7 @@ def run(arguments: list[str]) -> int:
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
         print_prose(f"error: {redact(str(error))}", file=sys.stderr)
-        return FAILED
+        return error.exit_status if isinstance(error, RunStopped) else FAILED
     except Exception as error:  # noqa: BLE001 - a bug: print the whole traceback, without secrets
         if hasattr(error, "format_message"):  # of typer, or of click in its older versions: a wrong flag
             return _refused_flag(error)

@@ -7,6 +7,7 @@
     ├── OutcomeError          a user's function could not value an answer; recorded as the question's error
     └── RunStopped            the run ends here, paid answers are kept, the same command continues
         ├── CapReached        more would cross a cap; exit status 3
+        ├── WaitTooLong       every endpoint asks to wait longer than --max-wait; exit status 3
         ├── Interrupted       Ctrl-C; exit status 130
         ├── DegenerateRun     the trees yield no training signal; exit status 1
         ├── EndpointLost      no endpoint answers, or the account is refused; exit status 1
@@ -49,17 +50,22 @@ class InputError(ReasonragError):
 
 
 class ModelError(ReasonragError):
-    """A request without an answer after all retries, or one that can never be answered."""
+    """A request without an answer after all retries, or one that can never be answered. of_prompt: the endpoint
+    answers others, and rejects this prompt."""
 
-    def __init__(self, message: str, *, cause: str) -> None:
+    def __init__(self, message: str, *, cause: str, of_prompt: bool = False) -> None:
         super().__init__(message)
-        self.cause = cause
+        self.cause, self.of_prompt = cause, of_prompt
 
 
 class RetrievalError(ReasonragError):
-    """A search over passages that failed."""
+    """A search over passages that failed. of_query: the retriever answers others, and rejects this query."""
 
     cause = "retrieval"
+
+    def __init__(self, message: str, *, of_query: bool = False) -> None:
+        super().__init__(message)
+        self.of_query = of_query
 
 
 class OutcomeError(ReasonragError):
@@ -91,6 +97,13 @@ class CapReached(RunStopped):
         self.needed = needed
         self.raised = {} if holder else {flag: enough}
         """The flag and a value that leaves room to continue."""
+
+
+class WaitTooLong(RunStopped):
+    """No endpoint is of use before --max-wait is over; the same command continues later."""
+
+    cause = "max_wait"
+    exit_status = 3
 
 
 class Interrupted(RunStopped):

@@ -45,6 +45,7 @@ from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
+from reasonrag.errors import ModelError, RetrievalError
 from reasonrag.llm.chat import ChatModel, Completion, Sampling
 from reasonrag.llm.endings import ending_of
 from reasonrag.retrieval.passage_length import in_order
@@ -58,12 +59,13 @@ MOST_HOPS = 8
 HOTTER = 0.3
 """Temperature increase per attempt at a different step."""
 HOTTEST = 2.0
+_NOTHING = Completion(text="", finish_reason="")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What the agent has seen. `passages`: those this turn reads, best first; `read`: all passages shown so far,
-    including these; `evidence`: what earlier turns reported from them."""
+    including these; `evidence`: what earlier turns reported from them; `ended`: why no step can be taken."""
 
     question: Question
     action: AgentAction
@@ -72,6 +74,7 @@ class State:
     passages: tuple[Passage, ...] = ()
     read: tuple[Passage, ...] = ()
     evidence: tuple[str, ...] = ()
+    ended: ParseError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,8 @@ class Agent:
         return State(question, "conclude" if self.most_steps(question) == 1 else "think", layer=0)
 
     async def next_state(self, step: AgentStep) -> State:
-        """The state a step leads to; a query is searched here. Raises RetrievalError."""
+        """The state a step leads to; a query is searched here. Raises RetrievalError, but for a query that is rejected
+        alone: its state has ended."""
         before = step.state
         layer = before.layer + 1
         thoughts = (*before.thoughts, step.response)
@@ -179,7 +183,13 @@ class Agent:
         if layer == self.most_steps(before.question) - 1:
             return State(before.question, "conclude", layer, thoughts, read=before.read, evidence=evidence)
         if step.action_type == "query":
-            found = tuple(await self.retriever.retrieve(step.content or "", self.top_k))
+            try:
+                found = tuple(await self.retriever.retrieve(step.content or "", self.top_k))
+            except RetrievalError as error:
+                if not error.of_query:
+                    raise
+                ended = ParseError("no_passages", str(error))
+                return State(before.question, "read", layer, thoughts, (), before.read, evidence, ended)
             known = {passage.id for passage in before.read}
             read = before.read + tuple(each for each in found if each.id not in known)
             return State(before.question, "read", layer, thoughts, found, read, evidence)
@@ -204,7 +214,8 @@ class Agent:
         said: Sequence[AgentStep] = (),
         hint: Hint | None = None,
     ) -> list[AgentStep]:
-        """One step per sample number, all in one request. Raises ModelError.
+        """One step per sample number, all in one request. Raises ModelError, but for a prompt that is rejected alone:
+        its steps have failed. The first prompt of a question is the question's.
 
         attempt: 0 for plain samples. n > 0: plain samples were all equivalent to `said`; each attempt raises the
             temperature, and from the second on the prompt shows `said`.
@@ -221,9 +232,16 @@ class Agent:
         if hint:
             hinted = render_hint(self.prompts, prompt, hints=hint.lines)
             draw = _Draw(state, prompt, hinted, self.sampling, plain=False, hinted=hint.kind)
-        completions = await self.caller.complete(
-            state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
-        )
+        if state.ended:
+            return [_failed_step(draw, _NOTHING, state.ended, None) for _ in samples]
+        try:
+            completions = await self.caller.complete(
+                state.question.id, draw.messages, samples, stop_strings(state.action), draw.sampling
+            )
+        except ModelError as error:
+            if not error.of_prompt or not state.layer:
+                raise
+            return [_failed_step(draw, _NOTHING, ParseError("rejected", str(error)), None) for _ in samples]
         return await together(
             *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
         )

@@ -52,7 +52,14 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
             max_tokens=settings.max_reply_tokens,
             extra_body=settings.extra_body,
         ),
-        Limits(settings.concurrency, settings.timeout, settings.rpm, settings.tpm, parts=parts_of(settings)),
+        Limits(
+            settings.concurrency,
+            settings.timeout,
+            settings.rpm,
+            settings.tpm,
+            parts=parts_of(settings),
+            max_wait=60 * settings.max_wait,
+        ),
         price=find_price(
             name,
             addresses=settings.base_url,

@@ -23,6 +23,7 @@ from preference.answer_scores import VERDICTS, builder_f1, prorag_f1
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.grounding import grounded_by_evidence
 from reasonrag.agent.model_calls import Judgement
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.agent.prompting import render_answer
 from reasonrag.agent.support import may_be_derived
 from reasonrag.data.corpus import Passage
@@ -106,7 +107,7 @@ def _answer_of(step: AgentStep) -> str | None:
 def counts(step: AgentStep, *, unreadable: str, forced_answers: str) -> bool:
     """Whether the end of a path has an outcome at all, by these fields of the recipe."""
     if step.parse_error:
-        return unreadable != "missing"
+        return unreadable != "missing" and step.parse_error.cause not in OF_THE_STATE
     return step.state.action != "conclude" or forced_answers != "missing"
 
 

@@ -28,9 +28,12 @@ _POSITION = re.compile(r"[0-9]{1,4}")
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
-_EndCause = Literal["withheld", "refused", "too_long", "unknown_end", "reasoning_cut", "cut_off", "loop"]
+_EndCause = Literal[
+    "withheld", "refused", "too_long", "rejected", "no_passages", "unknown_end", "reasoning_cut", "cut_off", "loop"
+]
 ParseCause = Literal[_EndCause, "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
+rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
 unknown_end: a tag is open, and the endpoint says in no word we know why the reply ended. reasoning_cut: the reasoning
 hit max_tokens before anything was said. cut_off: the reply hit max_tokens before its tag was closed. loop: likewise,
 but it ends saying the same words again and again, so that a higher max_tokens does not help. no_tag: no tag at all.
@@ -47,9 +50,14 @@ COPIED_WORDS = 5
 NOTHING_SAID: dict[Ending, tuple[ParseCause, str]] = {
     "withheld": ("withheld", "the endpoint's content filter withheld the reply"),
     "refused": ("refused", "the model refuses to reply"),
-    "too_long": ("too_long", "the prompt is longer than the model's context; a smaller --top-k or --max-steps helps"),
+    "too_long": (
+        "too_long",
+        "the prompt is longer than the model's context: lower --top-k or --max-steps, or let its server take more",
+    ),
 }
 """Why a reply that closes no tag is unreadable, whatever its text."""
+OF_THE_STATE: frozenset[str] = frozenset({"withheld", "too_long", "rejected", "no_passages"})
+"""Causes that say nothing of the step before: the path ends there, and counts nowhere."""
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reasoning_cut")
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 

@@ -33,6 +33,8 @@ from reasonrag.settings import (
 
 MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
+MAX_WAIT_MIN = 2 * 24 * 60.0
+"""Two days: a daily limit is waited for."""
 
 
 RecipeChoice: TypeAlias = Annotated[RecipeName, BeforeValidator(canonical_name)]
@@ -182,6 +184,12 @@ class AgentSettings(ReadingSettings):
     )
     timeout: float = setting(
         "Seconds before an unanswered request is given up", Panel.EXECUTION, default=TIMEOUT_S, gt=0
+    )
+    max_wait: float = setting(
+        "Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command continues it",
+        Panel.EXECUTION,
+        default=MAX_WAIT_MIN,
+        gt=0,
     )
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reasonrag.errors import CapReached, InputError
+from reasonrag.errors import CapReached, InputError, WaitTooLong
 from reasonrag.exploration.settings_file import InitSettings, settings_file
 from reasonrag.files import writing
 from reasonrag.options import FAILED, options, this_command
@@ -71,6 +71,7 @@ def leave(stopped: StopReason | None, *, failed: int) -> None:
     """Exit with the status of a session that was stopped early, or that left questions without a tree."""
     if stopped:
         print_shown(f"continue with: {this_command(stopped.raise_cap)}", file=sys.stderr)
-        raise typer.Exit(CapReached.exit_status if stopped.cause == CapReached.cause else FAILED)
+        capped = stopped.cause in (CapReached.cause, WaitTooLong.cause)
+        raise typer.Exit(CapReached.exit_status if capped else FAILED)
     if failed:
         raise typer.Exit(FAILED)

@@ -15,6 +15,7 @@ from itertools import repeat
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
@@ -395,7 +396,8 @@ def _steps(rollout: RolloutRecord) -> list[RolloutNode]:
 
 def _all_ends(rollout: RolloutRecord) -> list[FinalScore]:
     """The ends of all continuations, with failed steps that count nowhere by the run's recipe."""
-    uncounted = [each for each in _steps(rollout) if each.parse_error and not each.rollouts]
+    failed = [each for each in _steps(rollout) if each.parse_error and each.parse_error.cause not in OF_THE_STATE]
+    uncounted = [each for each in failed if not each.rollouts]
     return rollout.ends + [
         FinalScore(f1=None, em=None, steps=(each.layer or 0) + 1, end="failed") for each in uncounted
     ]

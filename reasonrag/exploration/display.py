@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
@@ -59,7 +60,9 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     whole = (run / ROLLOUTS).exists()
     print_shown(f"wrote {run / ROLLOUTS}" if whole else f"wrote {run / RANKS}, which are merged when all are complete")
     if summary.failed:
-        print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
+        passing = summary.failures_by_cause.keys() - OF_THE_STATE
+        retried = "; the same command retries those that may pass" if passing else ""
+        print_prose(f"failure causes: {run / FAILURES}{retried}")
     if summary.stopped:
         print_prose(f"stopped: {summary.stopped.message}")
     elif of_a_rank := whole_of(run):

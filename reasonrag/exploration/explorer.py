@@ -42,6 +42,7 @@ from preference.records import (
 from reasonrag.agent.agent import STEPS_OF_A_SEARCH, Agent, AgentStep, State
 from reasonrag.agent.hints import Hint, titles_to_hint
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.agent.step_judge import (
     DistinctStep,
     JudgedState,
@@ -52,12 +53,14 @@ from reasonrag.agent.step_judge import (
 )
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
+from reasonrag.errors import ModelError
 from reasonrag.exploration.findings import facts_missing, gold_found, progress, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.prices import Price
 
+IN_JOURNAL = "It is not sent again in this run, whose journal holds that answer; a new --run asks anew"
 DECOMPOSED_AT = 0
 """Sample number of the one request for sub-questions."""
 
@@ -126,11 +129,19 @@ class Explorer:
         piece of work; the others are cancelled."""
         while work := self.search.ask():
             await together(*(self._carry_out(item) for item in work))
+            self._check_root()
         if self.recipe.judge:
             choices = [choice for node in self.search.tree.nodes if (choice := self._judged_state(node))]
             self._verdicts = await judge_states(
                 self.agent, self.question, choices, kind=self.recipe.judge, gold=self.recipe.judge_sees_gold
             )
+
+    def _check_root(self) -> None:
+        """Raises ModelError where nothing can be explored: the question's first state has ended."""
+        steps = self.search.tree.children(self.search.tree.root)
+        why = [each.payload.parse_error for each in steps]
+        if (first := next(iter(why), None)) and all(each and each.cause in OF_THE_STATE for each in why):
+            raise ModelError(f"the question's first prompt: {first.detail}. {IN_JOURNAL}", cause=first.cause)
 
     async def _carry_out(self, work: Work) -> None:
         node = self.search.tree[work.node_id]

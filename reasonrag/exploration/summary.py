@@ -12,6 +12,7 @@ from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.llm.reasoning import too_little_room
@@ -213,6 +214,12 @@ class RunCounts:
             found.append(
                 f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
+            )
+        if ended := Counter({cause: count for cause, count in self.parse_failures.items() if cause in OF_THE_STATE}):
+            why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
+            found.append(
+                f"{counted(ended.total(), 'path')} of {counted(self.done, 'question')} ended without a reply ({why}), "
+                "which counts nowhere: see docs/troubleshooting/replies.md#states-that-end"
             )
         if self.usage.bounded_requests:
             found.append(

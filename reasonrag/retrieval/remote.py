@@ -42,6 +42,8 @@ TIMEOUT_S = 60.0
 """Timeout of one request; raise it for a server with a large index and no accelerator."""
 LOST_AFTER = 5
 """Failed requests in a row, each after all its attempts, that end the run: some minutes without a server."""
+_MOST_REJECTED = 20
+"""After this many rejected searches in a row, no query is blamed alone."""
 MAX_IN_FLIGHT = 4
 """Requests at a time: one is searched while others are in transit."""
 PROBE = "Who wrote Hamlet?"
@@ -107,7 +109,7 @@ class RemoteRetriever:
         self._server, self._lost_after = server, lost_after
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
         self._latest = cache or ResultCache()
-        self._failed_in_a_row = 0
+        self._failed_in_a_row = self._rejected_in_a_row = 0
         self._open: dict[tuple[str, int], _PendingSearch] = {}
         """Unanswered searches, in flight or waiting."""
         self._waiting: deque[_PendingSearch] = deque()
@@ -221,10 +223,11 @@ class RemoteRetriever:
                 await self._settle(batch[middle:], _ATTEMPTS_WHEN_DIVIDED)
                 return
             self._failed_in_a_row += failed.kind not in _DIVIDED
+            self._rejected_in_a_row += failed.kind in ("bad_request", "too_much")
             for search in batch:
                 self._conclude(search, self._given_up(failed))
             return
-        self._failed_in_a_row = 0
+        self._failed_in_a_row = self._rejected_in_a_row = 0
         for search, found in zip(batch, lists, strict=True):
             try:
                 self._conclude(search, parsed_passages(found, search.top_k))
@@ -274,8 +277,10 @@ class RemoteRetriever:
                 f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
                 f"{failed.advice()}, then run the same command"
             )
-        error = RetrieverUnavailable if failed.kind in PASSING else RetrievalError
-        return error(f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}")
+        message = f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}"
+        if failed.kind in PASSING:
+            return RetrieverUnavailable(message)
+        return RetrievalError(message, of_query=0 < self._rejected_in_a_row < _MOST_REJECTED)
 
 
 @dataclass(eq=False, slots=True)

@@ -63,10 +63,10 @@ class Reranker(Protocol):
 def check_query(query: str, top_k: int) -> None:
     """Raises RetrievalError for a query or `top_k` that cannot be searched."""
     if not query.strip():
-        raise RetrievalError("the query is empty")
+        raise RetrievalError("the query is empty", of_query=True)
     size = len(query.encode("utf-8", errors="replace"))
     if size > QUERY_BYTES:
-        raise RetrievalError(f"the query has {size:,} bytes; the limit is {QUERY_BYTES:,}")
+        raise RetrievalError(f"the query has {size:,} bytes; the limit is {QUERY_BYTES:,}", of_query=True)
     if not 1 <= top_k <= MAX_TOP_K:
         raise RetrievalError(f"{top_k:,} passages were asked for; a search gives 1 to {MAX_TOP_K:,}")
 

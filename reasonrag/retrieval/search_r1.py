@@ -223,10 +223,8 @@ class SearchServer(HttpClient):
             kind = "bad_request"
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             kind = "broken"
-        wait = retry_after({"retry-after": response.headers.get("Retry-After", "")})
-        return SearchFailed(
-            kind, f"status {status}: {said}" if said else f"status {status}", status=status, asked_to_wait=wait
-        )
+        message = f"status {status}: {said}" if said else f"status {status}"
+        return SearchFailed(kind, message, status=status, asked_to_wait=retry_after(response.headers))
 
     def _clean(self, text: str) -> str:
         """A server's message on one line, shortened, without secrets and control characters."""

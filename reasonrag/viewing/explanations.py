@@ -26,6 +26,7 @@ from preference import (
 from preference.export.formats import SplitName
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import ContinuationResult
+from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.rendering import counted, percent
 from reasonrag.viewing.collection import ExploredTree
@@ -119,6 +120,8 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
     rule, _, judged = _reward_rule(each, record).partition("+")
     if step.parse_error is not None:
         reward = "without a reward" if step.reward is None else f"with reward {number(step.reward)}"
+        if step.parse_error in OF_THE_STATE:
+            return f"There is no reply ({step.parse_error}): the path ends here, {reward}, and counts nowhere."
         return f"The reply could not be parsed as a step ({step.parse_error}): the path ends here, {reward}."
     if step.reward is None:
         return _unknown(each, node, rule, judged or (rule if rule in _JUDGED else ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,7 +24,8 @@ CONNECT_S = 15.0
 """Connection timeout; a host that is switched off never answers."""
 KEEP_ALIVE_S = 15.0
 """aiohttp's own default."""
-LONGEST_RETRY_AFTER_S = 3600.0
+LONGEST_RETRY_AFTER_S = 24 * 3600.0
+"""A daily limit says no more; a longer time is a mistake."""
 MOST_ERROR_BYTES = 64 * 1024
 """Bytes read of an error's body, which is a sentence or a page."""
 
@@ -115,13 +115,17 @@ async def read_body(response: ClientResponse, most: int) -> bytes:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by the Retry-After header, a number or a date; None without one, or if it says no time."""
-    asked, in_ms = headers.get("retry-after", ""), headers.get("retry-after-ms", "")
-    try:
-        seconds = float(in_ms) / 1000 if in_ms else float(asked)
-    except ValueError:
+    """Seconds that a server asks to wait, by Retry-After-Ms or Retry-After (a number or a date). None without a time to
+    come, and for one that cannot be meant: then the caller's own back-off applies."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        asked = headers.get(name, "")
         try:
-            seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError, OverflowError):  # OverflowError: a year of 20 digits
-            return None
-    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S) if math.isfinite(seconds) else None
+            seconds = float(asked) * unit
+        except ValueError:
+            try:
+                seconds = (parsedate_to_datetime(asked) - datetime.now(UTC)).total_seconds()
+            except (ValueError, TypeError, OverflowError):  # OverflowError: a year of 20 digits
+                continue
+        if 0 < seconds <= LONGEST_RETRY_AFTER_S:
+            return seconds
+    return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from urllib.parse import urlsplit
 
 from preference import Message
 from preference.export.sanitize import plain_text
-from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError
+from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
 from reasonrag.llm.endings import CUT, ending_of
 from reasonrag.llm.endpoint.error_objects import end_of_draws
@@ -39,9 +38,18 @@ from reasonrag.llm.endpoint.http_client import (
     is_endpoint_failure,
     is_retryable,
 )
-from reasonrag.llm.endpoint.rate_limits import WINDOW_FULL, Pace, Rate
+from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
+from reasonrag.llm.endpoint.trouble import (
+    WORDS,
+    asked_to_wait,
+    clock_time,
+    is_busy,
+    seconds_text,
+    state_of,
+    trouble_of,
+)
 from reasonrag.llm.reasoning import (
     ALL_AS_REASONING,
     AMPLE_TOKENS,
@@ -53,8 +61,8 @@ from reasonrag.llm.reasoning import (
     without_reasoning,
 )
 from reasonrag.redaction import excerpt, secrets
-from reasonrag.rendering import counted
-from reasonrag.web.client import http_address, retry_after, shown_url
+from reasonrag.rendering import counted, one_line
+from reasonrag.web.client import http_address, shown_url
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -71,13 +79,18 @@ minutes."""
 SAME_ERROR_TIMES = 3
 """A request that gets the same 5xx or garbled body this often is given up, if others at its address got that body as
 often and none was answered in between. Alone, it may have had bad luck."""
-MAX_WAIT_S = 60.0
+FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0
+"""Wait before the second attempt, doubled for each further one."""
 MAX_DOWN_S = 600.0
-"""The run ends when no endpoint has answered for this long; paid answers are kept."""
+"""The run ends when no endpoint has answered for this long, what they asked to wait left out; paid answers are kept."""
+LONG_WAIT_S, MOST_WAIT_S = 300.0, 2 * 24 * 3600.0
+"""Waits that the user is told of, and after which a run ends where the user does not say."""
 MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
-MAX_FORBIDDEN = 20
-"""After this many forbidden requests in a row the run ends."""
+_REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
+"""Failures that a prompt may cause by itself."""
+MAX_REJECTED = 20
+"""After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 _BEHIND_ALL = 10**9
@@ -106,6 +119,8 @@ class Limits:
     concurrency: requests in flight over all addresses. timeout: seconds per request. rpm, tpm: requests and tokens per
     minute of each address; None: from its x-ratelimit headers, if any. patience: seconds without an answer from any
     address after which the endpoint is lost. parts: of so many equal parts of these rates this process uses one.
+    max_wait: seconds without an answer after which a run stops, where every address asks to wait longer. first_wait:
+    seconds before the second attempt.
     """
 
     concurrency: int
@@ -114,6 +129,8 @@ class Limits:
     tpm: int | None = None
     patience: float = MAX_DOWN_S
     parts: int = 1
+    max_wait: float = MOST_WAIT_S
+    first_wait: float = FIRST_WAIT_S
 
     def pace(self) -> Pace:
         """Of one address, as it begins."""
@@ -137,6 +154,10 @@ class OneAddress:
     """How often it said that body in a row, to whichever requests."""
     strange_end: bool = False
     """Whether a reply ended for no known reason."""
+    trouble: str = ""
+    """What keeps it from answering; empty after an answer."""
+    told_until: float = 0.0
+    """The end of the wait that the user was told of."""
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
@@ -195,6 +216,7 @@ class _Attempts:
     while_down: int = 0
     """Attempts that found their endpoint down."""
     hopeless: bool = False
+    began: float = 0.0
 
     def count(self, body: str | None, *, said: int) -> None:
         """Count a failure with this body, which its endpoint `said` so often in a row, to this request and others."""
@@ -296,7 +318,9 @@ class EndpointModel:
             most=self._limits.concurrency,
             addresses=[each.connection.base_url for each in self._endpoints],
         )
-        self._given_up = self._forbidden = 0
+        self._given_up = self._rejected = 0
+        self._useless_since: float | None = None
+        """When the first of all failures since the last answer came."""
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
@@ -312,7 +336,7 @@ class EndpointModel:
         unreachable: list[InputError] = []
         for endpoint in self._endpoints:
             try:
-                await self._check(endpoint)
+                await self._check(endpoint, last_hope=len(unreachable) == len(self._endpoints) - 1)
             except _UnreachableError as error:
                 unreachable.append(error)
         if len(unreachable) == len(self._endpoints):
@@ -325,13 +349,17 @@ class EndpointModel:
                 f"together: {more_room(self._flags)}"
             )
 
-    async def _check(self, endpoint: OneAddress) -> Completion | None:
-        """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix.
-        Waits for a busy server, not for an absent one."""
+    async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
+        """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix,
+        WaitTooLong.
+
+        Waits for a server that is busy or loads its model, not for an absent one. last_hope: whether no other address
+        has answered; then it waits as long as the server asks.
+        """
         from openai import APIConnectionError, APIStatusError
 
         shown, trials = shown_url(endpoint.connection.base_url), _Attempts()
-        trial = self._trial()
+        trial, trials.began = self._trial(), self.scheduler.clock()
         replies = list[Completion]()
 
         async def attempt() -> None:
@@ -348,13 +376,15 @@ class EndpointModel:
                     if gave_all_as_reasoning(reply):
                         self._say_of(endpoint, f"gave {ALL_AS_REASONING}: {parser_advice(self._flags)}")
             except Exception as error:
-                trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
+                self._note_trial(error, endpoint, trials, last_hope=last_hope)
                 raise
 
+        def passes(error: BaseException) -> bool:
+            waits = last_hope or endpoint.pace.asked_until - self.scheduler.clock() <= MAX_WAIT_S
+            return is_retryable(error) and not isinstance(error, APIConnectionError) and waits
+
         try:
-            await self._retrying(
-                trials, lambda error: is_retryable(error) and not isinstance(error, APIConnectionError)
-            )(attempt)
+            await self._retrying(trials, passes)(attempt)
         except APIConnectionError as error:
             raise _UnreachableError(
                 f"cannot reach {shown}: {_clean(error_message(error))}. Check {self._address} and that the server runs"
@@ -368,6 +398,21 @@ class EndpointModel:
         if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
         return replies[0] if replies else None
+
+    def _note_trial(self, error: Exception, endpoint: OneAddress, trials: _Attempts, *, last_hope: bool) -> None:
+        """Count a failed trial, unless it is waited for what it lasts, and tell of that. Raises WaitTooLong."""
+        now, asked, patience = self.scheduler.clock(), asked_to_wait(error), self._limits.patience
+        trials.began += asked
+        waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "loading")
+        if waits and not endpoint.trouble:
+            self._say_of(endpoint, f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}", error)
+        if is_busy(error) and asked:
+            endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
+        if is_retryable(error):
+            self._heed(endpoint, error, now)
+        if not waits:
+            trials.count(body_of(error), said=2 * SAME_ERROR_TIMES)  # no question waits for a trial
+        trials.hopeless |= now - trials.began > patience
 
     def _trial(self) -> ChatRequest:
         """The request of the check: once per address and session, outside caps and counts; with what many refuse: a
@@ -394,17 +439,30 @@ class EndpointModel:
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
-        kind = _UnreachableError if is_retryable(error) else InputError
+        kind = InputError
+        if is_retryable(error):
+            kind, hint = _UnreachableError, f"{hint}. It is {state_of(error)}: run the same command later"
         return kind(f"{shown} does not answer for the model {self.name} ({reason}){known}{hint}")
 
-    def _retrying(self, trials: _Attempts, passes: Callable[[BaseException], bool]) -> AsyncRetrying:
-        """Retries with waits, reporting each failure, until one succeeds or more are hopeless."""
-        from tenacity import AsyncRetrying, retry_if_exception
+    def _retrying(
+        self, trials: _Attempts, passes: Callable[[BaseException], bool], *, paced: bool = False
+    ) -> AsyncRetrying:
+        """Retries with waits, reporting each failure, until one succeeds or more are hopeless. paced: whether the pace
+        of a busy address holds its requests back for as long as it asks; another address may be free."""
+        from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
+
+        first = self._limits.first_wait
+        backoff = wait_exponential(multiplier=first, max=MAX_WAIT_S) + wait_random(0, first)
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            most = MAX_WAIT_S if not is_busy(error) else 0.0 if paced else math.inf
+            return max(backoff(state), min(most, asked_to_wait(error)))
 
         return AsyncRetrying(
             stop=lambda _: trials.hopeless,
             retry=retry_if_exception(passes),
-            wait=_wait,
+            wait=wait,
             sleep=self._pause,
             before_sleep=self._report_retry,
             reraise=True,
@@ -422,7 +480,7 @@ class EndpointModel:
         from openai import APIError
 
         trials = _Attempts()
-        retrying = self._retrying(trials, is_retryable)
+        retrying = self._retrying(trials, is_retryable, paced=True)
         try:
             return await retrying(self._send, request, trials)
         except (APIError, BadAnswerError) as error:
@@ -432,10 +490,11 @@ class EndpointModel:
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
-            self._forbidden += failure.cause == "http_403"
-            if is_account_refused(error) or self._forbidden >= MAX_FORBIDDEN:
+            self._rejected += failure.cause in _REJECTING
+            alone = self._rejected < MAX_REJECTED
+            if is_account_refused(error) or (failure.cause == "http_403" and not alone):
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
-            raise ModelError(message, cause=failure.cause) from error
+            raise ModelError(message, cause=failure.cause, of_prompt=alone and failure.cause in _REJECTING) from error
 
     async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
@@ -510,8 +569,9 @@ class EndpointModel:
         first, now = answer.completions[0], self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.succeeded(spent or slot.tokens, now=now)
-        self._given_up = self._forbidden = 0
+        self._given_up = self._rejected = 0
         self._answered += 1
+        self._useless_since, self._endpoints[slot.lane].trouble = None, ""
         self._endpoints[slot.lane].note_body(None)
         self._seconds += now - slot.sent_at
         if spent:
@@ -559,39 +619,51 @@ class EndpointModel:
         if endpoint.gives_one_choice:
             self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
-    def _say_of(self, endpoint: OneAddress, lesson: str) -> None:
-        self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}")
+    def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
+        words = f": {one_line(_clean(error_message(error)))}" if error else ""
+        self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""
-        from openai import APIStatusError
-
         now = self.scheduler.clock()
-        endpoint, was_down = self._endpoints[slot.lane], slot.pace.down_since is not None
+        endpoint, pace = self._endpoints[slot.lane], slot.pace
+        was_useless = pace.useless_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
-        blamed = is_endpoint_failure(error) or (sick and is_retryable(error))
-        wait = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
-        if isinstance(error, APIStatusError) and error.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-            slot.pace.learn(error.response.headers)
-            slot.refused(wait, now=now)
-            blamed = False
+        blamed = is_busy(error) or is_endpoint_failure(error) or (sick and is_retryable(error))
+        if is_busy(error):
+            pace.learn(error.response.headers)  # type: ignore[attr-defined]
+            slot.refused(asked_to_wait(error) or None, now=now)
         elif blamed:
-            slot.failed(wait, now=now)
+            slot.failed(now=now)
         else:
             slot.answered()
-        if was_down and blamed:
+        if was_useless and blamed:
             trials.while_down += 1
         else:
             body = body_of(error)
             endpoint.note_body(body)
             trials.count(body, said=endpoint.said)
-        downs = [each.pace.down_since for each in self._endpoints]
-        patience = self._limits.patience
-        if all(since is not None and now - since > patience for since in downs):
-            raise EndpointLost(
-                f"{self._shown()} has not answered for {seconds_text(patience)}: {_clean(error_message(error))}. "
-                "Run the same command to continue once it does"
-            ) from error
+        if blamed:
+            self._heed(endpoint, error, now)
+
+    def _heed(self, endpoint: OneAddress, error: Exception, now: float) -> None:
+        """Tell of a failure that may pass and of a long wait. Raises EndpointLost or WaitTooLong where no address is of
+        use for too long."""
+        since = self._useless_since = now if self._useless_since is None else self._useless_since
+        endpoint.trouble = state_of(error)
+        asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]
+        until, most, patience = min(each.asked_until for each in paces), self._limits.max_wait, self._limits.patience
+        wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
+        if asked and until > now and until - since > most:
+            allowed = f"longer than --max-wait {most / 60:g} minutes: {_clean(error_message(error))}"
+            raise WaitTooLong(f"{self._shown()} {wait}, {allowed}. Run the same command then to continue") from error
+        if asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
+            endpoint.told_until = now + asked
+            self._say_of(endpoint, wait, error)
+        if all(each.useless_since is not None and now - each.useless_since > patience for each in paces):
+            _, lasts, then = WORDS[trouble_of(error)]
+            message = f"{self._shown()} {lasts} {seconds_text(patience)}: {_clean(error_message(error))}"
+            raise EndpointLost(f"{message}. {then}, run the same command to continue") from error
 
     @property
     def stopped(self) -> RunStopped | None:
@@ -650,10 +722,15 @@ class EndpointModel:
         why, seconds = self.scheduler.waiting_for, self.scheduler.waiting_until - self.scheduler.clock()
         if not self.in_flight and self._pauses and not why:
             left = max(0.0, min(self._pauses) - self.scheduler.clock())
-            return f"retrying {counted(len(self._pauses), 'request')} in {math.ceil(left)} s"
+            trouble = next((f", {each.trouble}" for each in self._endpoints if each.trouble), "")
+            return f"retrying {counted(len(self._pauses), 'request')} in {math.ceil(left)} s{trouble}"
         if not why or why == WINDOW_FULL or seconds < 0:
             return ""
-        return f"{why}: tried now" if math.isinf(seconds) else f"{why}: {math.ceil(seconds)} s"
+        if why in (DOWN, ASKED_TO_WAIT) and (trouble := self._endpoints[self.scheduler.waiting_lane].trouble):
+            why = f"{trouble}, {why}" if why == ASKED_TO_WAIT else trouble
+        if math.isinf(seconds):
+            return f"{why}: tried now"
+        return f"{why}: until {clock_time(seconds)}" if seconds > LONG_WAIT_S else f"{why}: {math.ceil(seconds)} s"
 
     def _shown(self) -> str:
         return ", ".join(shown_url(each.connection.base_url) for each in self._endpoints)
@@ -662,11 +739,6 @@ class EndpointModel:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, Exception):
             self.on_failure(_failure(error, attempt=state.attempt_number, final=False))
-
-
-def seconds_text(seconds: float) -> str:
-    """`10 minutes`, or seconds where they are few."""
-    return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"
 
 
 class _UnreachableError(InputError):
@@ -696,18 +768,6 @@ def check_address(url: str, key_variable: str) -> None:
         )
     if parts.fragment:  # it would be cut off, and with it the end of a key
         raise InputError(f"the address {shown_url(url)} contains a #, which is never sent; write it as %23")
-
-
-def _wait(state: RetryCallState) -> float:
-    """Seconds to the next attempt: the endpoint's Retry-After, else 1, 2, 4, .. plus jitter."""
-    from openai import APIStatusError
-    from tenacity import wait_exponential_jitter
-
-    error = state.outcome.exception() if state.outcome else None
-    asked = retry_after(error.response.headers) if isinstance(error, APIStatusError) else None
-    if asked is not None:
-        return min(asked, MAX_WAIT_S) * random.uniform(1.0, 1.1)
-    return wait_exponential_jitter(initial=1, max=MAX_WAIT_S, jitter=1)(state)
 
 
 def key_in(variable: str) -> str:

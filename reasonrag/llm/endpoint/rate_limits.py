@@ -22,7 +22,8 @@ FAILURES_TO_OPEN = 5
 """Failures in a row after which an endpoint counts as down."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pause between trials of an endpoint that is down; doubled each time."""
-WINDOW_FULL = "window full"
+WINDOW_FULL, DOWN, ASKED_TO_WAIT = "window full", "endpoint down", "asked to wait"
+"""Reasons to wait."""
 MOST_DIGITS = 12
 """Most digits of a limit in a header; longer numbers are ignored."""
 
@@ -82,6 +83,8 @@ class Pace:
     window: float = 0.0
     paused_until: float = 0.0
     down_since: float | None = None
+    busy_since: float | None = None
+    """Since when every answer is a refusal; what they asked to wait is left out."""
     failures: int = 0
     """Number in a row."""
     leased_until: float = math.inf
@@ -104,6 +107,11 @@ class Pace:
         self._given = (self.requests.limit is not None, self.tokens.limit is not None)
 
     @property
+    def useless_since(self) -> float | None:
+        """Since when it is down or refuses everything."""
+        return self.busy_since if self.down_since is None else self.down_since
+
+    @property
     def load(self) -> float:
         """Share of the window in use."""
         return self.in_flight / self.window
@@ -111,11 +119,11 @@ class Pace:
     def wait(self, now: float) -> tuple[float, str]:
         """Seconds until the next request may be sent, and why; infinity if it waits for another one to end."""
         if now < self.paused_until:
-            return self.paused_until - now, "endpoint down" if self.down_since is not None else "asked to wait"
+            return self.paused_until - now, DOWN if self.down_since is not None else ASKED_TO_WAIT
         if now >= self.leased_until:
             return math.inf, "limiter"
         if self._trial:
-            return math.inf, "endpoint down"
+            return math.inf, DOWN
         if self.in_flight >= max(1, int(self.window)):
             return math.inf, WINDOW_FULL
         seconds = max(self.requests.wait(now), self.tokens.wait(now))
@@ -148,22 +156,23 @@ class Pace:
         self.window = min(float(self.most), self.window + 1 / self.window)
 
     def refused(self, *, sent_at: float, retry_after: float | None, now: float) -> None:
-        """Too many requests (429): wait for Retry-After, and shrink the window."""
+        """Too many requests: wait for Retry-After, and shrink the window."""
+        busy_since = now if self.busy_since is None else self.busy_since
         self.answered()
+        self.busy_since = busy_since
         if retry_after is not None:
+            self.busy_since += max(0.0, now + retry_after - max(now, self.asked_until))
             self.asked_until = max(self.asked_until, now + retry_after)
             self.paused_until = max(self.paused_until, now + retry_after)
         if sent_at >= self._decreased_at:  # requests of the same round share one decrease
             self.window = max(1.0, self.window * DECREASE)
             self._decreased_at = now
 
-    def failed(self, *, sent_at: float, retry_after: float | None = None, now: float) -> None:
+    def failed(self, *, sent_at: float, now: float) -> None:
         """No answer, or a server error. Several in a row open the breaker: then one trial at a time, at growing
         intervals."""
         self.in_flight -= 1
         self.failures += 1
-        if retry_after is not None:
-            self.paused_until = max(self.paused_until, now + retry_after)
         opens = self.down_since is None and self.failures >= FAILURES_TO_OPEN
         if opens or self._was_trial(sent_at):
             self.down_since = now if opens else self.down_since
@@ -179,6 +188,7 @@ class Pace:
         """Any answer that shows the endpoint is reachable: the breaker closes."""
         self.in_flight -= 1
         self.failures, self.down_since, self._pause, self._trial = 0, None, FIRST_PAUSE_S, False
+        self.busy_since = None
 
     def cancelled(self, *, sent_at: float) -> None:
         """A cancelled request; it says nothing about the endpoint."""

@@ -42,9 +42,9 @@ class RequestSlot:
         self.over = True
         self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now)
 
-    def failed(self, retry_after: float | None = None, *, now: float) -> None:
+    def failed(self, *, now: float) -> None:
         self.over = True
-        self.pace.failed(sent_at=self.sent_at, retry_after=retry_after, now=now)
+        self.pace.failed(sent_at=self.sent_at, now=now)
 
     def answered(self) -> None:
         self.over = True
@@ -88,7 +88,7 @@ class RequestScheduler:
         self.in_flight = 0
         self.waiting_for = ""
         """Why requests are waiting, if any are; `waiting_until` is infinite while it depends on an answer."""
-        self.waiting_until = 0.0
+        self.waiting_until, self.waiting_lane = 0.0, 0
         self._most, self._addresses = most, addresses
         self._asked = 0
         self._waiting: list[tuple[int, int, _Waiting]] = []
@@ -141,6 +141,7 @@ class RequestScheduler:
             now = self.clock()
             lane, (seconds, why) = self._choose(first, now)
             if seconds > 0:
+                self.waiting_lane = lane
                 self._sleep(seconds, why, now)
                 return
             heapq.heappop(self._waiting)

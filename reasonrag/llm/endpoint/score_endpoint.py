@@ -74,9 +74,9 @@ class ScoreEndpoint(EndpointModel):
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         return [score_of(answer.content, self._secrets, prompt_size=request.size)]
 
-    async def _check(self, endpoint: OneAddress) -> Completion | None:
+    async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """Raises InputError also for a server that reads or scores `TRIAL` otherwise than the training did."""
-        reply = await super()._check(endpoint)
+        reply = await super()._check(endpoint, last_hope=last_hope)
         if reply and (difference := self._difference(reply)):
             raise InputError(f"{self.name} at {shown_url(endpoint.connection.base_url)} {difference}")
         return reply

@@ -20,8 +20,9 @@ from pydantic import ValidationError
 
 from reasonrag.errors import CapReached, EndpointLost, InputError, RunStopped
 from reasonrag.llm.budget import Amount, Caps, Ledger, cap_reached
-from reasonrag.llm.endpoint.endpoint import MAX_DOWN_S, EndpointModel, seconds_text
+from reasonrag.llm.endpoint.endpoint import MAX_DOWN_S, EndpointModel
 from reasonrag.llm.endpoint.rate_limits import Pace
+from reasonrag.llm.endpoint.trouble import seconds_text
 from reasonrag.llm.limiter.limiter import LEASE_S, MOST_NAME, NOTHING, AddressReport, Lease, Rates, Report
 from reasonrag.llm.models import Models
 from reasonrag.redaction import excerpt

@@ -23,8 +23,8 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import (
     MAX_ATTEMPTS,
-    MAX_FORBIDDEN,
     MAX_GIVEN_UP,
+    MAX_REJECTED,
     SAME_ERROR_TIMES,
     CallFailure,
     EndpointModel,
@@ -70,10 +70,11 @@ async def endpoint_of(chat: Handler, models: Handler | None = None) -> AsyncIter
 
 @asynccontextmanager
 async def client_of(
-    *base_urls: str, model: str = "offline", concurrency: int = 8
+    *base_urls: str, model: str = "offline", concurrency: int = 8, **limits: float
 ) -> AsyncIterator[tuple[EndpointModel, list[CallFailure]]]:
     failures: list[CallFailure] = []
-    client = EndpointModel(model, Limits(concurrency, timeout=60), base_urls=base_urls, on_failure=failures.append)
+    given = Limits(concurrency, **{"timeout": 60.0, "first_wait": 0.01} | limits)  # the waits of a second are as 10 ms
+    client = EndpointModel(model, given, base_urls=base_urls, on_failure=failures.append)
     try:
         yield client, failures
     finally:
@@ -461,10 +462,10 @@ async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None
         return refusal(400, "this prompt must alternate")
 
     async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
-        for _ in range(MAX_FORBIDDEN + 5):
+        for _ in range(MAX_REJECTED + 5):
             with pytest.raises(ModelError, match="must alternate"):
                 await client.complete(request_for(1))
-    assert len(failures) == MAX_FORBIDDEN + 5
+    assert len(failures) == MAX_REJECTED + 5
 
 
 async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
@@ -474,7 +475,7 @@ async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
         return refusal(403, "your project was archived")
 
     async with endpoint_of(closed) as base_url, client_of(base_url) as (client, _):
-        for _ in range(MAX_FORBIDDEN - 1):
+        for _ in range(MAX_REJECTED - 1):
             with pytest.raises(ModelError):
                 await client.complete(request_for(1))
         with pytest.raises(EndpointLost, match=r"archived.*Fix that, then run the same command"):
@@ -494,7 +495,7 @@ async def test_an_endpoint_that_answers_nothing_but_errors_is_waited_for() -> No
             with pytest.raises(ModelError):
                 await client.complete(request_for(1))
         others = [asyncio.create_task(client.complete(request_for(1))) for _ in range(6)]
-        while not client.waiting_for.startswith("endpoint down"):  # noqa: ASYNC110 - the state is what is tested
+        while not client.waiting_for.startswith("answers with errors (status 500): "):  # noqa: ASYNC110 - the state is what is tested
             await asyncio.sleep(0.02)
         broken = False
         assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=100))

@@ -358,12 +358,21 @@ def test_a_trial_that_is_withdrawn_makes_room_for_another() -> None:
     assert pace.wait(now) == (0.0, "")
 
 
-def test_a_failure_that_says_how_long_is_believed() -> None:
-    """503 with Retry-After holds everybody back, whether the breaker is open or not."""
+def test_what_it_asked_to_wait_is_no_time_without_use() -> None:
+    """Refusals count from the first one; an answer ends it."""
     pace = Pace(8)
-    start(pace, now=1.0)
-    pace.failed(sent_at=1.0, retry_after=30.0, now=2.0)
-    assert pace.wait(2.0) == (30.0, "asked to wait")
+    assert pace.useless_since is None
+    start(pace, 5, now=1.0)
+    pace.refused(sent_at=1.0, retry_after=None, now=2.0)
+    pace.refused(sent_at=1.0, retry_after=None, now=3.0)
+    assert pace.useless_since == 2.0
+    pace.refused(sent_at=1.0, retry_after=30.0, now=4.0)
+    pace.refused(sent_at=1.0, retry_after=40.0, now=4.0)
+    assert pace.useless_since == 42.0
+    pace.succeeded(expected_tokens=0, tokens=0, now=5.0)
+    assert pace.useless_since is None
+    fail(pace, FAILURES_TO_OPEN, now=50.0)
+    assert pace.useless_since == 50.0
 
 
 def test_pauses_between_trials_double_up_to_the_longest() -> None:
@@ -499,6 +508,6 @@ def test_one_of_several_equal_parts_learns_its_part_of_a_limit() -> None:
 def test_what_a_refusal_asked_to_wait_is_told_apart_from_other_pauses() -> None:
     pace = Pace(8)
     start(pace, 2)
-    pace.failed(sent_at=0.0, retry_after=9.0, now=1.0)
+    pace.lease(None, None, until=math.inf, pause=9.0, now=1.0)
     pace.refused(sent_at=0.0, retry_after=3.0, now=1.0)
     assert (pace.asked_until, pace.paused_until) == (4.0, 10.0)

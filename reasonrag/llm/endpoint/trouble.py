@@ -1,0 +1,81 @@
+"""What keeps an address from being of use, in words: it is busy, loads its model, is slow or broken, or is down.
+
+Decides what a failure says about its address and what the user can do. Knows no request and no schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Literal
+
+from reasonrag.llm.endpoint.http_client import error_cause, is_endpoint_failure
+from reasonrag.web.client import retry_after
+
+Trouble = Literal["busy", "loading", "slow", "broken", "down"]
+WORDS: dict[Trouble, tuple[str, str, str]] = {
+    "busy": ("busy", "is up, but has refused every request for", "Later, or with a lower --concurrency or --rpm"),
+    "loading": ("loading its model", "is up, but has been loading its model for", "Once that is done"),
+    "slow": (
+        "no answer within --timeout",
+        "takes requests, but has answered none within --timeout for",
+        "With a higher --timeout",
+    ),
+    "broken": ("answers with errors", "has answered with nothing but errors for", "Once its log shows why"),
+    "down": ("down", "has not answered for", "Once it does"),
+}
+"""In the progress; after a long time; and when to continue."""
+_SIGNS: dict[Trouble, re.Pattern[str]] = {
+    "loading": re.compile(r"\b(loading|warming up|starting up|initiali[sz]ing|not ready)\b", re.IGNORECASE),
+    "busy": re.compile(r"status (429|529)|\b(overloaded|capacity|too many|queue is full|busy)\b", re.IGNORECASE),
+}
+"""What servers say: llama.cpp "Loading model", Hugging Face "is currently loading", KServe "is not ready"."""
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """What a failure that may pass says about its address."""
+    from openai import APIStatusError
+
+    if isinstance(error, APIStatusError):
+        found: Trouble = "busy" if is_busy(error) else "down" if is_endpoint_failure(error) else "broken"
+        return next((each for each, sign in _SIGNS.items() if sign.search(str(error))), found)
+    return {"timeout": "slow", "connection": "down"}.get(error_cause(error), "broken")  # type: ignore[return-value]
+
+
+def asked_to_wait(error: BaseException | None) -> float:
+    """The seconds of its Retry-After; 0 without one."""
+    from openai import APIStatusError
+
+    return (retry_after(error.response.headers) or 0.0) if isinstance(error, APIStatusError) else 0.0
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Whether an address is there and refuses requests for now: too many, or another status with a Retry-After."""
+    from openai import APIStatusError
+
+    if not isinstance(error, APIStatusError):
+        return False
+    asks = is_endpoint_failure(error) and asked_to_wait(error) > 0
+    return asks or error.status_code == HTTPStatus.TOO_MANY_REQUESTS
+
+
+def state_of(error: Exception) -> str:
+    """The trouble as the progress shows it, with what the network or the status says."""
+    number, status = getattr(error.__cause__, "errno", None), getattr(error, "status_code", None)
+    said = f"status {status}" if status else os.strerror(number).lower() if number else ""
+    return WORDS[trouble_of(error)][0] + (f" ({said})" if said else "")
+
+
+def clock_time(seconds: float) -> str:
+    """The local time after some seconds from now: `15:40`, `Fri 03:40` of another day."""
+    then = datetime.now().astimezone() + timedelta(seconds=seconds)
+    return f"{then:%H:%M}" if then.date() == datetime.now().astimezone().date() else f"{then:%a %H:%M}"
+
+
+def seconds_text(seconds: float) -> str:
+    """`2 hours`, `10 minutes`, or seconds where they are few."""
+    if seconds >= 2 * 3600:
+        return f"{seconds / 3600:.3g} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 2 * 60 else f"{seconds:g} seconds"

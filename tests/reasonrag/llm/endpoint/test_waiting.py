@@ -1,0 +1,339 @@
+"""Waits that servers ask for and troubles that they are in, over real HTTP: what is waited for, what is said, and what
+ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+
+import pytest
+from aiohttp import web
+
+from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, WaitTooLong
+from reasonrag.llm.endpoint.endpoint import MAX_ATTEMPTS
+from reasonrag.llm.endpoint.trouble import clock_time, seconds_text
+from reasonrag.web.client import LONGEST_RETRY_AFTER_S, retry_after
+from tests.reasonrag.llm.endpoint.test_endpoint import Handler, answer, client_of, endpoint_of, refusal, request_for
+
+
+def date_in(**time: float) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(**time), usegmt=True)
+
+
+ABSENT: dict[str, Callable[[], dict[str, str]]] = {
+    "a negative number": lambda: {"retry-after": "-5"},
+    "zero": lambda: {"retry-after": "0"},
+    "minus zero": lambda: {"retry-after": "-0.0"},
+    "a date in the past": lambda: {"retry-after": date_in(days=-1)},
+    "a date of now": lambda: {"retry-after": date_in(seconds=-1)},
+    "1e300": lambda: {"retry-after": "1e300"},
+    "infinity": lambda: {"retry-after": "inf"},
+    "not a number": lambda: {"retry-after": "NaN"},
+    "a date in 2037": lambda: {"retry-after": "Fri, 31 Dec 2037 23:59:59 GMT"},
+    "a time of day instead of a duration": lambda: {"retry-after": str(int(datetime.now(UTC).timestamp()) + 60)},
+    "two days": lambda: {"retry-after": "172800"},
+    "a word": lambda: {"retry-after": "later"},
+    "negative milliseconds": lambda: {"retry-after-ms": "-250"},
+    "milliseconds without end": lambda: {"retry-after-ms": "1e300"},
+}
+"""Times that say nothing."""
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_a_time_that_cannot_be_meant_is_absent(case: str) -> None:
+    assert retry_after(ABSENT[case]()) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "7200"}, 7200.0),
+        ({"retry-after": "86400"}, LONGEST_RETRY_AFTER_S),
+        ({"retry-after": " 12 "}, 12.0),
+        ({"retry-after": "5", "retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "5", "retry-after-ms": "0"}, 5.0),
+        ({"retry-after": "5", "retry-after-ms": "soon"}, 5.0),
+        ({"retry-after": "-5", "retry-after-ms": "1e300"}, None),
+    ],
+)
+def test_the_finest_time_that_says_something_counts(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers) == seconds
+
+
+SHORT: dict[str, Callable[[], dict[str, str]]] = {
+    **ABSENT,
+    "half a second": lambda: {"retry-after": "0.05"},
+    "a millisecond": lambda: {"retry-after-ms": "1"},
+}
+STATUSES = [429, 503, 529, 500]
+
+
+@pytest.mark.parametrize(("case", "status"), [(case, STATUSES[i % 4]) for i, case in enumerate(SHORT)])
+async def test_attempts_are_spaced_whatever_a_server_says(case: str, status: int) -> None:
+    """The wait doubles from attempt to attempt, as without the header; here a second is a tenth of one."""
+    times: list[float] = []
+
+    async def refusing(_: web.Request) -> web.Response:
+        times.append(asyncio.get_running_loop().time())
+        return refusal(status, "no", **SHORT[case]())
+
+    async with endpoint_of(refusing) as base_url, client_of(base_url, first_wait=0.1) as (client, _):
+        asked = asyncio.create_task(client.complete(request_for(1)))
+        while len(times) < 4:  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0.01)
+        client.stop(Interrupted("enough"))
+        with pytest.raises((Interrupted, ModelError)):
+            await asked
+    waits = [after - before for before, after in pairwise(times)]
+    assert all(wait >= floor for wait, floor in zip(waits, (0.1, 0.2, 0.4), strict=False)), waits
+
+
+LONG = [
+    (429, {"retry-after": "7200"}),
+    (429, {"retry-after-ms": "7200000"}),
+    (503, {"retry-after": "7200"}),
+    (529, {"retry-after": "7200"}),
+    (503, {"retry-after": "date"}),
+]
+
+
+@pytest.mark.parametrize(("status", "headers"), LONG)
+async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, headers: dict[str, str]) -> None:
+    """Once, however many requests it meets; the progress says until when, and no request fails meanwhile."""
+    headers = {name: date_in(seconds=7200) if each == "date" else each for name, each in headers.items()}
+
+    async def spent(_: web.Request) -> web.Response:
+        return refusal(status, "The daily tokens\nof \x1b[31morg-1 are used", **headers)
+
+    async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=9000.0) as (client, failures):
+        said = list[str]()
+        client.say = said.append
+        asked = [asyncio.create_task(client.complete(request_for(1, question=f"{i}?"))) for i in range(6)]
+        while len(failures) < 6 or client.scheduler.waiting < 6:  # noqa: ASYNC110 - the state is what is tested
+            await asyncio.sleep(0.01)
+        shown = client.waiting_for
+        assert not any(each.done() for each in asked)
+        client.stop(Interrupted("enough"))
+        await asyncio.gather(*asked, return_exceptions=True)
+    [line] = said
+    assert re.search(r"asks to wait (2 hours|120 minutes), until (\w+ )?\d\d:\d\d: status \d+: The daily tokens", line)
+    assert line.endswith("org-1 are used")
+    assert "\x1b" not in line
+    assert re.fullmatch(rf"busy \(status {status}\), asked to wait: until (\w+ )?\d\d:\d\d", shown)
+
+
+@pytest.mark.parametrize(("status", "headers"), LONG[:4])
+async def test_a_wait_beyond_the_longest_ends_the_run_as_a_cap(status: int, headers: dict[str, str]) -> None:
+    async def spent(_: web.Request) -> web.Response:
+        return refusal(status, "daily limit", **headers)
+
+    async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=1800.0) as (client, _):
+        with pytest.raises(
+            WaitTooLong, match=r"asks to wait 2 hours, until .*--max-wait 30 minutes.*daily limit"
+        ) as end:
+            await client.complete(request_for(1))
+    assert end.value.exit_status == 3
+
+
+async def test_waits_in_a_row_count_together() -> None:
+    """Each is short enough; without an answer between them they are one wait."""
+    asked = 0
+
+    async def again(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return refusal(429, "wait", **{"retry-after": "0.2"})
+
+    async with endpoint_of(again) as base_url, client_of(base_url, max_wait=1.0) as (client, _):
+        with pytest.raises(WaitTooLong):
+            await client.complete(request_for(1))
+    assert asked > 2
+
+
+async def test_an_address_that_asks_to_wait_is_left_alone_while_another_answers() -> None:
+    """Neither its wait nor --max-wait stops a run that goes on elsewhere."""
+
+    async def spent(_: web.Request) -> web.Response:
+        return refusal(429, "daily limit", **{"retry-after": "7200"})
+
+    async def well(_: web.Request) -> web.Response:
+        return answer("<answer>x</answer>")
+
+    async with endpoint_of(spent) as bad, endpoint_of(well) as good, client_of(bad, good, max_wait=60.0) as (client, _):
+        await client.check()
+        for i in range(8):
+            assert await client.complete(request_for(1, question=f"{i}?"))
+
+
+async def test_a_trial_waits_as_long_as_it_is_asked_or_stops_the_run() -> None:
+    """No exit status 2: nothing that the user gave is wrong."""
+    times: list[float] = []
+
+    async def spent(_: web.Request) -> web.Response:
+        times.append(asyncio.get_running_loop().time())
+        return refusal(429, "wait", **{"retry-after": "0.5"}) if len(times) == 1 else answer("yes")
+
+    async with endpoint_of(spent) as base_url, client_of(base_url) as (client, _):
+        await client.check()
+    assert times[1] - times[0] >= 0.5
+    times.clear()
+    async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=0.1) as (client, _):
+        with pytest.raises(WaitTooLong):
+            await client.check()
+
+
+async def test_requests_outlive_an_endpoint_that_refuses_everything_for_longer_than_their_attempts() -> None:
+    """A quarter of the patience with nothing but status 429 and no time: nobody is given up, as nobody is served."""
+    asked = 0
+
+    async def busy(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return refusal(429, "too many") if asked < MAX_ATTEMPTS + 4 else answer("<answer>x</answer>")
+
+    async with (
+        endpoint_of(busy) as base_url,
+        client_of(base_url, concurrency=1, first_wait=0.001) as (client, failures),
+    ):
+        assert await client.complete(request_for(1))
+    assert len(failures) == MAX_ATTEMPTS + 3
+
+
+async def test_a_request_that_alone_is_refused_while_others_are_answered_is_given_up() -> None:
+    """It is too much for the limit by itself."""
+
+    async def picky(request: web.Request) -> web.Response:
+        poison = b"poison" in await request.read()
+        return refusal(429, "Limit 30000, requested 45123") if poison else answer("<answer>x</answer>")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
+        while not poisoned.done():
+            await client.complete(request_for(1))
+        with pytest.raises(ModelError, match="requested 45123"):
+            await poisoned
+
+
+async def hang_up(request: web.Request) -> web.Response:
+    assert request.transport
+    request.transport.close()
+    return web.Response()
+
+
+async def hang(_: web.Request) -> web.Response:
+    await asyncio.sleep(2)
+    return web.Response()
+
+
+def saying(status: int, message: str, **headers: str) -> Handler:
+    async def says(_: web.Request) -> web.Response:
+        return refusal(status, message, **headers)
+
+    return says
+
+
+TROUBLES: dict[str, tuple[Handler, str, str]] = {
+    "429 and nothing else": (
+        saying(429, "slow down"),
+        r"busy \(status 429\)",
+        r"is up, but has refused every request for .*slow down.*lower --concurrency or --rpm, run the same command",
+    ),
+    "503 that says so": (
+        saying(503, "The engine is overloaded, try again"),
+        r"busy \(status 503\)",
+        r"is up, but has refused every request for .*overloaded",
+    ),
+    "529": (saying(529, "Overloaded"), r"busy \(status 529\)", r"is up, but has refused every request for"),
+    "llama.cpp, at its start": (
+        saying(503, "Loading model"),
+        r"loading its model \(status 503\)",
+        r"is up, but has been loading its model for .*Once that is done, run the same command",
+    ),
+    "a cold start": (
+        saying(503, "Model me/mine is currently loading"),
+        r"loading its model \(status 503\)",
+        r"is up, but has been loading its model for",
+    ),
+    "a cold start that says how long": (
+        saying(503, "model is not ready", **{"retry-after": "0.01"}),
+        r"loading its model \(status 503\)",
+        r"is up, but has been loading its model for",
+    ),
+    "a gateway without a server": (
+        saying(502, "Bad Gateway"),
+        r"down \(status 502\)",
+        r"has not answered for .*Bad Gateway.*Once it does, run the same command",
+    ),
+    "a server that hangs up": (hang_up, "down", r"has not answered for .*Once it does, run the same command"),
+    "a server that takes its time": (
+        hang,
+        "no answer within --timeout",
+        r"takes requests, but has answered none within --timeout for .*With a higher --timeout, run the same command",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TROUBLES)
+async def test_what_keeps_an_endpoint_from_answering_is_told(case: str) -> None:
+    """In the progress, and in the message that ends the run: what it is, and what helps."""
+    handler, state, message = TROUBLES[case]
+    seen: set[str] = set()
+    async with endpoint_of(handler) as base_url, client_of(base_url, timeout=0.1, patience=1.0) as (client, _):
+        asked = asyncio.create_task(client.complete(request_for(1)))
+        while not asked.done():
+            seen.add(client.waiting_for)
+            await asyncio.sleep(0.002)
+        with pytest.raises(EndpointLost, match=message):
+            await asked
+    assert any(re.search(state, each) for each in seen), seen
+
+
+async def test_an_address_that_nobody_listens_at_is_down() -> None:
+    async with client_of("http://127.0.0.1:9/v1", patience=0.5) as (client, _):
+        asked = asyncio.create_task(client.complete(request_for(1)))
+        seen: set[str] = set()
+        while not asked.done():
+            seen.add(client.waiting_for)
+            await asyncio.sleep(0.002)
+        with pytest.raises(EndpointLost, match="has not answered for"):
+            await asked
+    assert any("down (connection refused)" in each for each in seen), seen
+
+
+@pytest.mark.parametrize("message", ["Loading model", "server is busy"])
+async def test_a_trial_waits_for_a_server_that_is_there_but_not_ready(message: str) -> None:
+    """Longer than attempts are counted, and the user is told once what it waits for."""
+    asked, said = 0, list[str]()
+
+    async def starting(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return refusal(503, message) if asked < MAX_ATTEMPTS + 4 else answer("yes")
+
+    async with endpoint_of(starting) as base_url, client_of(base_url, first_wait=0.001) as (client, _):
+        client.say = said.append
+        await client.check()
+    [line] = [each for each in said if message in each]
+    assert re.search(r"is (loading its model|busy) \(status 503\), and is waited for up to 10 minutes", line)
+
+
+async def test_a_trial_that_waited_in_vain_says_what_for() -> None:
+    async with endpoint_of(saying(503, "Loading model")) as base_url, client_of(base_url, patience=0.2) as (client, _):
+        with pytest.raises(InputError, match=r"Loading model.*It is loading its model \(status 503\): run the same"):
+            await client.check()
+
+
+def test_times_are_shown_as_people_say_them() -> None:
+    assert [seconds_text(each) for each in (30, 600, 7200, 9000, 86400)] == [
+        "30 seconds",
+        "10 minutes",
+        "2 hours",
+        "2.5 hours",
+        "24 hours",
+    ]
+    assert re.fullmatch(r"\w{3} \d\d:\d\d", clock_time(24 * 3600))
