@@ -109,7 +109,7 @@ def _loaded(folder: Path, head: dict[str, Any], say: Callable[[str], None]) -> t
         config.num_labels, config.pad_token_id = 1, tokenizer.pad_token_id
         model = AutoModelForSequenceClassification.from_config(config)
     except Exception as error:  # the libraries raise many types for damaged files and for pickles of other things
-        raise InputError(f"{folder}: {type(error).__name__}: {excerpt(str(error), 500)}") from error
+        raise InputError(f"{folder}: {type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}") from error
     getattr(model, model.base_model_prefix).load_state_dict(getattr(body, body.base_model_prefix).state_dict())
     with torch.no_grad():
         model.score.weight.copy_(head[_WEIGHT].to(model.score.weight.dtype))
