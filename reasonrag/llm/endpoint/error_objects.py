@@ -27,11 +27,13 @@ _NAMES = frozenset({"code", "type", "status", "reason", "error_type", "error_cod
 _SAYING = frozenset({"", "message", "detail", "msg", "error", "errors", "error_msg", "error_message", "status_msg"})
 """Keys of sentences; the error itself may be one."""
 _MEANT = {
-    402: r"insufficient(user)?(quota|balance|credit|funds)|exceededyourcurrentquota|billing|paymentrequired|arrearage",
+    402: r"insufficient(user)?(quota|balance|credit|funds)|exceededyourcurrentquota|billing|paymentrequired|arrearage"
+    r"|outofcredits",
     401: r"(invalid|incorrect|missing|expired|no)(valid)?((api|access)key|(access|auth)token|credential)|apikeyinvalid"
-    r"|unauthenticated|unauthori[sz]ed|authentication|invalidauth",
-    429: r"(rate|request|usage)limit|toomanyrequests|resourceexhausted|throttl|limitrequests|requestsper|slowdown",
-    529: r"overload|atcapacity|capacityexceeded|unavailable|tryagainlater|serverisbusy",
+    r"|unauthenticated|unauthori[sz]ed|authentication|invalidauth|authcredential|provideanapikey",
+    429: r"(rate|request|usage)limit|toomanyrequests|resourceexhausted|throttl|limitrequests|requestsper|slowdown"
+    r"|quotaexceeded",
+    529: r"overload|atcapacity|capacityexceeded|unavailable|tryagainlater|serverisbusy|iscurrentlyloading",
     504: r"timeout|timedout|deadlineexceeded",
     404: r"notfound",
     403: r"^(permission|forbidden|accessdenied)",
