@@ -66,9 +66,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = (
-        *("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "rescue", "prompts_cut_from"),
-    )
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "rescue", "cut_from")
 
     dataset: str
     split: str
@@ -98,7 +96,7 @@ class Origin(SparseRecord):
     """Whether the questions were drawn from the split by the seed."""
     rescue: str | None = None
     """The hint of the run, where every answer to a question was wrong; null without."""
-    prompts_cut_from: int | None = None
+    cut_from: int | None = None
     """Bytes of a prompt from which the run's endpoint seems to have cut it; null if it did not."""
 
 

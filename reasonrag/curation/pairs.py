@@ -490,7 +490,7 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "max_steps": decides.max_steps,
             "steps_by_hops": decides.steps_by_hops,
             "rescue": decides.recipe.rescue,
-            "prompts_cut_from": recorded_cut(made.operational.refused_parameters),
+            "cut_from": recorded_cut(made.operational.refused_parameters),
             "max_passage_chars": decides.max_passage_chars,
             "passage_order": decides.passage_order,
             "style": decides.style,

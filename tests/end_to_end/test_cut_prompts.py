@@ -109,11 +109,7 @@ def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reaso
     for name in ("r", "honest"):
         assert reasonrag("pairs", f"runs/{name}", "--out", f"d/{name}").status == 0
     assert reasonrag("pairs", "d/r", "d/honest", "--out", "d/both").status == 0
-    both = [
-        (state.origin.prompts_cut_from, size(state), pair.tags)
-        for state in candidates("d/both")
-        for pair in state.pairs
-    ]
+    both = [(state.origin.cut_from, size(state), pair.tags) for state in candidates("d/both") for pair in state.pairs]
     assert {cut for cut, _, _ in both} == {None, recorded_cut(now)}
     assert all(("prompt_cut" in tags) == (cut is not None and long >= cut) for cut, long, tags in both)
 
