@@ -31,11 +31,11 @@ from preference.records import (
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
-Tag = Literal["efficiency_only", "style_only", "golden_rejected", "hinted"]
+Tag = Literal["efficiency_only", "style_only", "golden_rejected", "hinted", "prompt_cut"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
 both are answers and cover-EM cannot tell them apart; never without gold answers. golden_rejected: the rejected answer
 equals a gold answer and the chosen one does not, but evidence supports the chosen one alone. hinted: a step was drawn
-with a hint, or the state lies below one that was."""
+with a hint, or the state lies below one that was. prompt_cut: the endpoint seems to have cut the state's prompt."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
@@ -66,7 +66,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "rescue")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "rescue", "cut_from")
 
     dataset: str
     split: str
@@ -96,6 +96,8 @@ class Origin(SparseRecord):
     """Whether the questions were drawn from the split by the seed."""
     rescue: str | None = None
     """The hint of the run, where every answer to a question was wrong; null without."""
+    cut_from: int | None = None
+    """Bytes of a prompt from which the run's endpoint seems to have cut it; null if it did not."""
 
 
 class StepRecord(Record):

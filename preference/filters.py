@@ -50,6 +50,7 @@ DropReason = Literal[
     "same_content",
     "few_visits",
     "not_picked",
+    "prompt_cut",
     "ungrounded",
     "repeated_query",
     "hint_only",
@@ -75,16 +76,17 @@ not parse. unvalued: a step has no reward. not_reached: the published builder do
 wrong_trajectory: the trajectory through the state ended in a wrong answer. not_ranked_apart: the better step is not
 ranked first, or the other one second. same_content: equal content, or one shared estimate. few_visits: not shown to the
 judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
-ungrounded: no passage read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of
-its path. hint_only: the chosen step was drawn with a hint, and names something unseen or was never drawn without.
-small_margin: rewards too close. uncertain: confidence too low. no_consensus: a second witness does not prefer the
-chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a gold
-answer, the chosen one does not, and no support explains it (the tag of that name). near_identical: contents too
-similar. other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate:
-an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another
-pair of the state and these two types has a wider margin. state_full, question_full: the state or question has enough
-pairs. efficiency_only_cap, style_only_cap, hinted_cap: the data set has enough pairs with that tag. unbalanced: another
-action type has fewer pairs."""
+prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
+read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path. hint_only:
+the chosen step was drawn with a hint, and names something unseen or was never drawn without. small_margin: rewards too
+close. uncertain: confidence too low. no_consensus: a second witness does not prefer the chosen step: the values, of a
+judge's label; else the critics. golden_rejected: the rejected answer equals a gold answer, the chosen one does not, and
+no support explains it (the tag of that name). near_identical: contents too similar. other_type: the steps have
+different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has a
+wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and these two
+types has a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
+style_only_cap, hinted_cap: the data set has enough pairs with that tag. unbalanced: another action type has fewer
+pairs."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
@@ -109,6 +111,7 @@ class PairingRules:
         first.
     balance: give each action type of the chosen step as many pairs as the rarest has.
     allow_malformed: whether a step that did not parse may be the rejected side.
+    allow_cut_prompts: whether pairs of a state may be kept whose prompt the endpoint seems to have cut.
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
     allow_repeated_query: whether a query may be the chosen side that repeats an earlier one of its path, but for case,
         punctuation and articles.
@@ -133,6 +136,7 @@ class PairingRules:
     max_hinted: float = 0.1
     balance: bool = False
     allow_malformed: bool = False
+    allow_cut_prompts: bool = False
     allow_ungrounded: bool = False
     allow_repeated_query: bool = False
     allow_hint_only: bool = False
@@ -148,6 +152,7 @@ NO_FILTERS = PairingRules(
     max_efficiency_only=1.0,
     max_style_only=1.0,
     max_hinted=1.0,
+    allow_cut_prompts=True,
     allow_ungrounded=True,
     allow_repeated_query=True,
     allow_hint_only=True,
@@ -263,6 +268,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("same_content", pair.same),
         ("few_visits", pair.label is None and _is_unshown(each)),
         ("not_picked", pair.label is None),
+        ("prompt_cut", "prompt_cut" in pair.tags and not rules.allow_cut_prompts),
         ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
         ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
         ("hint_only", bool(chosen.hint_only) and not rules.allow_hint_only),

@@ -156,6 +156,9 @@ def _labelled(tree: _Tree, siblings: list[RolloutNode]) -> StateRecord:
     prompt = siblings[0].prompt or []
     state_id = state_key(prompt) if prompt else f"{rollout.question_id}:{siblings[0].parent_id}"
     pairs = [_pair(rollout, state_id, *two, tree.taken) for two in combinations(steps, 2)]
+    if tree.origin.cut_from and sum(len(turn.content.encode()) for turn in prompt) >= tree.origin.cut_from:
+        for pair in pairs:
+            pair.tags.append("prompt_cut")
     pairs.sort(key=_surest_first({step.node.id: step.node.same_as is not None for step in steps}))
     state = StateRecord.model_construct(
         state_id=state_id,

@@ -10,13 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from preference.candidates import Ends, PathStep, QuestionRecord, is_training_split, question_key
-from preference.export.formats import (
-    ACTION_TYPE_NAMES,
-    FORMATS,
-    FormatName,
-    Row,
-    SplitName,
-)
+from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage
 from preference.statistics import effective_sample_size
@@ -219,6 +213,7 @@ class ExportTally:
         self.counts["states"] += len({each.state.state_id for each in chosen})
         by_state: Counter[str] = Counter()
         for each in chosen:
+            self.counts["prompt_cut"] += "prompt_cut" in each.tags
             if each.dropped is not None:
                 self.dropped[each.dropped] += 1
                 continue
@@ -346,6 +341,10 @@ class ExportTally:
             found.append(
                 f"--flip exchanged the sides of {self.counts['flipped']:,} training pairs: "
                 f"{FORMATS['sft-chosen'].file_name('train')} holds their worse replies as targets"
+            )
+        if cut := self.counts["prompt_cut"]:
+            found.append(
+                f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
         if not self.counts["pairs"]:
             found.append(

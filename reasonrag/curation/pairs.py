@@ -18,11 +18,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from preference import (
-    Origin,
-    PairSummary,
-    RolloutRecord,
-)
+from preference import Origin, PairSummary, RolloutRecord
 from preference.candidates import QuestionRecord, StateRecord, read_lines
 from preference.export.export_pairs import write_export
 from preference.export.files import atomic_replacement
@@ -62,6 +58,7 @@ from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import Shard, check_merged
 from reasonrag.run_config import find_config, versions
@@ -493,6 +490,7 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "max_steps": decides.max_steps,
             "steps_by_hops": decides.steps_by_hops,
             "rescue": decides.recipe.rescue,
+            "cut_from": recorded_cut(made.operational.refused_parameters),
             "max_passage_chars": decides.max_passage_chars,
             "passage_order": decides.passage_order,
             "style": decides.style,

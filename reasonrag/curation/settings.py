@@ -88,6 +88,9 @@ class PairingSettings(Settings):
     allow_ungrounded: Annotated[bool, Opposite(None)] = setting(
         "Accept chosen steps that no passage supports", Panel.PAIRING, default=_RULES.allow_ungrounded
     )
+    allow_cut_prompts: Annotated[bool, Opposite(None)] = setting(
+        "Accept pairs of states whose prompt the endpoint cut", Panel.PAIRING, default=_RULES.allow_cut_prompts
+    )
     allow_repeated_query: Annotated[bool, Opposite(None)] = setting(
         "Accept chosen queries that repeat an earlier one on their path",
         Panel.PAIRING,
@@ -134,11 +137,7 @@ def _splits(value: object) -> object:
 class PairsSettings(RankSettings, PairingSettings):
     """Settings of `pairs`."""
 
-    out: Path | None = setting(
-        "Folder of the data set [default: data/<name of the run>]",
-        Panel.OUTPUT,
-        common=True,
-    )
+    out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
         "Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable. "

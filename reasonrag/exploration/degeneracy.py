@@ -79,11 +79,8 @@ class Sign:
 
 def only_reasoning(rollout: RolloutRecord) -> bool:
     """Most draws are nothing but reasoning, perhaps unseen: cut by the token limit, or ended by themselves."""
-    failed = ((each, each.parse_error) for each in _draws(rollout))
-    return _most(
-        error is not None and (error.cause == "reasoning_cut" or bool(each.reasoning and not each.response))
-        for each, error in failed
-    )
+    failed = ((each.parse_error, each.reasoning and not each.response) for each in _draws(rollout))
+    return _most(error is not None and (error.cause == "reasoning_cut" or bool(only)) for error, only in failed)
 
 
 def identical_siblings(rollout: RolloutRecord) -> bool:

@@ -160,6 +160,7 @@ class ExplorationSession:
         return Explorer(own, question, recipe, value_agent=others, critic=critic, valuer=valuer)
 
     def _count(self, rollout: RolloutRecord) -> None:
+        self.run.note_refusals(self.models.refused_parameters)  # at once, as the session may be killed
         tally = self.session.tally
         tally.questions += 1
         tally.failed_questions += rollout.error is not None

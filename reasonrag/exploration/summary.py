@@ -15,6 +15,7 @@ from preference.diversity import DiversityCount
 from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
+from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.rendering import counted
 from reasonrag.run_config import versions
@@ -62,7 +63,8 @@ class SessionNumbers(BaseModel):
     cost_usd: float | None
     """Cost of everything delivered to the run, in all sessions; null without a price."""
     refused_parameters: dict[str, list[str]] = {}
-    """Request parameters that an endpoint refused, by name of the model: its answers came without them."""
+    """Request parameters that an endpoint refused, by name of the model: its answers came without them; and the length
+    from which it cut prompts."""
     session_questions: int
     """Explored in the last session."""
     session_seconds: float
@@ -119,6 +121,7 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
     counts = RunCounts()
     for rollout in rollouts:
         counts.add(rollout)
+    cut = recorded_cut(numbers.refused_parameters)
     return RunSummary(
         **numbers.model_dump(),
         done=counts.done,
@@ -138,7 +141,8 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
         critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
-        warnings=too_little_room(counts.only_reasoning, max_tokens=numbers.max_reply_tokens)
+        warnings=[f"an endpoint {CUT_WARNING.format(each)}" for each in (cut,) if each]
+        + too_little_room(counts.only_reasoning, max_tokens=numbers.max_reply_tokens)
         + counts.warnings(numbers.split),
         versions=versions(),
     )

@@ -15,10 +15,10 @@ from reasonrag.llm.endings import ending_of
 
 
 class _Mark(NamedTuple):
-    """What stands around some models' reasoning, as regular expressions without regard to case.
+    """What stands around some models' reasoning, as regular expressions.
 
-    leads: the opening mark at the beginning of a reply, if it is another there. prose: whether replies may use these
-    words otherwise: then a closing mark that nothing opened counts only after a sentence or a line.
+    leads: the opening mark at the beginning, if it is another there. prose: replies may use these words otherwise, so a
+    closing mark that nothing opened counts only after a sentence or a line.
     """
 
     opening: str
@@ -28,8 +28,7 @@ class _Mark(NamedTuple):
 
 
 def _tags(name: str, *, prose: bool = False) -> _Mark:
-    """`<name>..</name>` in brackets of any kind; in others than `<>` an ordinary word is a headline if nothing closes
-    it."""
+    """`<name>..</name>` in brackets of any kind; but `[Thought]`, which nothing closes, is a headline."""
     other, end = r"[\[{◁【「『⟨〈《«]", rf"\s*\|?{name}\s*\|?[>\]}}▷】」』⟩〉》»]"
     opening, closing = rf"(?:<|{other})\|?{end}", rf"(?:<|{other})\|?\s*/{end}"
     leads = rf"<\|?{end}|{other}\|?{end}(?=[\s\S]*?{closing})"
@@ -59,9 +58,7 @@ _MARKS = (
 """Those that are known, mostly by vLLM's parsers (https://github.com/vllm-project/vllm/tree/main/vllm/reasoning)."""
 _LEADING = re.compile(rf"\s*+(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
 _CLOSING = re.compile("|".join(f"({each.closing})" for each in _MARKS), re.IGNORECASE)
-_MAY_CLOSE = re.compile(
-    r"/[\s|]*(?:\w{1,20}[:_])?(?:think|thought|reason|reflec|analysis)|\|>|assistantfinal|<unused95>|my response:"
-)
+_MAY_CLOSE = re.compile(r"/[\s|]*[\w:]{0,21}(?:think|thou|reas|refl|anal)|\|>|assistantfinal|unused95|my response:")
 """In every text that holds a closing mark, in small letters: found a hundred times as fast."""
 _ENDS = "\n.!?…。:;\"')]*>"
 AMPLE_TOKENS = 2048
@@ -102,8 +99,7 @@ def split_reasoning(said: str) -> tuple[str, str]:
     return "\n\n".join(each.strip() for each in blocks if each.strip()), said[start:].lstrip() if blocks else said
 
 
-def _mark_of(found: re.Match[str]) -> _Mark:
-    """Of a match of `_LEADING` or `_CLOSING`, which have one group for each."""
+def _mark_of(found: re.Match[str]) -> _Mark:  # of `_LEADING` or `_CLOSING`, which have one group for each
     return _MARKS[(found.lastindex or 1) - 1]
 
 

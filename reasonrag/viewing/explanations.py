@@ -13,16 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from preference import (
-    Candidate,
-    DropReason,
-    FinalScore,
-    PairingRules,
-    RolloutNode,
-    RolloutRecord,
-    StepRecord,
-    f1_score,
-)
+from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
 from preference.export.formats import SplitName
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import ContinuationResult
@@ -367,6 +358,8 @@ def _checks(each: Candidate) -> list[str]:
     if each.gold != "unknown":
         more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[each.gold]
         found.append(f"Gold passages (not used for the label): the chosen step has {more} the rejected one.")
+    if "prompt_cut" in each.tags:
+        found.append("Prompt cut: the endpoint seems to have seen only a part of this prompt.")
     if "style_only" in each.tags:
         found.append("Style only: both answers contain a gold answer, or neither does.")
     if "golden_rejected" in each.tags:
@@ -422,6 +415,7 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "same_content": "both steps have the same content",
         "few_visits": "too few visits for the judge to be asked",
         "not_picked": "the judge picked two other steps of this state, or none",
+        "prompt_cut": "the endpoint seems to have cut the prompt of this state: its steps answer another one",
         "ungrounded": "no passage read so far supports the chosen step",
         "repeated_query": "the chosen query repeats an earlier one on its path",
         "hint_only": "the chosen step was drawn with a hint, and names something that its path had not shown or was "

@@ -76,6 +76,7 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
         max_style_only=0.1,
         balance=False,
         allow_malformed=False,
+        allow_cut_prompts=False,
         allow_ungrounded=False,
         allow_repeated_query=False,
     )
@@ -191,6 +192,7 @@ EVERY_FLAW: Fields = {
     "unvalued": True,
     "same_content": True,
     "not_picked": False,
+    "prompt_cut": True,
     "ungrounded": True,
     "repeated_query": True,
     "hint_only": True,
@@ -216,6 +218,7 @@ def flawed_state(flaws: Fields) -> StateRecord:
             "label": None if flaws["not_picked"] else "value",
             "similarity": 0.95 if flaws["near_identical"] else 0.0,
             "same": flaws["same_content"],
+            "tags": ["prompt_cut"] if flaws["prompt_cut"] else [],
             "same_type": not flaws["other_type"],
         }
     )

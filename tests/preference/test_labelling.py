@@ -324,6 +324,16 @@ def test_nothing_is_said_of_a_pair_with_an_unvalued_side(first: Fields, second: 
     assert only(siblings(first, second)).confidence is None
 
 
+@pytest.mark.parametrize(("shorter_by", "tags"), [(0, ["prompt_cut"]), (50, ["prompt_cut"]), (-1, []), (None, [])])
+def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None, tags: list[str]) -> None:
+    """Those of the length from which it was, in bytes, and of longer ones."""
+    rollout = siblings(query("who", 0.9), query("what", 0.1))
+    size = sum(len(turn.content.encode()) for turn in rollout.nodes[1].prompt or ())
+    cut_from = None if shorter_by is None else size - shorter_by
+    [state] = labelled_states(rollout, Origin(dataset="d", split="train", cut_from=cut_from))
+    assert [pair.tags for pair in state.pairs] == [tags]
+
+
 def test_a_judge_alone_leaves_a_pair_without_a_confidence() -> None:
     """How often a judge is right, nobody has measured here."""
     record = siblings(query("who", 0.9), query("what", 0.1))

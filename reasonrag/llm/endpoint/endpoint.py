@@ -38,6 +38,7 @@ from reasonrag.llm.endpoint.http_client import (
     is_endpoint_failure,
     is_retryable,
 )
+from reasonrag.llm.endpoint.prompt_window import CUT_FROM, CUT_WARNING, PromptWindow
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
@@ -161,6 +162,8 @@ class OneAddress:
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
+    window: PromptWindow = field(default_factory=PromptWindow)
+
     def note_body(self, body: str | None) -> None:
         self.body_said, self.said = body, self.said + 1 if body == self.body_said else 1
 
@@ -262,11 +265,7 @@ class EndpointModel:
         self.say: Callable[[str], None] = lambda _: None
         """Called with messages about an endpoint for the user; may be set later."""
         self._endpoints = [
-            OneAddress(
-                Connection(base_url, key or "none", limits.timeout),
-                limits.pace(),
-            )
-            for base_url in addresses
+            OneAddress(Connection(base_url, key or "none", limits.timeout), limits.pace()) for base_url in addresses
         ]
         self._limits, self._sampling = limits, sampling
         self._reply_tokens = 64.0
@@ -586,6 +585,10 @@ class EndpointModel:
                 endpoint.refused.add(parameter)
                 self._say_of(endpoint, f"does not accept {parameter}: {DISPENSABLE[parameter]}")
         endpoint.pace.learn(answer.headers)
+        first = answer.completions[0]
+        untold = first.tokens_bounded and first.prompt_tokens == request.size
+        if first.prompt_tokens and endpoint.window.add(request.size, None if untold else first.prompt_tokens):
+            self._say_of(endpoint, CUT_WARNING.format(endpoint.window.cut_from))
         self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
         if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
@@ -599,7 +602,7 @@ class EndpointModel:
                 f"with an open tag is no step (unknown_end). It is sent no stop strings now: {DISPENSABLE['stop']}. A "
                 "server or gateway that says stop and length mends it",
             )
-        if answer.completions[0].tokens_bounded and not self.counts_bytes:
+        if first.tokens_bounded and not self.counts_bytes:
             self.counts_bytes = True
             self._say_of(
                 endpoint,
@@ -691,8 +694,10 @@ class EndpointModel:
 
     @property
     def refused(self) -> list[str]:
-        """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked."""
+        """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked, and the
+        length from which prompts are cut."""
         found = {each for endpoint in self._endpoints for each in endpoint.refused}
+        found |= {CUT_FROM.format(each.window.cut_from) for each in self._endpoints if each.window.cut_from}
         found |= {"stop"} if any(each.stop_cuts_reasoning for each in self._endpoints) else set()
         return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
 

@@ -113,6 +113,7 @@ const DROPPED = {
   same_content: "both steps have the same content",
   few_visits: "visited too rarely to be judged",
   not_picked: "the judge picked two other steps, or none",
+  prompt_cut: "the endpoint seems to have cut the prompt",
   ungrounded: "no passage supports the chosen step",
   repeated_query: "the chosen query repeats an earlier one",
   hint_only: "the chosen step names what only a hint could know, or was never drawn without one",

@@ -634,6 +634,7 @@ some_rules = st.builds(
     max_style_only=st.sampled_from([0.0, 0.5, 1.0]),
     balance=st.booleans(),
     allow_malformed=st.booleans(),
+    allow_cut_prompts=st.booleans(),
     allow_ungrounded=st.booleans(),
     allow_repeated_query=st.booleans(),
 )

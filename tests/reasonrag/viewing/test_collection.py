@@ -484,6 +484,7 @@ DROPPED: dict[DropReason, str] = {
     "same_content": "both steps have the same content",
     "few_visits": "too few visits for the judge",
     "not_picked": "the judge picked two other steps",
+    "prompt_cut": "seems to have cut the prompt of this state",
     "ungrounded": "no passage read so far supports",
     "repeated_query": "repeats an earlier one on its path",
     "hint_only": "was drawn with a hint",

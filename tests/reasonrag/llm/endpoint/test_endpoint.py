@@ -31,6 +31,7 @@ from reasonrag.llm.endpoint.endpoint import (
     Limits,
 )
 from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer
+from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.reasoning import without_reasoning
@@ -1126,3 +1127,38 @@ async def test_a_reply_given_whole_as_reasoning_is_named_by_the_trial(reply: web
     [*told] = [each for each in said if "gave its whole reply as reasoning and no content" in each]
     assert len(told) == named
     assert all("--reasoning-parser" in each and "--judge-extra-body '{" in each for each in told)
+
+
+def counting(window: int) -> Handler:
+    """An endpoint with this context window, which it says of every longer prompt; four bytes are a token."""
+
+    async def chat(request: web.Request) -> web.Response:
+        asked = orjson.loads(await request.read())["messages"]
+        tokens = min(window, sum(len(each["content"].encode()) for each in asked) // 4)
+        choices = [{"message": {"content": "So the answer is <answer>x</answer>"}, "finish_reason": "stop"}]
+        return web.json_response({"choices": choices, "usage": {"prompt_tokens": tokens, "completion_tokens": 9}})
+
+    return chat
+
+
+@pytest.mark.parametrize(("window", "named"), [(700, 1), (10**6, 0)], ids=["cut", "whole"])
+async def test_an_address_that_cuts_prompts_is_named_once(window: int, named: int) -> None:
+    """And no other; what it seems to take of prompts is among what is refused, for the run to keep."""
+    async with (
+        endpoint_of(counting(window)) as base_url,
+        endpoint_of(counting(10**6)) as other,
+        client_of(base_url, other) as (client, _),
+    ):
+        said: list[str] = []
+        client.say = said.append
+        await client.check()
+        passages = [request_for(1, question="Where? " * (40 * length)) for length in range(60)]
+        for asked in passages:
+            await asyncio.gather(*(client.complete(asked) for _ in range(2)))
+        lengths = [each for each in client.refused if each.startswith("messages from ")]
+    found = [each for each in said if "seems to CUT PROMPTS of" in each]
+    assert (len(found), len(lengths)) == (named, named)
+    assert all(urlsplit(base_url).netloc in each and "--max-model-len" in each for each in found)
+    cut_from = recorded_cut({"m": lengths})
+    assert (cut_from is None) == (not named)
+    assert cut_from is None or abs(cut_from / 2800 - 1) < 0.1

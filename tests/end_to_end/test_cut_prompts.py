@@ -1,0 +1,136 @@
+"""A server that cuts prompts in silence: it is named once, and pairs of states that it never saw whole are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from preference.candidates import StateRecord, read_lines
+from reasonrag.llm import offline
+from reasonrag.llm.endpoint.prompt_window import recorded_cut
+from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
+from tests.helpers.command_line import Reasonrag
+from tests.helpers.endpoints import Answering
+
+WINDOW = 700
+BYTES_PER_TOKEN = 2
+SAID = "seems to CUT PROMPTS of"
+
+
+def serving(tells: Callable[[int], int | None] = lambda tokens: tokens, *, window: int = WINDOW) -> Answering:
+    """An endpoint with this context window: of a longer prompt it keeps the system turn and the end of the user turn.
+    tells: what it says of the tokens that it read."""
+
+    async def chat(request: web.Request) -> web.Response:
+        wanted = ChatCompletionRequest.read(await request.read())
+        *before, last = wanted.messages
+        room = window * BYTES_PER_TOKEN - sum(len(each.content) for each in before)
+        seen = [*before, last.model_copy(update={"content": last.content[-max(room, 1) :]})]
+        texts = []
+        for choice in range(wanted.n):
+            said = offline.reply(seen, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
+            texts.append("yes" if last.content == "Say yes." else said)
+        tokens = min(window, sum(len(each.content.encode()) for each in wanted.messages) // BYTES_PER_TOKEN)
+        body = completion(
+            "m", [(each, "stop") for each in texts], prompt_tokens=tells(tokens) or 0, completion_tokens=99
+        )
+        return as_json(body)
+
+    return Answering(chat)
+
+
+def generate(base_url: str, run: str, *flags: object) -> list[object]:
+    model = ("--model", "m", "--base-url", base_url, "--price-in", 1, "--price-out", 2)
+    return ["generate", "--limit", 12, "--run", run, *model, *flags]
+
+
+def config(run: str) -> Any:
+    return orjson.loads(Path(run, "config.json").read_bytes())
+
+
+def candidates(data: str) -> list[StateRecord]:
+    return list(read_lines(Path(data, "candidates.jsonl"), StateRecord))
+
+
+def size(state: StateRecord) -> int:
+    return sum(len(turn.content.encode()) for turn in state.prompt)
+
+
+def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reasonrag) -> None:
+    """All of them and no others; one message, one warning at the end, and a flag that keeps them."""
+    with serving().open() as server:
+        done = reasonrag(*generate(server.base_url, "runs/r"))
+    summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
+    [warned] = [each for each in summary["warnings"] if SAID in each]
+    assert (done.status, done.err.replace(warned, "", 1).count(SAID)) == (0, 1)
+    assert all(setting in warned for setting in ("llama.cpp -c", "OLLAMA_CONTEXT_LENGTH", "--max-model-len"))
+    cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
+    assert cut_from is not None
+    assert abs(cut_from / (WINDOW * BYTES_PER_TOKEN) - 1) < 0.05
+
+    paired = reasonrag("pairs", "runs/r", "--out", "d/r", "--json")
+    found = orjson.loads(paired.out)
+    states = candidates("d/r")
+    marked = [pair for each in states if size(each) >= cut_from for pair in each.pairs]
+    assert paired.status == 0
+    assert 0 < len(marked) < found["candidates"]
+    assert all(("prompt_cut" in pair.tags) == (size(each) >= cut_from) for each in states for pair in each.pairs)
+    assert found["dropped"]["prompt_cut"] > 0
+    assert "prompt_cut" not in found["pairs_by_tag"]
+    [told] = [each for each in found["warnings"] if "prompt_cut" in each]
+    assert told.startswith(f"{len(marked):,} candidates")
+    kept = orjson.loads(reasonrag("pairs", "runs/r", "--out", "d/k", "--allow-cut-prompts", "--json").out)
+    assert (kept["dropped"]["prompt_cut"], kept["pairs_by_tag"]["prompt_cut"] > 0) == (0, True)
+    rows = orjson.loads(Path("d/k", next(iter(kept["files"]))).read_bytes())
+    assert any("prompt_cut" in row["tags"] for row in rows)
+
+
+def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reasonrag: Reasonrag) -> None:
+    """It is in the run from the moment it is said; trees are those of any other order of answers."""
+    with serving().open() as server:
+        flags = ("--concurrency", 1, "--max-calls", 150)
+        assert reasonrag(*generate(server.base_url, "runs/r", *flags)).status == 3
+        Path("runs/r/summary.json").unlink()
+        known = config("runs/r")["operational"]["refused_parameters"]
+        assert recorded_cut(known)
+        assert reasonrag(*generate(server.base_url, "runs/r")).status == 0
+        assert reasonrag(*generate(server.base_url, "runs/at-once", "--concurrency", 16)).status == 0
+    now = config("runs/r")["operational"]["refused_parameters"]
+    assert set(known["m"]) <= set(now["m"])
+    assert Path("runs/r/rollouts.jsonl").read_bytes() == Path("runs/at-once/rollouts.jsonl").read_bytes()
+    with serving(window=10**6).open() as server:
+        honest = reasonrag(*generate(server.base_url, "runs/honest", "--seed", 1))
+    assert SAID not in honest.err
+    for name in ("r", "honest"):
+        assert reasonrag("pairs", f"runs/{name}", "--out", f"d/{name}").status == 0
+    assert reasonrag("pairs", "d/r", "d/honest", "--out", "d/both").status == 0
+    both = [(state.origin.cut_from, size(state), pair.tags) for state in candidates("d/both") for pair in state.pairs]
+    assert {cut for cut, _, _ in both} == {None, recorded_cut(now)}
+    assert all(("prompt_cut" in tags) == (cut is not None and long >= cut) for cut, long, tags in both)
+
+
+@pytest.mark.parametrize(
+    "tells",
+    [
+        lambda tokens: tokens,
+        lambda tokens: -(-tokens // 64) * 64,
+        lambda tokens: round(tokens, -2),
+        lambda tokens: tokens // 256 * 256,
+        lambda tokens: round(tokens, -3),
+        lambda _: None,
+        lambda _: 1,
+        lambda _: 700,
+    ],
+    ids=["exact", "up to 64", "to 100", "down to 256", "to 1000", "none", "always 1", "always 700"],
+)
+def test_an_honest_server_is_not_suspected(tells: Callable[[int], int | None], reasonrag: Reasonrag) -> None:
+    """However it counts."""
+    with serving(tells, window=10**6).open() as server:
+        done = reasonrag(*generate(server.base_url, "runs/r"))
+    assert (done.status, SAID in done.err) == (0, False)
+    assert "messages from" not in Path("runs/r/config.json").read_text()

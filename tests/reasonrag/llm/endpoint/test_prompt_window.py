@@ -1,0 +1,141 @@
+"""A server that cuts prompts is known by what it counts; none that counts in its own way is suspected."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reasonrag.llm.endpoint.prompt_window import CUT, PromptWindow, recorded_cut
+
+Tells = Callable[[int, random.Random], float | None]
+SYSTEM = {"think": (1007, 60, 1700), "read": (726, 300, 4500), "conclude": (465, 200, 1600)}
+"""Bytes of the system turn, and the least and most of the user turn."""
+BYTES_PER_TOKEN = {"English": 4.4, "German": 3.6, "Chinese": 2.2, "Hindi": 1.3, "numbers": 2.5}
+LANGUAGES = [["English"], ["Chinese"], ["English", "Chinese"], ["English", "English", "Hindi"], list(BYTES_PER_TOKEN)]
+
+
+def prompts(
+    count: int, *, languages: Sequence[str] = ("English",), seed: int = 0, scale: float = 1
+) -> Iterator[tuple[int, int]]:
+    """Bytes and tokens of the trial request and of so many prompts like ours; scale: of the user turns."""
+    dice = random.Random(seed)
+    yield 8, 9
+    for _ in range(count):
+        system, least, most = SYSTEM[dice.choice(("think", "read", "read", "conclude"))]
+        user = int(dice.randint(least, most) * scale)
+        density = BYTES_PER_TOKEN[dice.choice(languages)] * dice.uniform(0.85, 1.15)
+        yield system + user, int(system / 4.6 + user / density) + 12
+
+
+def window_of(said: Iterator[tuple[int, float | None]]) -> PromptWindow:
+    """What it makes of these bytes and counts, as `usage` is read: too small a count is none."""
+    window = PromptWindow()
+    for size, count in said:
+        window.add(size, int(count) if count and count * 16 >= size else None)
+    return window
+
+
+HONEST: dict[str, Tells] = {
+    "exact": lambda tokens, _: tokens,
+    **{f"to {step}": lambda tokens, _, step=step: round(tokens / step) * step for step in (10, 64, 100, 256, 1000)},
+    **{f"up to {step}": lambda tokens, _, step=step: -(-tokens // step) * step for step in (10, 64, 100, 256, 1000)},
+    **{f"down to {step}": lambda tokens, _, step=step: tokens // step * step for step in (10, 64, 100, 256, 1000)},
+    "two digits": lambda tokens, _: float(f"{tokens:.1e}"),
+    "without the cached system turn": lambda tokens, dice: max(1, tokens - dice.choice((0, 96, 208, 208))),
+    "without cached blocks": lambda tokens, dice: tokens - 16 * ((tokens - 1) // 16) if dice.random() < 0.7 else tokens,
+    "nothing of what is cached": lambda tokens, dice: 0 if dice.random() < 0.5 else tokens,
+    "now and then": lambda tokens, dice: tokens if dice.random() < 0.3 else None,
+    "not at all": lambda *_: None,
+    "always 1": lambda *_: 1,
+    "always 100": lambda *_: 100,
+    "always 700": lambda *_: 700,
+    "the number of messages": lambda tokens, _: 1 + (tokens > 9),
+    "characters": lambda tokens, _: tokens * 4,
+}
+
+
+@pytest.mark.parametrize("languages", LANGUAGES, ids=" ".join)
+@pytest.mark.parametrize("tells", HONEST.values(), ids=HONEST)
+@pytest.mark.parametrize("scale", [0.3, 1, 3])
+def test_an_honest_server_is_not_suspected_in_a_thousand_requests(
+    tells: Tells, languages: list[str], scale: float
+) -> None:
+    """However it counts, and in whatever languages; after no request of several thousand."""
+    dice = random.Random(0)
+    every = prompts(1000, languages=languages, scale=scale)
+    assert window_of((size, tells(tokens, dice)) for size, tokens in every).cut_from is None
+
+
+@pytest.mark.parametrize("languages", LANGUAGES, ids=" ".join)
+@pytest.mark.parametrize(
+    ("window", "scale"), [(300, 1), (700, 1), (1000, 2), (700, 3), (2048, 3), (4096, 9), (8000, 18)]
+)
+def test_a_window_is_noticed_after_a_few_dozen_prompts_that_exceed_it(
+    window: int, scale: float, languages: list[str]
+) -> None:
+    """Its least length is that of a prompt that was cut, or nearly."""
+    found, cut, least = PromptWindow(), 0, math.inf
+    for size, tokens in prompts(1000, languages=languages, scale=scale):
+        if tokens > window:
+            cut, least = cut + 1, min(least, size)
+        if found.add(size, min(tokens, window) if window * 16 >= size else None):
+            break
+    assert cut <= 60
+    assert found.cut_from is not None
+    assert least / 1.06 < found.cut_from
+
+
+@pytest.mark.parametrize(
+    ("leaves", "scale"),
+    [
+        (lambda window, dice: window - dice.randint(0, window // 20), 1),
+        (lambda window, dice: window - 30 * dice.randint(0, 2), 1),
+        (lambda window, dice: window - dice.choice((1, 2, 3)), 3),
+    ],
+    ids=["up to a word", "up to a line", "up to a character"],
+)
+def test_a_cut_need_not_leave_the_whole_window(leaves: Callable[[int, random.Random], int], scale: float) -> None:
+    """Nearly the same tokens are enough."""
+    dice = random.Random(0)
+    every = prompts(1000, scale=scale)
+    found = window_of((size, tokens if tokens <= 700 else leaves(700, dice)) for size, tokens in every)
+    assert found.cut_from is not None
+
+
+def test_a_window_far_below_what_the_bytes_can_be_is_noticed() -> None:
+    """There a count is taken for none."""
+    found = window_of((size, min(tokens, 512)) for size, tokens in prompts(300, scale=8) if size < 2000 or size > 9000)
+    assert found.cut_from is not None
+    assert found.cut_from > 8000
+
+
+@given(st.integers(300, 700), st.randoms(use_true_random=False))
+def test_the_order_of_answers_does_not_matter(window: int, dice: random.Random) -> None:
+    """It is that of a network; where many prompts are cut, the least length is the same in the end."""
+    every = [(size, min(tokens, window)) for size, tokens in prompts(300)]
+    found = window_of(iter(every)).cut_from
+    dice.shuffle(every)
+    assert window_of(iter(every)).cut_from == found is not None
+
+
+def test_it_holds_little_whatever_comes() -> None:
+    """A few hundred numbers after a hundred thousand prompts."""
+    window = PromptWindow()
+    for size in range(0, 10**7, 100):
+        window.add(size, size // 4)
+    held = [each for each in vars(window).values() if isinstance(each, dict | set)]
+    assert sum(map(len, held)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("refused", "least"),
+    [([], None), (["n", "stop"], None), ([CUT.format(2900)], 2900), (["n", CUT.format(3000), CUT.format(2900)], 2900)],
+)
+def test_a_run_records_the_least_length(refused: list[str], least: int | None) -> None:
+    """Of all sessions."""
+    assert recorded_cut({"m": refused, "other": ["seed"]}) == least
