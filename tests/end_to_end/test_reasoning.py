@@ -185,7 +185,7 @@ def marked(before: str, after: str, *, apart: bool = False, wrong: str = WRONG) 
             whole = before + thought + after + said
             ends = [place for each in body.get("stop", ()) if (place := whole.find(each)) >= 0]
             choices.append((whole[: min(ends, default=len(whole))], "stop"))
-        answer = completion("m", choices, prompt_tokens=len(await request.read()) // 4, completion_tokens=999)
+        answer = completion("m", choices, prompt_tokens=len(await request.read()) // 4, completion_tokens=99)
         for choice in answer["choices"] if apart else ():
             choice["message"] = {"content": None, "reasoning_content": choice["message"]["content"]}
         return web.json_response(answer)
