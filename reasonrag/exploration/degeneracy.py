@@ -15,7 +15,7 @@ from itertools import repeat
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
-from reasonrag.agent.parsing import OF_THE_STATE
+from preference.records import OF_THE_STATE
 from reasonrag.llm.reasoning import more_room
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"
@@ -232,7 +232,8 @@ class ObservedSigns:
 
 def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> ObservedSigns:
     """for_stop: also compute `pairless`, which takes as long as the rest."""
-    alike = [state.distinct == 1 for state in drawn_states(rollout)]
+    cut = reasoning_cut(rollout)  # replies without any text are alike for another reason
+    alike = [] if cut else [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
     pairless = for_stop and bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout)
     return ObservedSigns(signs, len(alike), sum(alike), pairless)

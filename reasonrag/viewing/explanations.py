@@ -25,8 +25,7 @@ from preference import (
 )
 from preference.export.formats import SplitName
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
-from preference.records import ContinuationResult
-from reasonrag.agent.parsing import OF_THE_STATE
+from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.rendering import counted, percent
 from reasonrag.viewing.collection import ExploredTree
