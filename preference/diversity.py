@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from preference.records import RolloutNode, RolloutRecord
+from preference.records import OF_THE_STATE, RolloutNode, RolloutRecord
 from preference.similarity import equivalent_steps
 
 
@@ -22,11 +22,12 @@ class StateDraws:
 def drawn_states(rollout: RolloutRecord) -> Iterator[StateDraws]:
     """Every state in which at least two steps were drawn, in order of creation.
 
-    Only plain samples with a text count: no repairs, no other temperature, no prompts that show siblings.
+    Only plain samples with a reply count: no repairs, no other temperature, no prompts that show siblings.
     """
     for node in rollout.nodes:
-        children = map(rollout.nodes.__getitem__, node.children_ids)
-        steps = [each for each in children if each.sampled_with is None and each.response]
+        children = [rollout.nodes[each] for each in node.children_ids]
+        replies = [each for each in children if not each.parse_error or each.parse_error.cause not in OF_THE_STATE]
+        steps = [each for each in replies if each.sampled_with is None]
         draws = sum(step.draws for step in steps)
         if draws > 1:
             yield StateDraws(0 if node.layer is None else node.layer + 1, draws, _distinct(steps))

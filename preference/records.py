@@ -97,6 +97,10 @@ class PassageRef(Record):
     score: float | None
 
 
+OF_THE_STATE = frozenset({"withheld", "too_long", "rejected", "no_passages"})
+"""Causes of failures that are the state's and no reply's: the path ends there, and counts nowhere."""
+
+
 class ParseFailure(Record):
     """Why a reply did not parse. `repair`: the reply to the repair turn, which did not parse either."""
 

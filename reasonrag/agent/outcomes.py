@@ -20,10 +20,10 @@ from typing import Any, Protocol
 from mcts.recipes import JUDGED_OUTCOMES, SupportBy
 from preference import Message, cover_em, normalize_answer
 from preference.answer_scores import VERDICTS, builder_f1, prorag_f1
+from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.grounding import grounded_by_evidence
 from reasonrag.agent.model_calls import Judgement
-from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.agent.prompting import render_answer
 from reasonrag.agent.support import may_be_derived
 from reasonrag.data.corpus import Passage

@@ -56,8 +56,6 @@ NOTHING_SAID: dict[Ending, tuple[ParseCause, str]] = {
     ),
 }
 """Why a reply that closes no tag is unreadable, whatever its text."""
-OF_THE_STATE: frozenset[str] = frozenset({"withheld", "too_long", "rejected", "no_passages"})
-"""Causes that say nothing of the step before: the path ends there, and counts nowhere."""
 NOT_REPAIRED: tuple[ParseCause, ...] = ("withheld", "refused", "too_long", "reasoning_cut")
 """Causes without a repair turn: it would meet the same filter, or the same limit."""
 

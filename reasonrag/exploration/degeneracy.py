@@ -15,7 +15,7 @@ from itertools import repeat
 
 from preference import NO_FILTERS, FinalScore, RolloutNode, RolloutRecord, candidates, normalize_answer
 from preference.diversity import drawn_states
-from reasonrag.agent.parsing import OF_THE_STATE
+from preference.records import OF_THE_STATE
 from reasonrag.llm.reasoning import more_room, parser_advice
 
 PAGE = "docs/troubleshooting/degenerate-trees.md"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from preference.records import OF_THE_STATE
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
-from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS

@@ -31,6 +31,7 @@ from mcts import (
 from mcts.rewards import ANSWER_REWARDS, REWARDS
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
 from preference.records import (
+    OF_THE_STATE,
     FailedContinuation,
     Outcome,
     PrunedStep,
@@ -42,7 +43,6 @@ from preference.records import (
 from reasonrag.agent.agent import STEPS_OF_A_SEARCH, Agent, AgentStep, State
 from reasonrag.agent.hints import Hint, titles_to_hint
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
-from reasonrag.agent.parsing import OF_THE_STATE
 from reasonrag.agent.step_judge import (
     DistinctStep,
     JudgedState,

@@ -12,7 +12,7 @@ from preference import FinalScore, RolloutRecord, Usage
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
-from reasonrag.agent.parsing import OF_THE_STATE
+from preference.records import OF_THE_STATE
 from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut

@@ -16,8 +16,7 @@ from pydantic import BaseModel
 from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
 from preference.export.formats import SplitName
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
-from preference.records import ContinuationResult
-from reasonrag.agent.parsing import OF_THE_STATE
+from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.rendering import counted, percent
 from reasonrag.viewing.collection import ExploredTree
