@@ -47,7 +47,7 @@ from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
 from reasonrag.llm.chat import ChatModel, Completion, Sampling
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.retrieval.passage_length import in_order
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder

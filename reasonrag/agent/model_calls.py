@@ -15,7 +15,7 @@ from reasonrag.agent.parsing import NOT_REPAIRED, NOTHING_SAID, ParsedReply, Par
 from reasonrag.agent.prompting import Prompts, render_repair
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.prices import Price
 from reasonrag.llm.reasoning import as_read, is_only_reasoning
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from preference import ActionType, AgentAction
-from reasonrag.llm.endings import Ending
+from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.reasoning import more_room
 
 TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {

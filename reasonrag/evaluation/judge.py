@@ -14,7 +14,7 @@ from reasonrag.agent.parsing import parse_score
 from reasonrag.agent.prompting import render_answer
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,10 @@ class Completion(BaseModel):
     requests, prompt_tokens, completion_tokens, cached_tokens (prompt tokens in the endpoint's cache): the whole
     request's numbers are on its first reply and 0 on the others, so that sums are right whichever replies share a
     request. So are reasoning_tokens, which are part of completion_tokens.
-    finish_reason: as received, empty if the endpoint gave none; `reasonrag.llm.endings` says what it means.
+    finish_reason: as received, empty if the endpoint gave none; `reasonrag.llm.endpoint.endings` says what it means.
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
-    at_limit: all replies of the request have as many tokens as they may.
+    at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
     logprobs: the tokens of the text, which they are together; None where they were not asked for, or not given.

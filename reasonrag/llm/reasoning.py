@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from reasonrag.llm.chat import ChatRequest, Completion, tokens_within
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 
 
 class _Mark(NamedTuple):

@@ -34,7 +34,7 @@ from reasonrag.files import FAILURES, JOURNAL, only_writer
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel, estimate_tokens, sample_seed
 from reasonrag.llm.consent import get_consent, needs_consent
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal

@@ -18,7 +18,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import Completion
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.retrieval.retriever import QUERY_BYTES
 
 Tagged: TypeAlias = ReadReply[TaggedReply]

@@ -22,7 +22,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endings import CUT, ending_of
+from reasonrag.llm.endpoint.endings import CUT, ending_of
 from reasonrag.llm.endpoint.error_objects import end_of_draws
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from reasonrag.llm.endings import CUT, FILTERED, TOO_LONG, letters_of, meaning_of
+from reasonrag.llm.endpoint.endings import CUT, FILTERED, TOO_LONG, letters_of, meaning_of
 
 if TYPE_CHECKING:
     from openai import APIStatusError

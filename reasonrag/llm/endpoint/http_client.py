@@ -21,7 +21,7 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
-from reasonrag.llm.endings import meaning_of
+from reasonrag.llm.endpoint.endings import meaning_of
 from reasonrag.llm.endpoint.error_objects import decoded, error_in, status_of
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
@@ -55,6 +55,8 @@ MOST_LOGPROB_BYTES = 512
 _REASONING = ("reasoning_content", "reasoning")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
 vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second."""
+NEAR = 0.95
+"""Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
@@ -235,8 +237,8 @@ def completions_of(
         raise BadAnswerError(f"an error, and no text: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
-    if asked and _are_at_limit(answer.get("usage"), replies, most=len(choices) * asked.max_tokens):
-        replies = [each.model_copy(update={"at_limit": True}) for each in replies]
+    if asked:
+        replies = _with_limit(answer.get("usage"), replies, asked.max_tokens, parts=len(choices))
     return [replies[0].model_copy(update=bill), *replies[1:]]
 
 
@@ -283,15 +285,22 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
     }
 
 
-def _are_at_limit(usage: object, replies: Sequence[Completion], *, most: int) -> bool:
-    """Whether all choices together have `most` tokens: by a count that is none of bytes or characters, nor too small
-    for the bytes, and without reasoning that goes beyond the limit."""
+def _with_limit(usage: object, replies: list[Completion], max_tokens: int, *, parts: int) -> list[Completion]:
+    """The replies, with what usage says of the limit: of several, whose tokens are told together, each has its part by
+    characters, and `NEAR` the limit is at it. A count of bytes or characters, or one too small for the bytes, says
+    nothing, nor does reasoning beyond the limit."""
     usage = usage if isinstance(usage, dict) else {}
     said, texts = usage.get("completion_tokens"), [each.text + each.reasoning for each in replies]
-    size = sum(len(each.encode()) for each in texts)
-    if not _is_count(said) or said in (size, sum(map(len, texts))) or said * MOST_BYTES_PER_TOKEN < size:
-        return False
-    return said == most or said - _detail(usage, "completion_tokens_details", "reasoning_tokens") >= most
+    size, length = sum(len(each.encode()) for each in texts), sum(map(len, texts))
+    if not _is_count(said) or said in (size, length) or said * MOST_BYTES_PER_TOKEN < size:
+        return replies
+    most = parts * max_tokens
+    said = said if said == most else said - _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    near = [parts > 1 and said * len(each) >= NEAR * max_tokens * max(1, length) for each in texts]
+    return [
+        reply.model_copy(update={"at_limit": True}) if said >= most or cut else reply
+        for reply, cut in zip(replies, near, strict=True)
+    ]
 
 
 def _completion_tokens(usage: Mapping[str, Any], *, prompt_tokens: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from reasonrag.agent.parsing import (
     stop_strings,
 )
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.llm.endings import Ending
+from reasonrag.llm.endpoint.endings import Ending
 
 ACTIONS: tuple[AgentAction, ...] = ("think", "read", "conclude")
 BASELINES = resources.files("reasonrag") / "prompts" / "baselines"

@@ -26,7 +26,7 @@ from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.from_settings import resolve_recipe
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endings import Ending
+from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever

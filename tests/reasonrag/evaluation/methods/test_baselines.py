@@ -36,7 +36,7 @@ from reasonrag.evaluation.methods.ircot import MOST_PASSAGES
 from reasonrag.evaluation.methods.method import Method, StepBudget
 from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSettings, MethodName
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
-from reasonrag.llm.endings import Ending
+from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.retrieval.from_settings import open_or_build

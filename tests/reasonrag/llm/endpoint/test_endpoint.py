@@ -20,7 +20,7 @@ from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
 from reasonrag.llm.budget import Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import (
     MAX_ATTEMPTS,
     MAX_GIVEN_UP,

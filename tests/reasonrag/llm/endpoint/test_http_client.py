@@ -28,7 +28,7 @@ from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from reasonrag.curation.token_counters import QwenTokenCounter
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
-from reasonrag.llm.endings import ending_of
+from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.http_client import (
     MOST_ENVELOPE_BYTES,
     MOST_LOGPROB_BYTES,
@@ -688,7 +688,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
     "below the limit": ([OPEN], {"prompt_tokens": 9, "completion_tokens": 63}, False),
     "no prompt is counted": ([OPEN], {"completion_tokens": 64}, True),
     "all choices at the limit": ([OPEN, OPEN, "a"], {"completion_tokens": 192}, True),
-    "some choices below": ([OPEN, OPEN, "a"], {"completion_tokens": 140}, False),
+    "all choices below": ([OPEN, OPEN, "a"], {"completion_tokens": 100}, False),
     "reasoning within the limit": (
         [OPEN],
         {"completion_tokens": 64, "completion_tokens_details": {"reasoning_tokens": 50}},
@@ -715,6 +715,15 @@ def test_a_reply_with_all_its_tokens_was_cut(case: str) -> None:
     replies = completions_of(orjson.dumps({"choices": choices, "usage": usage}), (), prompt_size=9, asked=LISTED)
     assert [each.at_limit for each in replies] == [cut] * len(texts)
     assert {ending_of(each) for each in replies} == {"cut" if cut else "stopped"}
+
+
+def test_of_several_replies_those_are_cut_that_have_the_limit_by_their_length() -> None:
+    """Endpoints tell the tokens of all choices together: 64, 64 and 10 are 138; 20, 64 and 20 are 104."""
+    for texts, tokens in ((["a" * 256, "b" * 250, "c" * 40], 138), (["a" * 80, "b" * 256, "c" * 80], 104)):
+        choices = [{"message": {"content": each}, "finish_reason": "stop"} for each in texts]
+        body = orjson.dumps({"choices": choices, "usage": {"completion_tokens": tokens}})
+        replies = completions_of(body, (), prompt_size=9, asked=LISTED)
+        assert [each.at_limit for each in replies] == [len(each) > 200 for each in texts]
 
 
 def message(content: Any, **more: Any) -> dict[str, Any]:

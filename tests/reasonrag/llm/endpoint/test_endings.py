@@ -6,7 +6,7 @@ import pytest
 
 from reasonrag.agent.parsing import ParsedReply, parse_reply
 from reasonrag.llm.chat import Completion
-from reasonrag.llm.endings import Ending, ending_of, meaning_of
+from reasonrag.llm.endpoint.endings import Ending, ending_of, meaning_of
 
 REASONS: dict[Ending, str] = {
     "stopped": "stop STOP Stop stopped eos EOS eos_token end_turn END_TURN end-of-turn endOfText stop_sequence "
