@@ -28,9 +28,8 @@ _POSITION = re.compile(r"[0-9]{1,4}")
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
 _TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 
-_EndCause = Literal[
-    "withheld", "refused", "too_long", "rejected", "no_passages", "unknown_end", "reasoning_cut", "cut_off", "loop"
-]
+_StateCause = Literal["withheld", "too_long", "rejected", "no_passages"]
+_EndCause = Literal[_StateCause, "refused", "unknown_end", "reasoning_cut", "cut_off", "loop"]
 ParseCause = Literal[_EndCause, "no_tag", "wrong_tag", "not_opened", "mixed_tags", "empty", "copied"]
 """withheld: by the endpoint's content filter. refused: by the model. too_long: the prompt is, for the model's context.
 rejected: the prompt, by the endpoint, for a reason of its own. no_passages: the retriever rejects the query before.
