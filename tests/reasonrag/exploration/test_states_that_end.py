@@ -18,7 +18,6 @@ from reasonrag.exploration.degeneracy import observed_signs
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
 from reasonrag.retrieval.remote import PROBE
@@ -178,11 +177,10 @@ def test_a_question_whose_first_prompt_ended_is_an_error_and_is_not_paid_again(
 
 def test_what_may_pass_stays_owed() -> None:
     """A failure that is not the prompt's is in no tree: the question is asked again by the next run."""
-    with endpoint(error(500, "worker died"), where=holds_the_word) as (base_url, _):
-        quick = EndpointModel("offline", Limits(32, 60.0, first_wait=0.001), base_urls=[base_url])
-        assert generated(base_url, chat_model=quick).failures_by_cause.keys() == {"http_500"}
+    with endpoint(error(404, "no route to the model"), where=holds_the_word) as (base_url, _):
+        assert generated(base_url).failures_by_cause.keys() == {"http_404"}
     assert not any(node.parse_error for tree in trees() for node in tree.nodes)
-    with endpoint(error(500, "worker died"), where=lambda _: False) as (base_url, _):
+    with endpoint(error(404, "no route to the model"), where=lambda _: False) as (base_url, _):
         assert generated(base_url).done == 6
 
 
