@@ -494,7 +494,7 @@ def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: P
         lost = reasonrag(*command, "--patience", 0.5)
         assert lost.status == 1
         assert "has not answered for 0.5 seconds" in lost.err
-        assert "Run the same command to continue once it does" in lost.err
+        assert "Once it does, run the same command to continue" in lost.err
         kept = keys()
         stage.down = False
         assert reasonrag(*command).status == 0
