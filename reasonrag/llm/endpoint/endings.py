@@ -30,8 +30,9 @@ _WORDS: Final[dict[Word, str]] = {
     r"|.*reducethelengthof.*|.*toomany(input)?tokens.*|.*inputs(tokens|musthavelessthan).*",
     "cut": r"length|limit|.*(max|model)length.*|.*max(imum)?(new|output|completion|generated?)?tokens?.*|maxoutput"
     r"|.*(token|length|time|output)s?limit.*|modelcontextwindowexceeded|truncated?|incomplete|repetition|loop",
-    "withheld": r".*(content|safety|output|prompt|response)filter.*|.*safety|.*recitation|blocklist|blocked"
-    r"|prohibited.*|.*(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged).*|.*toxic|spii|.*sensitive"
+    "withheld": r".*(content|safety|output|prompt|response)filter.*|(content|image|filter|blocked)*safety|.*recitation"
+    r"|blocklist|blocked|prohibited.*|.*(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged).*|spii"
+    r"|.*toxic|(input|output)?(new)?sensitive"
     r"|.*content(management)?policy.*|.*(policyviolation|usagepolicy|responsibleai).*|.*moderation(blocked|failed)?"
     r"|.*guardrail\w*(intervened|blocked).*|.*inspectionfailed|.*inappropriatecontent.*|contentexistsrisk"
     r"|.*consideredhighrisk.*|modelarmor|unsafe(content)?|invalidprompt|language|harmful(content)?",

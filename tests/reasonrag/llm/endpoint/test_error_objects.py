@@ -118,6 +118,12 @@ STATUSES: dict[str, tuple[int, Any, int]] = {
     "nor does it with 429": (429, {"type": "invalid_request_error"}, 429),
     "a sentence says nothing": (400, {"message": "rate limit must be a number"}, 400),
     "nor does a parameter": (400, {"message": "Unsupported parameter: timeout", "param": "timeout"}, 400),
+    "a parameter in a code": (400, {"code": "invalid_timeout"}, 400),
+    "a model in a code": (400, {"code": "unavailable_model"}, 400),
+    "a field in a code": (400, {"code": "invalid_rate_limit_field"}, 400),
+    "a wrong key with 400": (400, {"code": "invalid_api_key"}, 401),
+    "a private number": (401, {"code": 40000}, 401),
+    "another": (429, {"code": 50001}, 429),
     "nor a success": (503, {"code": 200}, 503),
     "nor a text": (418, "Rate limit exceeded", 418),
     "a validation error": (422, [{"type": "missing", "loc": ["body", "messages"], "msg": "Field required"}], 422),
@@ -198,6 +204,14 @@ ENDED: dict[str, tuple[int, Any, str]] = {
     "GitHub": (413, openai("Request body too large", code="tokens_limit_reached"), LONG),
     "more than a minute's tokens": (429, openai("Request too large for gpt-4o on tokens per min"), LONG),
     "a context in a 200": (200, openai("x", code="context_length_exceeded"), LONG),
+    "a context exceeded with 500": (500, openai("context size exceeded", code=500), LONG),
+    "a part of the messages": (400, openai("x", param="messages[0].content", code="string_above_max_length"), LONG),
+    "a place in the messages": (
+        422,
+        {"detail": [{"type": "string_too_long", "loc": ["body", "messages", 0, "content"], "msg": "x"}]},
+        LONG,
+    ),
+    "MiniMax": (400, openai("input new_sensitive"), "content_filter"),
     "a limit in a 200": (200, {"error": "This model's maximum context length is 4096 tokens"}, LONG),
 }
 
@@ -235,6 +249,31 @@ NOT_ENDED: dict[str, tuple[int, Any]] = {
     ),
     "a model that is not there": (404, openai("no such model; see the content policy")),
     "no key": (401, openai("no key; see the content policy")),
+    "a user that is too long": (
+        400,
+        openai("Invalid 'user': string too long", param="user", code="string_above_max_length"),
+    ),
+    "a stop string that is too long": (400, openai("x", param="stop[0]", code="string_above_max_length")),
+    "a filter that is a parameter": (400, openai("Unknown parameter: 'content_filter'.", param="content_filter")),
+    "the same in words": (400, openai("Unknown parameter: 'content_filter'.")),
+    "numbers beside a filter": (400, openai("logprobs are not available with safety filter on", param="logprobs")),
+    "the same without a name": (400, openai("logprobs are not available with safety filter on")),
+    "a window that is a parameter": (400, openai("context_window is not supported with this model")),
+    "Google's unknown name": (
+        400,
+        [{"error": {"code": 400, "message": 'Unknown name "context_limit": Cannot find field.', "status": "x"}}],
+    ),
+    "names with capitals": (400, openai("Invalid model. Model names are case-sensitive.")),
+    "a seed": (400, openai("seed must be below 2**31 for safety")),
+    "a place beside the prompt": (
+        422,
+        {"detail": [{"type": "string_too_long", "loc": ["body", "user"], "msg": "String is too long"}]},
+    ),
+    "a suspended account": (403, openai("Your account has been suspended for violating our usage policy.")),
+    "a model that is not allowed": (
+        403,
+        openai("Access denied by content policy of your organization: model not on the allow list"),
+    ),
 }
 
 
@@ -296,6 +335,30 @@ async def test_an_account_that_is_refused_in_a_200_ends_the_run_and_the_check(ca
             with pytest.raises(raised, match=f"status {status} by its code, sent with status 200"):
                 await outcome(client, request)
         assert len(asked) == 1
+
+
+PASSING_500 = [
+    "CUDA out of memory while allocating the KV cache for this context size; the worker restarts",
+    "internal error while running output filter",
+    "context window cache failed to load",
+]
+
+
+@pytest.mark.parametrize("message", PASSING_500)
+async def test_a_server_that_fails_for_a_moment_is_asked_again(message: str) -> None:
+    """Its words of a context or a filter are not about the prompt."""
+    say, asked = passing(openai(message), status=500)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        [reply] = await client.complete(request_for(1))
+    assert (reply.text, len(asked)) == ("So the answer is <answer>x</answer>", 2)
+
+
+async def test_several_choices_that_a_filter_does_not_allow_are_left_out() -> None:
+    error = openai("n > 1 is not supported when content filter is asynchronous", param="n")
+    say, asked = passing(error, status=400)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        await client.complete(request_for(3))
+    assert ["n" in each for each in asked] == [True, False]
 
 
 async def test_a_parameter_that_is_refused_in_a_200_is_left_out() -> None:
