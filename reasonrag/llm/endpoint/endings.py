@@ -58,7 +58,7 @@ def ending_of(completion: Completion) -> Ending:
 def meaning_of(said: str) -> Word:
     """What a reason means, or a code or sentence of an error."""
     for part in (said, said.rpartition(".")[2]):
-        letters = re.sub(r".*(finish|stop|end)reason", "", letters_of(part))
+        letters = re.sub(r"^.*(finish|stop|end)reason", "", letters_of(part))
         for word, pattern in _WORDS.items():
             if re.fullmatch(pattern, letters):
                 return word

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_DEPTH = 8
 """Levels of an error body that are read."""
+_MOST_LEAVES = 400
+"""Values of an error body that are read."""
 _MOST_READ = 2000
 """Characters of a code or sentence that are read."""
 _NAMES = frozenset({"code", "type", "status", "reason", "error_type", "error_code", "status_code", "statusCode"})
@@ -44,7 +47,10 @@ which many servers give to any error; a sentence counts where nothing else says 
 _OF_AN_ACCOUNT = frozenset({401, 402, 429})
 _INVALID = re.compile(r"invalid(?!api|access|auth|credential)|unknown|unsupported")
 """The beginning of a code that names what a request has wrong, perhaps a `timeout`."""
-_CONTEXT = re.compile(r"context (?:length|size|window)\D{0,20}(\d[\d,]*)", re.IGNORECASE)
+_CONTEXT = re.compile(r"(?:context (?:length|size|window)\D{0,20}|tokens`? must be <= )(\d[\d,]*)", re.IGNORECASE)
+_OF_THE_INPUT = re.compile(
+    r"(\d[\d,]*) (?:`?inputs?`? tokens|in the (?:messages|prompt)|of text input|tokens from the input)"
+)
 _NOT_OF_A_PROMPT = frozenset({401, 402, 404, 408, 502, 503, 504, 529})
 _OF_A_PROMPT = frozenset(
     {"", "None", "body", "messages", "prompt", "contents", "content", "input", "inputs", "input_tokens", "input_text"}
@@ -74,16 +80,20 @@ def decoded(body: bytes) -> Any:
         return body.decode("utf-8", "replace")
 
 
-def leaves(content: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """All values of nested objects and lists, each with the nearest key above it."""
+def leaves(content: Any) -> Iterator[tuple[str, Any]]:
+    """The values of nested objects and lists, each with the nearest key above it; the first `_MOST_LEAVES`."""
+    return islice(_leaves(content, "", 0), _MOST_LEAVES)
+
+
+def _leaves(content: Any, key: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > MOST_DEPTH:
         return
     if isinstance(content, dict):
         for name, value in content.items():
-            yield from leaves(value, name, depth + 1)
+            yield from _leaves(value, name, depth + 1)
     elif isinstance(content, list):
         for value in content:
-            yield from leaves(value, key, depth + 1)
+            yield from _leaves(value, key, depth + 1)
     else:
         yield key, content
 
@@ -139,8 +149,11 @@ def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:
         said = [each for each in said if "request too large" in each.lower()]
     said = [each for each in said if _is_of_a_prompt(each, status)]
     meanings = {meaning_of(each) for each in [*codes, *said]}
-    contexts = (int(each.replace(",", "")) for each in _CONTEXT.findall("\n".join(said)))
-    if status in _NOT_OF_A_PROMPT or _names_another(content) or any(each <= max_tokens for each in contexts):
+    contexts, inputs = (
+        [int(each.replace(",", "")) for each in told.findall("\n".join(said))] for told in (_CONTEXT, _OF_THE_INPUT)
+    )
+    short = inputs and contexts and 2 * max(inputs) < min(contexts)  # then it is the limit of the reply
+    if status in _NOT_OF_A_PROMPT or _names_another(content) or short or any(each <= max_tokens for each in contexts):
         return ""
     if "too_long" in meanings or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TOO_LONG

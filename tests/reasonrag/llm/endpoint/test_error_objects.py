@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from reasonrag.errors import EndpointLost, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endpoint import EndpointModel
-from reasonrag.llm.endpoint.error_objects import error_in, status_of
+from reasonrag.llm.endpoint.error_objects import end_of_draws, error_in, status_of
 from reasonrag.llm.endpoint.http_client import BadAnswerError, HttpAnswer, completions_of, error_of
 from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_of, endpoint_of, request_for
 
@@ -269,6 +270,20 @@ NOT_ENDED: dict[str, tuple[int, Any]] = {
         422,
         {"detail": [{"type": "string_too_long", "loc": ["body", "user"], "msg": "String is too long"}]},
     ),
+    "TGI's limit beside a short prompt": (
+        422,
+        {
+            "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 20 `inputs` "
+            "tokens and 5000 `max_new_tokens`"
+        },
+    ),
+    "vLLM's limit beside a short prompt": (
+        400,
+        openai(
+            "This model's maximum context length is 4096 tokens. However, you requested 5020 tokens (20 in the "
+            "messages, 5000 in the completion). Please reduce the length of the messages or completion."
+        ),
+    ),
     "a suspended account": (403, openai("Your account has been suspended for violating our usage policy.")),
     "a model that is not allowed": (
         403,
@@ -385,6 +400,21 @@ async def test_a_secret_in_an_error_in_a_200_reaches_no_message(monkeypatch: pyt
         with pytest.raises(EndpointLost) as raised:
             await client.complete(request_for(1))
     assert "sk-secret" not in str(raised.value) + failures[0].message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [{"message": "stop reason " * 200_000}, [{"type": f"inputlength{each}" * 9} for each in range(20_000)]],
+    ids=["one long sentence", "many errors"],
+)
+async def test_an_error_of_megabytes_is_read_in_bounded_time(error: Any) -> None:
+    """The loop of all requests waits for it: processor time of this process."""
+    content = orjson.dumps({"error": error})
+    began = time.process_time()
+    found = error_of(HttpAnswer(content, {}))
+    assert found is not None
+    assert end_of_draws(found) == ""
+    assert time.process_time() - began < 0.5
 
 
 JSON = st.recursive(
