@@ -1,8 +1,8 @@
 """How a reply ended, by what its endpoint says of it: one table of the words that endpoints use.
 
 Decides which words mean that the model stopped, that the reply was cut, withheld or refused, or that the prompt was too
-long; codes of errors are read by the same table. Knows no tag: a reply that closes its tag itself is whole, however it
-ended.
+long; codes of errors are read by the same table. Knows no tag by name: a reply that closes its tag itself is whole,
+however it ended.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ def meaning_of(said: str) -> Word:
             if re.fullmatch(pattern, letters):
                 return word
     return "unknown"
+
+
+def closes_a_tag(text: str) -> bool:
+    """Whether a text ends with a closing tag, whichever."""
+    return bool(re.search(r"</\s*\w+\s*>$", text.rstrip()[-64:]))
 
 
 def letters_of(said: str) -> str:

@@ -106,7 +106,7 @@ def error_in(body: Any) -> Any:
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     found = body.get("error") or body.get("errors") or (isinstance(first, dict) and first.get("error"))  # OpenRouter
-    told = body.get("object") == "error" or body.get("detail") or _is_blocked(body) or status_of(body, None)
+    told = body.get("object") == "error" or body.get("detail") or is_blocked(body) or status_of(body, None)
     return found or (body if told and not first else None)
 
 
@@ -157,7 +157,7 @@ def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:
         return ""
     if "too_long" in meanings or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TOO_LONG
-    return FILTERED if "withheld" in meanings or _is_blocked(content) else ""
+    return FILTERED if "withheld" in meanings or is_blocked(content) else ""
 
 
 def _is_of_a_prompt(sentence: str, status: int) -> bool:
@@ -175,6 +175,6 @@ def _names_another(content: Any) -> bool:
     return bool(named - _OF_A_PROMPT or (others and places - others <= {"body"}))
 
 
-def _is_blocked(body: Any) -> bool:
+def is_blocked(body: Any) -> bool:
     """Whether a body says that its prompt was filtered, as Gemini's and Azure's do."""
     return any((key == "blockReason" and value) or (key == "filtered" and value is True) for key, value in leaves(body))

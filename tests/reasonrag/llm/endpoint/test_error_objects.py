@@ -68,6 +68,10 @@ IN_A_200: dict[str, tuple[Any, int]] = {
         {"error": {"code": 502, "message": "x"}, "choices": [{"message": {"content": "S"}, "finish_reason": "error"}]},
         502,
     ),
+    "beside a beginning": (
+        {"error": {"code": 502}, "choices": [{"message": {"content": "<query>Alpha Ba"}, "finish_reason": "stop"}]},
+        502,
+    ),
     "a wrong key in words": ({"error": "Incorrect API key provided"}, 401),
     "no such model": ({"error": {"code": "model_not_found", "message": "x"}}, 404),
     "a bad request": ({"error": {"type": "invalid_request_error", "message": "x"}}, 400),
@@ -104,9 +108,24 @@ def test_what_says_no_error_is_a_bad_answer(case: str) -> None:
 
 def test_a_whole_reply_beside_an_error_is_kept() -> None:
     """It is paid for."""
-    body = {"error": {"code": 429}, "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}
+    body = {
+        "error": {"code": 429},
+        "choices": [{"message": {"content": "<answer>a</answer>"}, "finish_reason": "stop"}],
+    }
     [reply] = completions_of(orjson.dumps(body), (), prompt_size=0)
-    assert reply.text == "a"
+    assert reply.text == "<answer>a</answer>"
+
+
+FILTERED_CHOICE = {"content_filter_results": {"hate": {"filtered": True, "severity": "high"}}}
+
+
+@pytest.mark.parametrize("reason", [None, "stop", ""])
+@pytest.mark.parametrize("said", [None, {"content": None}, {"content": ""}, {"role": "assistant"}])
+def test_a_choice_without_text_whose_filter_says_so_is_withheld(said: Any, reason: str | None) -> None:
+    """As Azure's, whose reason may say nothing."""
+    body = {"choices": [{"message": said, "finish_reason": reason} | FILTERED_CHOICE]}
+    [reply] = completions_of(orjson.dumps(body), (), prompt_size=0)
+    assert (reply.text, reply.finish_reason) == ("", "content_filter")
 
 
 STATUSES: dict[str, tuple[int, Any, int]] = {
