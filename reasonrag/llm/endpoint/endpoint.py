@@ -92,6 +92,8 @@ _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_lar
 """Failures that a prompt may cause by itself."""
 MAX_REJECTED = 20
 """After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
+MOST_KEPT = 300
+"""Characters of an error that are kept with the draws it stands for."""
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
 STRANGE_ENDS = 3
@@ -308,7 +310,7 @@ class EndpointModel:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         draws, sampling = len(request.samples), request.sampling
         reason = end_of_draws(error, max_tokens=sampling.max_tokens) if self._speaks else ""
-        first = Completion(text="", finish_reason=reason)
+        first = Completion(text="", finish_reason=reason, said=one_line(_clean(error_message(error)))[:MOST_KEPT])
         if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
             most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
             return [first.model_copy(update=most | {"tokens_bounded": True})]
@@ -398,6 +400,8 @@ class EndpointModel:
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
+        if told := [each.said for each in replies if each.said and each.finish_reason != CUT]:
+            raise InputError(f"{shown} answers a prompt of two words with an error about the prompt ({told[0]})")
         if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
         return replies[0] if replies else None

@@ -258,6 +258,20 @@ async def test_an_error_about_the_prompt_is_the_answer_to_its_draws(case: str) -
     found, requests = await draws_of(status, body)
     assert (requests, [each.requests for each in found]) == (1, [1, 0, 0])
     assert {(each.text, each.finish_reason, each.completion_tokens) for each in found} == {("", reason, 0)}
+    assert {each.said[:7] for each in found} == {"status "}
+
+
+async def test_the_words_of_an_error_that_stands_for_a_reply_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without keys, on one line and bounded; a check ends with them."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    error = openai("no\nviolence, sk-secret-of-mine " + "x" * 900, code="content_filter")
+    [reply], _ = await draws_of(400, error, draws=1)
+    assert reply.said.startswith("status 400: no violence, ")
+    assert (len(reply.said), "sk-secret" in reply.said) == (300, False)
+    say, _ = passing(error, status=400)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match="no violence"):
+            await client.check()
 
 
 NOT_ENDED: dict[str, tuple[int, Any]] = {
