@@ -42,8 +42,8 @@ _MEANT = {
     403: r"^(permission|forbidden|accessdenied)",
     400: r"badrequest|invalid(request|argument|parameter)|validation",
 }
-"""What the letters of a code, a type or a sentence mean. A code counts whatever the status of the answer, but for 400,
-which many servers give to any error; a sentence counts where nothing else says what is meant."""
+"""What the letters of a code, a type or a sentence mean. A code counts more than the status of the answer, but for 400,
+which many servers give to any error, and in a refusal (`status_of`); a sentence where nothing else says it."""
 _OF_AN_ACCOUNT = frozenset({401, 402, 429})
 _INVALID = re.compile(r"invalid(?!api|access|auth|credential)|unknown|unsupported")
 """The beginning of a code that names what a request has wrong, perhaps a `timeout`."""
@@ -58,14 +58,14 @@ _OF_A_PROMPT = frozenset(
 )
 """What an error about the prompt may name as its parameter."""
 _OF_A_PARAMETER = re.compile(
-    r"un(known|recognized|expected) (name|parameter|field|argument)|not (supported|available) with|unsupported"
-    r"|invalid model|(is|are) not supported",
+    r"un(known|recognized|expected) (name|parameter|field|argument)|unsupported|invalid model"
+    r"|(^|[.:] )['`\"]?\w+['`\"]? (is|are) not (supported|available|allowed)|account (has been|was|is) ",
     re.IGNORECASE,
 )
 _MAY_PASS = re.compile(r"out of memory|allocat|failed to|internal (server )?error", re.IGNORECASE)
 _SURELY_OF_THE_PROMPT = re.compile(
     r"exceeds? the (available |maximum )?context|context (size|length|window) (was |is )?exceeded"
-    r"|maximum (context|prompt) length is|(prompt|input) is too long"
+    r"|maximum (context|prompt) length is|(prompt|input) is too long|(prompt|input) violates"
     r"|\b(prompt|input|message|request|content) (was|were|is|has been|have been) (flagged|blocked|filtered)",
     re.IGNORECASE,
 )

@@ -231,6 +231,12 @@ ENDED: dict[str, tuple[int, Any, str]] = {
         {"detail": [{"type": "string_too_long", "loc": ["body", "messages", 0, "content"], "msg": "x"}]},
         LONG,
     ),
+    "a length that is not supported": (
+        400,
+        openai("An input with more tokens than the maximum context length of 4096 is not supported: 5000 input tokens"),
+        LONG,
+    ),
+    "a prompt against a policy": (403, openai("Your prompt violates our content policy"), "content_filter"),
     "MiniMax": (400, openai("input new_sensitive"), "content_filter"),
     "a limit in a 200": (200, {"error": "This model's maximum context length is 4096 tokens"}, LONG),
 }
@@ -318,6 +324,7 @@ NOT_ENDED: dict[str, tuple[int, Any]] = {
         ),
     ),
     "a suspended account": (403, openai("Your account has been suspended for violating our usage policy.")),
+    "a suspended account with 400": (400, openai("Your account has been suspended for violating our usage policy.")),
     "a model that is not allowed": (
         403,
         openai("Access denied by content policy of your organization: model not on the allow list"),
