@@ -150,6 +150,8 @@ class ModelCaller:
         """
         instructions = [each.content for each in messages if each.role == "system"]
         content = _unless_copied(parse(completion), instructions)
+        if isinstance(content, ParseError) and completion.said:
+            content = ParseError(content.cause, f"{content.detail} ({completion.said})")
         if not (isinstance(content, ParseError) and self.repair and content.cause not in NOT_REPAIRED):
             return ReadReply(completion, content, tuple(messages))
         again = (

@@ -51,7 +51,7 @@ NOTHING_SAID: dict[Ending, tuple[ParseCause, str]] = {
     "refused": ("refused", "the model refuses to reply"),
     "too_long": (
         "too_long",
-        "the prompt is longer than the model's context: lower --top-k or --max-steps, or let its server take more",
+        "prompt and reply exceed the model's context: lower --top-k, --max-steps or --max-reply-tokens, or raise it",
     ),
 }
 """Why a reply that closes no tag is unreadable, whatever its text."""

@@ -125,6 +125,7 @@ class Completion(BaseModel):
     finish_reason: as received, empty if the endpoint gave none; `reasonrag.llm.endpoint.endings` says what it means.
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
+    said: the endpoint's words, where an error stands for the reply.
     at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
@@ -137,6 +138,7 @@ class Completion(BaseModel):
     finish_reason: str
     reasoning: str = ""
     refusal: str = ""
+    said: str = ""
     called: bool = False
     at_limit: bool = False
     logprobs: tuple[TokenLogprob, ...] | None = None

@@ -1,8 +1,8 @@
 """How a reply ended, by what its endpoint says of it: one table of the words that endpoints use.
 
 Decides which words mean that the model stopped, that the reply was cut, withheld or refused, or that the prompt was too
-long; codes of errors are read by the same table. Knows no tag: a reply that closes its tag itself is whole, however it
-ended.
+long; codes of errors are read by the same table. Knows no tag by name: a reply that closes its tag itself is whole,
+however it ended.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _WORDS: Final[dict[Word, str]] = {
     r"|.*reducethelengthof.*|.*toomany(input)?tokens.*|.*inputs(tokens|musthavelessthan).*",
     "cut": r"length|limit|.*(max|model)length.*|.*max(imum)?(new|output|completion|generated?)?tokens?.*|maxoutput"
     r"|.*(token|length|time|output)s?limit.*|modelcontextwindowexceeded|truncated?|incomplete|repetition|loop",
-    "withheld": r".*(content|safety|output|prompt|response)filter.*|.*safety|.*recitation|blocklist|blocked"
-    r"|prohibited.*|.*(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged).*|.*toxic|spii|.*sensitive"
+    "withheld": r".*(content|safety|output|prompt|response)filter.*|(content|image|filter|blocked)*safety|.*recitation"
+    r"|blocklist|blocked|prohibited.*|.*(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged).*|spii"
+    r"|.*toxic|(input|output)?(new)?sensitive"
     r"|.*content(management)?policy.*|.*(policyviolation|usagepolicy|responsibleai).*|.*moderation(blocked|failed)?"
     r"|.*guardrail\w*(intervened|blocked).*|.*inspectionfailed|.*inappropriatecontent.*|contentexistsrisk"
     r"|.*consideredhighrisk.*|modelarmor|unsafe(content)?|invalidprompt|language|harmful(content)?",
@@ -57,11 +58,16 @@ def ending_of(completion: Completion) -> Ending:
 def meaning_of(said: str) -> Word:
     """What a reason means, or a code or sentence of an error."""
     for part in (said, said.rpartition(".")[2]):
-        letters = re.sub(r".*(finish|stop|end)reason", "", letters_of(part))
+        letters = re.sub(r"^.*(finish|stop|end)reason", "", letters_of(part))
         for word, pattern in _WORDS.items():
             if re.fullmatch(pattern, letters):
                 return word
     return "unknown"
+
+
+def closes_a_tag(text: str) -> bool:
+    """Whether a text ends with a closing tag, whichever."""
+    return bool(re.search(r"</\s*\w+\s*>$", text.rstrip()[-64:]))
 
 
 def letters_of(said: str) -> str:

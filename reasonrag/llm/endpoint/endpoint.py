@@ -22,7 +22,7 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
-from reasonrag.llm.endpoint.endings import CUT, ending_of
+from reasonrag.llm.endpoint.endings import CUT, closes_a_tag, ending_of
 from reasonrag.llm.endpoint.error_objects import end_of_draws
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
@@ -92,8 +92,12 @@ _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_lar
 """Failures that a prompt may cause by itself."""
 MAX_REJECTED = 20
 """After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
+MOST_KEPT = 300
+"""Characters of an error that are kept with the draws it stands for."""
 SHORT_ANSWERS = 2
 """After this many answers in a row with one choice instead of several, the endpoint does not support `n`."""
+STRANGE_ENDS = 3
+"""Open replies in a row without a known reason, after which replies have to close their tags themselves."""
 _BEHIND_ALL = 10**9
 """Larger than any priority: lets another request probe an endpoint that is wholly down, in case this one breaks it."""
 
@@ -154,7 +158,9 @@ class OneAddress:
     said: int = 0
     """How often it said that body in a row, to whichever requests."""
     strange_end: bool = False
-    """Whether a reply ended for no known reason."""
+    """Whether a reply that was left open ended for no known reason."""
+    strange_ends: int = 0
+    """Number of such replies in a row; from STRANGE_ENDS on, no stop strings are sent."""
     trouble: str = ""
     """What keeps it from answering; empty after an answer."""
     told_until: float = 0.0
@@ -304,7 +310,7 @@ class EndpointModel:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""
         draws, sampling = len(request.samples), request.sampling
         reason = end_of_draws(error, max_tokens=sampling.max_tokens) if self._speaks else ""
-        first = Completion(text="", finish_reason=reason)
+        first = Completion(text="", finish_reason=reason, said=one_line(_clean(error_message(error)))[:MOST_KEPT])
         if reason == CUT:  # its usage is the most it can be, as the endpoint reports none
             most = {"prompt_tokens": request.size, "completion_tokens": draws * sampling.max_tokens}
             return [first.model_copy(update=most | {"tokens_bounded": True})]
@@ -394,6 +400,8 @@ class EndpointModel:
             ) from error
         except APIStatusError as error:
             raise await self._refused(endpoint, error) from error
+        if told := [each.said for each in replies if each.said and each.finish_reason != CUT]:
+            raise InputError(f"{shown} answers a prompt of two words with an error about the prompt ({told[0]})")
         if self._sampling.logprobs and any(each.text and each.logprobs is None for each in replies):
             raise InputError(f"{self.name} at {shown} gives {NO_LOGPROBS}")
         return replies[0] if replies else None
@@ -592,16 +600,7 @@ class EndpointModel:
         self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
         if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
-        strange = [each.finish_reason for each in answer.completions if each.text and ending_of(each) == "unknown"]
-        if strange and not endpoint.strange_end:
-            endpoint.strange_end = True
-            endpoint.refused.add("stop")  # a reply then closes its tag itself, which shows that it is whole
-            self._say_of(
-                endpoint,
-                f"gives the finish_reason {_clean(strange[0])!r}, which does not say whether a reply is whole: one "
-                f"with an open tag is no step (unknown_end). It is sent no stop strings now: {DISPENSABLE['stop']}. A "
-                "server or gateway that says stop and length mends it",
-            )
+        self._learn_of_ends(endpoint, answer.completions)
         if first.tokens_bounded and not self.counts_bytes:
             self.counts_bytes = True
             self._say_of(
@@ -609,6 +608,26 @@ class EndpointModel:
                 "reports no token counts, or fewer than its replies have; bytes are counted instead, about four times "
                 "as many",
             )
+
+    def _learn_of_ends(self, endpoint: OneAddress, replies: Sequence[Completion]) -> None:
+        """Name the first open reply that ended for no known reason, and send no stop strings after several in a row: a
+        reply then closes its tag itself, which shows that it is whole."""
+        for reply in replies:
+            if ending_of(reply) != "unknown":
+                endpoint.strange_ends = 0
+            elif reply.text and not closes_a_tag(reply.text):
+                endpoint.strange_ends += 1
+                if not endpoint.strange_end:
+                    endpoint.strange_end = True
+                    self._say_of(
+                        endpoint,
+                        f"gives the finish_reason {_clean(reply.finish_reason)!r}, which does not say whether a reply "
+                        "is whole: one with an open tag is no step (unknown_end). A server or gateway that says stop "
+                        "and length mends it",
+                    )
+        if endpoint.strange_ends >= STRANGE_ENDS and "stop" not in endpoint.refused:
+            endpoint.refused.add("stop")
+            self._say_of(endpoint, f"goes on so, and is sent no stop strings now: {DISPENSABLE['stop']}")
 
     def _go_without_stop(self, endpoint: OneAddress) -> None:
         if not endpoint.stop_cuts_reasoning and "stop" not in endpoint.refused:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_DEPTH = 8
 """Levels of an error body that are read."""
+_MOST_LEAVES = 400
+"""Values of an error body that are read."""
 _MOST_READ = 2000
 """Characters of a code or sentence that are read."""
 _NAMES = frozenset({"code", "type", "status", "reason", "error_type", "error_code", "status_code", "statusCode"})
@@ -39,10 +42,34 @@ _MEANT = {
     403: r"^(permission|forbidden|accessdenied)",
     400: r"badrequest|invalid(request|argument|parameter)|validation",
 }
-"""What the letters of a code, a type or a sentence mean. A code counts whatever the status of the answer, but for 400,
-which many servers give to any error; a sentence counts where nothing else says what is meant."""
-_CONTEXT = re.compile(r"context (?:length|size|window)\D{0,20}(\d[\d,]*)", re.IGNORECASE)
+"""What the letters of a code, a type or a sentence mean. A code counts more than the status of the answer, but for 400,
+which many servers give to any error, and in a refusal (`status_of`); a sentence where nothing else says it."""
+_OF_AN_ACCOUNT = frozenset({401, 402, 429})
+_INVALID = re.compile(r"invalid(?!api|access|auth|credential)|unknown|unsupported")
+"""The beginning of a code that names what a request has wrong, perhaps a `timeout`."""
+_CONTEXT = re.compile(r"(?:context (?:length|size|window)\D{0,20}|tokens`? must be <= )(\d[\d,]*)", re.IGNORECASE)
+_OF_THE_INPUT = re.compile(
+    r"(\d[\d,]*) (?:`?inputs?`? tokens|in the (?:messages|prompt)|of text input|tokens from the input)"
+)
 _NOT_OF_A_PROMPT = frozenset({401, 402, 404, 408, 502, 503, 504, 529})
+_OF_A_PROMPT = frozenset(
+    {"", "None", "body", "messages", "prompt", "contents", "content", "input", "inputs", "input_tokens", "input_text"}
+    | {"max_tokens", "max_completion_tokens"}
+)
+"""What an error about the prompt may name as its parameter."""
+_OF_A_PARAMETER = re.compile(
+    r"un(known|recognized|expected) (name|parameter|field|argument)|unsupported|invalid model"
+    r"|(^|[.:] )['`\"]?\w+['`\"]? (is|are) not (supported|available|allowed)|account (has been|was|is) ",
+    re.IGNORECASE,
+)
+_MAY_PASS = re.compile(r"out of memory|allocat|failed to|internal (server )?error", re.IGNORECASE)
+_SURELY_OF_THE_PROMPT = re.compile(
+    r"exceeds? the (available |maximum )?context|context (size|length|window) (was |is )?exceeded"
+    r"|maximum (context|prompt) length is|(prompt|input) is too long|(prompt|input) violates"
+    r"|\b(prompt|input|message|request|content) (was|were|is|has been|have been) (flagged|blocked|filtered)",
+    re.IGNORECASE,
+)
+"""What a sentence says of a prompt where the status speaks of the server or of the account."""
 
 
 def decoded(body: bytes) -> Any:
@@ -53,16 +80,20 @@ def decoded(body: bytes) -> Any:
         return body.decode("utf-8", "replace")
 
 
-def leaves(content: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """All values of nested objects and lists, each with the nearest key above it."""
+def leaves(content: Any) -> Iterator[tuple[str, Any]]:
+    """The values of nested objects and lists, each with the nearest key above it; the first `_MOST_LEAVES`."""
+    return islice(_leaves(content, "", 0), _MOST_LEAVES)
+
+
+def _leaves(content: Any, key: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > MOST_DEPTH:
         return
     if isinstance(content, dict):
         for name, value in content.items():
-            yield from leaves(value, name, depth + 1)
+            yield from _leaves(value, name, depth + 1)
     elif isinstance(content, list):
         for value in content:
-            yield from leaves(value, key, depth + 1)
+            yield from _leaves(value, key, depth + 1)
     else:
         yield key, content
 
@@ -75,17 +106,23 @@ def error_in(body: Any) -> Any:
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     found = body.get("error") or body.get("errors") or (isinstance(first, dict) and first.get("error"))  # OpenRouter
-    told = body.get("object") == "error" or body.get("detail") or _is_blocked(body) or status_of(body, None)
+    told = body.get("object") == "error" or body.get("detail") or is_blocked(body) or status_of(body, None)
     return found or (body if told and not first else None)
 
 
 def status_of(error: Any, status: int | None) -> int | None:
-    """The status that an error means; None if nothing says so. status: of its answer, None if that was a success."""
-    names = _values(error, _NAMES)
-    numbers = (int(each[:3]) for each in names if re.fullmatch(r"[45][0-9]{2}([0-9]{2})?", each))  # FastChat's 42901
-    meant = _meant(names)
-    told = meant if meant != HTTPStatus.BAD_REQUEST else None
-    return told or next(numbers, None) or status or meant or _meant(_values(error, _SAYING))
+    """The status that an error means; None if nothing says so. status: of its answer, None if that was a success.
+
+    A refusal of a request keeps its status, unless a code says that it is one of the account or of its pace.
+    """
+    names, refused = _values(error, _NAMES), status is not None and status < HTTPStatus.INTERNAL_SERVER_ERROR
+    if refused:
+        names = [each for each in names if not _INVALID.match(letters_of(each))]
+    digits = r"[45][0-9]{2}" if status else r"[45][0-9]{2}([0-9]{2})?"  # FastChat's 42901; others number their own
+    numbers, meant = (int(each[:3]) for each in names if re.fullmatch(digits, each)), _meant(names)
+    told = [None if meant == HTTPStatus.BAD_REQUEST else meant, next(numbers, None)]
+    found = (each for each in told if each and (each in _OF_AN_ACCOUNT or not refused))
+    return next(found, None) or status or meant or _meant(_values(error, _SAYING))
 
 
 def _meant(said: list[str]) -> int | None:
@@ -104,20 +141,40 @@ def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:
     max_tokens: of the reply; where these alone are more than the model's context, the prompt is not to blame.
     """
     content, status = decoded(error.response.content), error.status_code
-    said = _values(content, _SAYING)  # not what it repeats of the prompt
+    codes = [each for each in _values(content, _NAMES) if " " not in each.strip()]
+    said = [each for each in _values(content, _SAYING | _NAMES) if each not in codes]  # not what it repeats
     if any("Could not finish the message because max_tokens" in each for each in said):
         return CUT
     if status == HTTPStatus.TOO_MANY_REQUESTS:  # advice about a rate speaks of prompts, too
         said = [each for each in said if "request too large" in each.lower()]
-    meanings = {meaning_of(each) for each in [*_values(content, _NAMES), *said]}
-    contexts = (int(each.replace(",", "")) for each in _CONTEXT.findall("\n".join(said)))
-    if status in _NOT_OF_A_PROMPT or any(each <= max_tokens for each in contexts):
+    said = [each for each in said if _is_of_a_prompt(each, status)]
+    meanings = {meaning_of(each) for each in [*codes, *said]}
+    contexts, inputs = (
+        [int(each.replace(",", "")) for each in told.findall("\n".join(said))] for told in (_CONTEXT, _OF_THE_INPUT)
+    )
+    short = inputs and contexts and 2 * max(inputs) < min(contexts)  # then it is the limit of the reply
+    if status in _NOT_OF_A_PROMPT or _names_another(content) or short or any(each <= max_tokens for each in contexts):
         return ""
     if "too_long" in meanings or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TOO_LONG
-    return FILTERED if "withheld" in meanings or _is_blocked(content) else ""
+    return FILTERED if "withheld" in meanings or is_blocked(content) else ""
 
 
-def _is_blocked(body: Any) -> bool:
+def _is_of_a_prompt(sentence: str, status: int) -> bool:
+    """Whether a sentence may be about the prompt: not about a parameter, nor what the server or the account lacks."""
+    if status == HTTPStatus.FORBIDDEN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return bool(_SURELY_OF_THE_PROMPT.search(sentence)) and not _MAY_PASS.search(sentence)
+    return not _OF_A_PARAMETER.search(sentence)
+
+
+def _names_another(content: Any) -> bool:
+    """Whether an error names a parameter that is not the prompt, by `param` or by pydantic's `loc`."""
+    named = {re.split(r"[.\[]", each.removeprefix("body."))[0] for each in _values(content, frozenset({"param"}))}
+    places = {each for each in _values(content, frozenset({"loc"})) if not each.isdigit()}
+    others = places - _OF_A_PROMPT
+    return bool(named - _OF_A_PROMPT or (others and places - others <= {"body"}))
+
+
+def is_blocked(body: Any) -> bool:
     """Whether a body says that its prompt was filtered, as Gemini's and Azure's do."""
     return any((key == "blockReason" and value) or (key == "filtered" and value is True) for key, value in leaves(body))

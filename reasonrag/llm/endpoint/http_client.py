@@ -21,8 +21,8 @@ import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion, Sampling
-from reasonrag.llm.endpoint.endings import meaning_of
-from reasonrag.llm.endpoint.error_objects import decoded, error_in, status_of
+from reasonrag.llm.endpoint.endings import FILTERED, closes_a_tag, meaning_of
+from reasonrag.llm.endpoint.error_objects import decoded, error_in, is_blocked, leaves, status_of
 from reasonrag.llm.endpoint.token_logprobs import tokens_of
 from reasonrag.redaction import API_VERSION, excerpt, redact
 from reasonrag.web.client import MOST_ERROR_BYTES, HttpClient, open_session, read_body
@@ -233,8 +233,9 @@ def completions_of(
             if not replies:
                 raise BadAnswerError(f"{error}: {_shown(content, known_secrets)}") from error
             break
-    if answer.get("error") and not any(each.text for each in replies):
-        raise BadAnswerError(f"an error, and no text: {_shown(content, known_secrets)}")
+    failed = any(value for _, value in leaves(answer.get("error")))
+    if failed and not all(closes_a_tag(each.text) for each in replies):
+        raise BadAnswerError(f"an error, and no whole reply: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
     bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
     if asked:
@@ -296,7 +297,8 @@ def _with_limit(usage: object, replies: list[Completion], max_tokens: int, *, pa
         return replies
     most = parts * max_tokens
     said = said if said == most else said - _detail(usage, "completion_tokens_details", "reasoning_tokens")
-    near = [parts > 1 and said * len(each) >= NEAR * max_tokens * max(1, length) for each in texts]
+    seen = parts > 1 and said <= size  # more than a token a byte: of reasoning that is not given
+    near = [seen and said * len(each) >= NEAR * max_tokens * max(1, length) for each in texts]
     return [
         reply.model_copy(update={"at_limit": True}) if said >= most or cut else reply
         for reply, cut in zip(replies, near, strict=True)
@@ -320,6 +322,9 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     """One choice as a completion without usage. Raises BadAnswerError for an incomplete reply."""
     reason, message = _reason(choice, known_secrets), choice.get("message") if isinstance(choice, dict) else None
     meaning = meaning_of(reason)
+    silent = meaning in ("stopped", "unknown") and not (isinstance(message, dict) and message.get("content"))
+    if silent and is_blocked(choice):
+        meaning, reason = "withheld", FILTERED
     message = {} if message is None and meaning in ("cut", "withheld", "refused", "too_long") else message
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise BadAnswerError("a choice has no message")

@@ -448,12 +448,13 @@ async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of:
 
 async def test_a_reply_that_the_filter_took_back_is_a_failed_step_at_once(agent_of: Callable[..., Agent]) -> None:
     """Asking the filter again would cost and not help; the other siblings are kept."""
-    withheld = Completion(text="So the next", finish_reason="content_filter")
+    withheld = Completion(text="So the next", finish_reason="content_filter", said="status 400: violence")
     model = ScriptedModel([withheld, QUERY])
     agent = agent_of(model)
     first, second = await agent.sample(agent.start(QUESTION), [0, 1])
     assert first.parse_error is not None
     assert (first.parse_error.cause, first.parse_error.repair, first.calls) == ("withheld", None, 1)
+    assert first.parse_error.detail == "the endpoint's content filter withheld the reply (status 400: violence)"
     assert (second.action_type, len(model.requests)) == ("query", 1)
 
 

@@ -922,7 +922,7 @@ STRANGE = [None, "", "OTHER", "tool_calls", "\u202egnorw", 7]
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("reason", STRANGE)
 async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, *, checked: bool) -> None:
-    """And no stop string is sent any more, so that a reply closes its tag itself: from the trial on, if it shows it."""
+    """And after three in a row no stop string is sent any more, so that a reply closes its tag itself."""
     asked = list[dict[str, Any]]()
 
     async def say(request: web.Request) -> web.Response:
@@ -934,13 +934,40 @@ async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, 
         client.say = said.append
         if checked:
             await client.check()
-        replies = [reply for _ in range(3) for reply in await client.complete(request_for(1))]
+        replies = [reply for _ in range(4) for reply in await client.complete(request_for(1))]
         assert client.refused == ["stop"]
     assert {ending_of(each) for each in replies} == {"unknown"}
-    assert ["stop" in each for each in asked] == [True, *[False] * (len(asked) - 1)]
+    assert ["stop" in each for each in asked] == [True] * 3 + [False] * (len(asked) - 3)
+    assert sum("is sent no stop strings" in each for each in said) == 1
     [told] = [each for each in said if "unknown_end" in each]
     assert "stop and length" in told
     assert told.isprintable()
+
+
+CLOSING, OPENED = "So the next query is <query>one</query>", "So the next query is <query>one"
+
+
+@pytest.mark.parametrize(
+    ("replies", "named"),
+    [
+        ([(None, CLOSING)] * 4, 0),
+        ([(None, OPENED), ("stop", OPENED), (None, OPENED), (None, OPENED), ("stop", CLOSING), (None, OPENED)], 1),
+    ],
+    ids=["all closed", "no three in a row"],
+)
+async def test_a_stray_unknown_reason_costs_no_stop_strings(replies: list[tuple[Any, str]], named: int) -> None:
+    left = iter(replies)
+
+    async def say(_: web.Request) -> web.Response:
+        return saying(*next(left))
+
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        said = list[str]()
+        client.say = said.append
+        for _ in replies:
+            await client.complete(request_for(1))
+        assert client.refused == []
+    assert sum("unknown_end" in each for each in said) == named
 
 
 @pytest.mark.parametrize("reason", ["stop", "STOP", "length", "MAX_TOKENS", "SAFETY", "refusal"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from reasonrag.errors import EndpointLost, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.endpoint.endpoint import EndpointModel
-from reasonrag.llm.endpoint.error_objects import error_in, status_of
+from reasonrag.llm.endpoint.error_objects import end_of_draws, error_in, status_of
 from reasonrag.llm.endpoint.http_client import BadAnswerError, HttpAnswer, completions_of, error_of
 from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_of, endpoint_of, request_for
 
@@ -67,6 +68,10 @@ IN_A_200: dict[str, tuple[Any, int]] = {
         {"error": {"code": 502, "message": "x"}, "choices": [{"message": {"content": "S"}, "finish_reason": "error"}]},
         502,
     ),
+    "beside a beginning": (
+        {"error": {"code": 502}, "choices": [{"message": {"content": "<query>Alpha Ba"}, "finish_reason": "stop"}]},
+        502,
+    ),
     "a wrong key in words": ({"error": "Incorrect API key provided"}, 401),
     "no such model": ({"error": {"code": "model_not_found", "message": "x"}}, 404),
     "a bad request": ({"error": {"type": "invalid_request_error", "message": "x"}}, 400),
@@ -103,9 +108,24 @@ def test_what_says_no_error_is_a_bad_answer(case: str) -> None:
 
 def test_a_whole_reply_beside_an_error_is_kept() -> None:
     """It is paid for."""
-    body = {"error": {"code": 429}, "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}
+    body = {
+        "error": {"code": 429},
+        "choices": [{"message": {"content": "<answer>a</answer>"}, "finish_reason": "stop"}],
+    }
     [reply] = completions_of(orjson.dumps(body), (), prompt_size=0)
-    assert reply.text == "a"
+    assert reply.text == "<answer>a</answer>"
+
+
+FILTERED_CHOICE = {"content_filter_results": {"hate": {"filtered": True, "severity": "high"}}}
+
+
+@pytest.mark.parametrize("reason", [None, "stop", ""])
+@pytest.mark.parametrize("said", [None, {"content": None}, {"content": ""}, {"role": "assistant"}])
+def test_a_choice_without_text_whose_filter_says_so_is_withheld(said: Any, reason: str | None) -> None:
+    """As Azure's, whose reason may say nothing."""
+    body = {"choices": [{"message": said, "finish_reason": reason} | FILTERED_CHOICE]}
+    [reply] = completions_of(orjson.dumps(body), (), prompt_size=0)
+    assert (reply.text, reply.finish_reason) == ("", "content_filter")
 
 
 STATUSES: dict[str, tuple[int, Any, int]] = {
@@ -118,6 +138,12 @@ STATUSES: dict[str, tuple[int, Any, int]] = {
     "nor does it with 429": (429, {"type": "invalid_request_error"}, 429),
     "a sentence says nothing": (400, {"message": "rate limit must be a number"}, 400),
     "nor does a parameter": (400, {"message": "Unsupported parameter: timeout", "param": "timeout"}, 400),
+    "a parameter in a code": (400, {"code": "invalid_timeout"}, 400),
+    "a model in a code": (400, {"code": "unavailable_model"}, 400),
+    "a field in a code": (400, {"code": "invalid_rate_limit_field"}, 400),
+    "a wrong key with 400": (400, {"code": "invalid_api_key"}, 401),
+    "a private number": (401, {"code": 40000}, 401),
+    "another": (429, {"code": 50001}, 429),
     "nor a success": (503, {"code": 200}, 503),
     "nor a text": (418, "Rate limit exceeded", 418),
     "a validation error": (422, [{"type": "missing", "loc": ["body", "messages"], "msg": "Field required"}], 422),
@@ -198,6 +224,20 @@ ENDED: dict[str, tuple[int, Any, str]] = {
     "GitHub": (413, openai("Request body too large", code="tokens_limit_reached"), LONG),
     "more than a minute's tokens": (429, openai("Request too large for gpt-4o on tokens per min"), LONG),
     "a context in a 200": (200, openai("x", code="context_length_exceeded"), LONG),
+    "a context exceeded with 500": (500, openai("context size exceeded", code=500), LONG),
+    "a part of the messages": (400, openai("x", param="messages[0].content", code="string_above_max_length"), LONG),
+    "a place in the messages": (
+        422,
+        {"detail": [{"type": "string_too_long", "loc": ["body", "messages", 0, "content"], "msg": "x"}]},
+        LONG,
+    ),
+    "a length that is not supported": (
+        400,
+        openai("An input with more tokens than the maximum context length of 4096 is not supported: 5000 input tokens"),
+        LONG,
+    ),
+    "a prompt against a policy": (403, openai("Your prompt violates our content policy"), "content_filter"),
+    "MiniMax": (400, openai("input new_sensitive"), "content_filter"),
     "a limit in a 200": (200, {"error": "This model's maximum context length is 4096 tokens"}, LONG),
 }
 
@@ -224,6 +264,20 @@ async def test_an_error_about_the_prompt_is_the_answer_to_its_draws(case: str) -
     found, requests = await draws_of(status, body)
     assert (requests, [each.requests for each in found]) == (1, [1, 0, 0])
     assert {(each.text, each.finish_reason, each.completion_tokens) for each in found} == {("", reason, 0)}
+    assert {each.said[:7] for each in found} == {"status "}
+
+
+async def test_the_words_of_an_error_that_stands_for_a_reply_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without keys, on one line and bounded; a check ends with them."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    error = openai("no\nviolence, sk-secret-of-mine " + "x" * 900, code="content_filter")
+    [reply], _ = await draws_of(400, error, draws=1)
+    assert reply.said.startswith("status 400: no violence, ")
+    assert (len(reply.said), "sk-secret" in reply.said) == (300, False)
+    say, _ = passing(error, status=400)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        with pytest.raises(InputError, match="no violence"):
+            await client.check()
 
 
 NOT_ENDED: dict[str, tuple[int, Any]] = {
@@ -235,6 +289,46 @@ NOT_ENDED: dict[str, tuple[int, Any]] = {
     ),
     "a model that is not there": (404, openai("no such model; see the content policy")),
     "no key": (401, openai("no key; see the content policy")),
+    "a user that is too long": (
+        400,
+        openai("Invalid 'user': string too long", param="user", code="string_above_max_length"),
+    ),
+    "a stop string that is too long": (400, openai("x", param="stop[0]", code="string_above_max_length")),
+    "a filter that is a parameter": (400, openai("Unknown parameter: 'content_filter'.", param="content_filter")),
+    "the same in words": (400, openai("Unknown parameter: 'content_filter'.")),
+    "numbers beside a filter": (400, openai("logprobs are not available with safety filter on", param="logprobs")),
+    "the same without a name": (400, openai("logprobs are not available with safety filter on")),
+    "a window that is a parameter": (400, openai("context_window is not supported with this model")),
+    "Google's unknown name": (
+        400,
+        [{"error": {"code": 400, "message": 'Unknown name "context_limit": Cannot find field.', "status": "x"}}],
+    ),
+    "names with capitals": (400, openai("Invalid model. Model names are case-sensitive.")),
+    "a seed": (400, openai("seed must be below 2**31 for safety")),
+    "a place beside the prompt": (
+        422,
+        {"detail": [{"type": "string_too_long", "loc": ["body", "user"], "msg": "String is too long"}]},
+    ),
+    "TGI's limit beside a short prompt": (
+        422,
+        {
+            "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 20 `inputs` "
+            "tokens and 5000 `max_new_tokens`"
+        },
+    ),
+    "vLLM's limit beside a short prompt": (
+        400,
+        openai(
+            "This model's maximum context length is 4096 tokens. However, you requested 5020 tokens (20 in the "
+            "messages, 5000 in the completion). Please reduce the length of the messages or completion."
+        ),
+    ),
+    "a suspended account": (403, openai("Your account has been suspended for violating our usage policy.")),
+    "a suspended account with 400": (400, openai("Your account has been suspended for violating our usage policy.")),
+    "a model that is not allowed": (
+        403,
+        openai("Access denied by content policy of your organization: model not on the allow list"),
+    ),
 }
 
 
@@ -298,6 +392,30 @@ async def test_an_account_that_is_refused_in_a_200_ends_the_run_and_the_check(ca
         assert len(asked) == 1
 
 
+PASSING_500 = [
+    "CUDA out of memory while allocating the KV cache for this context size; the worker restarts",
+    "internal error while running output filter",
+    "context window cache failed to load",
+]
+
+
+@pytest.mark.parametrize("message", PASSING_500)
+async def test_a_server_that_fails_for_a_moment_is_asked_again(message: str) -> None:
+    """Its words of a context or a filter are not about the prompt."""
+    say, asked = passing(openai(message), status=500)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        [reply] = await client.complete(request_for(1))
+    assert (reply.text, len(asked)) == ("So the answer is <answer>x</answer>", 2)
+
+
+async def test_several_choices_that_a_filter_does_not_allow_are_left_out() -> None:
+    error = openai("n > 1 is not supported when content filter is asynchronous", param="n")
+    say, asked = passing(error, status=400)
+    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+        await client.complete(request_for(3))
+    assert ["n" in each for each in asked] == [True, False]
+
+
 async def test_a_parameter_that_is_refused_in_a_200_is_left_out() -> None:
     """As it is after a status of 400."""
     say, asked = passing({"error": {"code": 400, "message": "Unsupported parameter: 'seed'", "param": "seed"}})
@@ -322,6 +440,21 @@ async def test_a_secret_in_an_error_in_a_200_reaches_no_message(monkeypatch: pyt
         with pytest.raises(EndpointLost) as raised:
             await client.complete(request_for(1))
     assert "sk-secret" not in str(raised.value) + failures[0].message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [{"message": "stop reason " * 200_000}, [{"type": f"inputlength{each}" * 9} for each in range(20_000)]],
+    ids=["one long sentence", "many errors"],
+)
+async def test_an_error_of_megabytes_is_read_in_bounded_time(error: Any) -> None:
+    """The loop of all requests waits for it: processor time of this process."""
+    content = orjson.dumps({"error": error})
+    began = time.process_time()
+    found = error_of(HttpAnswer(content, {}))
+    assert found is not None
+    assert end_of_draws(found) == ""
+    assert time.process_time() - began < 0.5
 
 
 JSON = st.recursive(

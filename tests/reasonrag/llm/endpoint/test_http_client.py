@@ -699,6 +699,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
         {"completion_tokens": 80, "completion_tokens_details": {"reasoning_tokens": 70}},
         False,
     ),
+    "reasoning of several that is not told": (["Paris is a city."] * 3, {"completion_tokens": 190}, False),
     "bytes": (["é" * 40], {"completion_tokens": 80}, False),
     "characters": (["é" * 70], {"completion_tokens": 70}, False),
     "too few for the bytes": (["a" * 1025], {"completion_tokens": 64}, False),
