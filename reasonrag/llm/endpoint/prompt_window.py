@@ -13,9 +13,10 @@ from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN
 
 GRAIN, LEAST_WINDOW = 1.05, 128
 """Sizes that differ by a smaller factor count as one. Tokens; fewer are a number that is said of every prompt."""
-EQUAL, NEARLY, GROWTH = 4, 9, 1.25
+EQUAL, NEARLY, GROWTH, NEARLY_GROWTH = 4, 9, 1.25, 2.5
 """Sizes that must have one count; sizes that must have counts within a tenth, or too small for their bytes; and the
-factor from the smallest of them to the second largest, more where counts are rounded."""
+factor from the smallest of them to the second largest, more where counts are rounded: for those within a tenth more
+than between languages, as passages may all have the same tokens."""
 CUT_FROM = "messages from {} bytes"
 """How a run records it, among what its endpoints refuse."""
 CUT_WARNING = (
@@ -60,8 +61,12 @@ class PromptWindow:
         equal, near = self._from_which_all_have(window), self._from_which_all_have(0.9 * window)
         beyond = [step for step in self._too_few if GRAIN**step > window * MOST_BYTES_PER_TOKEN]
         reaching = [step for step, most in self._most.items() if most == window]
-        for steps, least, cut in ((equal, EQUAL, reaching), (near, NEARLY, near), (beyond, NEARLY, beyond)):
-            if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= GROWTH * rounding**2:
+        for steps, least, growth, cut in (
+            (equal, EQUAL, GROWTH, reaching),
+            (near, NEARLY, NEARLY_GROWTH, near),
+            (beyond, NEARLY, GROWTH, beyond),
+        ):
+            if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= growth * rounding**2:
                 return round(GRAIN ** min(cut))
         return None
 
