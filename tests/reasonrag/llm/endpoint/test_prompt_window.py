@@ -130,6 +130,17 @@ def test_a_window_far_below_what_the_bytes_can_be_is_noticed() -> None:
     assert found.cut_from > 8000
 
 
+def test_an_alarm_is_withdrawn_by_longer_prompts_that_have_more_tokens() -> None:
+    """It is said once, whatever comes."""
+    window, short = PromptWindow(), [(size, 701) for size in range(3000, 6000, 250)]
+    said = [window.add(size, tokens) for size, tokens in [(800, 203), *short]]
+    assert (said.count(True), window.cut_from is None) == (1, False)
+    assert not any(window.add(size, size // 4) for size in range(6000, 9000, 250))
+    assert window.cut_from is None
+    assert not any(window.add(size, 2249) for size in range(9000, 20000, 250))
+    assert window.cut_from is not None
+
+
 @given(st.integers(300, 700), st.randoms(use_true_random=False))
 def test_the_order_of_answers_does_not_matter(window: int, dice: random.Random) -> None:
     """It is that of a network; where many prompts are cut, the least length is the same in the end."""
