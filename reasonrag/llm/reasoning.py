@@ -63,7 +63,10 @@ _MARKS = (
 )
 """Those that are known, mostly by vLLM's parsers (https://github.com/vllm-project/vllm/tree/main/vllm/reasoning)."""
 _LEADING = re.compile(rf"\s*+(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
-_CLOSING = re.compile("|".join(f"({each.closing})" for each in _MARKS), re.IGNORECASE)
+_STRICT = "|".join(each.closing for each in _MARKS if not each.prose)
+_IN_A_TAG = rf"<(?P<tag>\w{{1,20}})>(?:(?!(?=<)(?:<\w{{1,20}}>|{_STRICT}))[\s\S])*?</(?P=tag)>"
+"""Any tag up to its end: marks in it are what the reply speaks of, but for those such as `</think>`."""
+_CLOSING = re.compile("|".join([*(f"({each.closing})" for each in _MARKS), _IN_A_TAG]), re.IGNORECASE)
 _MAY_CLOSE = re.compile(
     r"/[\s|\uff5c]*[\w:]{0,21}(?:think|thou|reas|refl|anal|scra|rati|cot|deta)"
     r"|\|>|done thinking|assistantfinal|unused95|my response:"
@@ -117,6 +120,8 @@ def _unopened(said: str) -> re.Match[str] | None:
     seen = set[_Mark]()
     leads = _LEADING.match(said) or not _MAY_CLOSE.search(said.lower())
     for closing in () if leads else _CLOSING.finditer(said):
+        if closing["tag"]:
+            continue
         mark, at = _mark_of(closing), closing.start()
         if mark in seen or (mark.prose and said[max(0, at - 9) : at].rstrip(" \t")[-1:] not in _ENDS):
             continue

@@ -60,6 +60,9 @@ def request(*, stop: tuple[str, ...] = ("</query>",), think_in_format: bool = Fa
         ("<think>One.</think> <think>Two", "One.\n\nTwo", ""),
         # the template opened the block within the prompt
         (f"Paris, <query>Rhine</query>?\n</think>\n\n{QUERY}", "Paris, <query>Rhine</query>?", QUERY),
+        (f"A <query>?\nOr <answer>.\n</reasoning>\n{QUERY}", "A <query>?\nOr <answer>.", QUERY),
+        (f"Not <query>a</query>, but <query>.[/THINK]{QUERY}", "Not <query>a</query>, but <query>.", QUERY),
+        ("A <query>?</think>Rhine</query>", "A <query>?", "Rhine</query>"),
         (f"One.</think><think>Two.</think>{QUERY}", "One.\n\nTwo.", QUERY),
         # what a model without reasoning says for it (Qwen3 with enable_thinking false)
         (f"<think>\n\n</think>\n\n{QUERY}", "", QUERY),
@@ -202,6 +205,10 @@ def test_reasoning_in_any_marks_may_be_cut(said: str) -> None:
         f"Thinking... Paris lies on a river. {QUERY}",
         f"[My_analysis] Paris lies on a river. {QUERY}",
         f"A tag such as </chain_of_thought> is odd. {QUERY}",
+        "<evidence>He said: </reason> x</evidence>",
+        "Based on the query, the relevant evidence is <Evidence>\n</thoughts>\n[/think] </evidence>",
+        "So the next query is <query>lyrics of [/think] album</query>",
+        "<query>one</query> <answer>[/THINK]</answer>",
         f"<cottage>Paris</cottage>\n{QUERY}",
         "<thinkers>Paris</thinkers>",
     ],
@@ -216,7 +223,8 @@ def test_a_reply_that_uses_the_words_of_marks_is_unchanged(said: str) -> None:
     ["<think>", "</think>", "<think></think>", "[thought]", "[thought][/thought]", "</thought>x", "analysis", " ", "</",
      "<|channel|>analysis ", "<|start|>assistant", "assistantfinal", ".\n</reason> </thinking>y", "<|\n", "a/",
      "Here is my thought process:", "Thinking...", "Thinking......done thinking.",
-     "<details ", "</a_", "<a:", "<seed:", "<thought></think>"],
+     "<details ", "<a>", "<a>[/think]", "<a>[/think]</a>",
+     "<a></b>/think", "</a_", "<a:", "<seed:", "<thought></think>"],
 )  # fmt: skip
 def test_hostile_replies_take_time_in_proportion_to_their_length(piece: str) -> None:
     """A megabyte at sixteen times the work of a sixteenth of it: reading each part once is 16, once a part is 256."""
