@@ -26,7 +26,7 @@ TURN_TAGS: dict[AgentAction, tuple[ActionType, ...]] = {
 _NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:/\s*100|%)?")
 _POSITION = re.compile(r"[0-9]{1,4}")
 _INSIDE_A_TAG = re.compile(r"<(\w+)>[^<]*</\1>")
-_TAG = re.compile(r"<\s*(/?)\s*(query|evidence|answer)\s*>", re.IGNORECASE)
+_TAG = re.compile(r"<\s*+(/?)\s*+(query|evidence|answer)\s*+>", re.IGNORECASE)
 
 _StateCause = Literal["withheld", "too_long", "rejected", "no_passages"]
 _EndCause = Literal[_StateCause, "refused", "unknown_end", "reasoning_cut", "cut_off", "loop"]
@@ -100,7 +100,7 @@ def parse_tagged(text: str, *, tags: tuple[str, ...], ending: Ending) -> TaggedR
 
     Parsed like a step, up to the first closing tag; but reasoning may mention the tags, so the last opening one counts.
     """
-    pattern = re.compile(rf"<\s*(/?)\s*({'|'.join(tags)})\s*>", re.IGNORECASE)
+    pattern = re.compile(rf"<\s*+(/?)\s*+({'|'.join(tags)})\s*+>", re.IGNORECASE)
     return _parse(text, pattern, tags, ending, mentioned=True)
 
 
@@ -200,10 +200,10 @@ def parse_pick(text: str, ending: Ending, *, candidates: int) -> tuple[int, int]
 def _inside(tag: str, text: str, ending: Ending) -> str:
     """The content of a judgement's tag, parsed like a step: up to the first closing tag, which an endpoint may have
     dropped, from the last opening one. Empty if there is none or the reply was cut off in it."""
-    said, *rest = re.split(rf"<\s*/\s*{tag}\s*>", text, maxsplit=1, flags=re.IGNORECASE)
+    said, *rest = re.split(rf"<\s*+/\s*+{tag}\s*+>", text, maxsplit=1, flags=re.IGNORECASE)
     if not rest and ending != "stopped":
         return ""
-    _, *opened = re.split(rf"<\s*{tag}\s*>", said, flags=re.IGNORECASE)
+    _, *opened = re.split(rf"<\s*+{tag}\s*+>", said, flags=re.IGNORECASE)
     return opened[-1].strip() if opened else ""
 
 

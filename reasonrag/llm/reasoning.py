@@ -29,18 +29,19 @@ class _Mark(NamedTuple):
 
 def _tags(name: str, *, prose: bool = False) -> _Mark:
     """`<name>..</name>` in brackets of any kind; but `[Thought]`, which nothing closes, is a headline."""
-    other, end = r"[\[{◁【「『⟨〈《«]", rf"\s*\|?{name}\s*\|?[>\]}}▷】」』⟩〉》»]"
-    opening, closing = rf"(?:<|{other})\|?{end}", rf"(?:<|{other})\|?\s*/{end}"
-    leads = rf"<\|?{end}|{other}\|?{end}(?=[\s\S]*?{closing})"
+    end = rf"\s*[|\uff5c]?(?:\w{{1,20}}[:_])?{name}(?:_\w{{1,20}})?\s*[|\uff5c]?[>\]}}▷】」』⟩〉》»]"
+    other = r"[\[{◁【「『⟨〈《«]"
+    opening, closing = rf"(?:<|{other})[|\uff5c]?{end}", rf"(?:<|{other})[|\uff5c]?\s*/{end}"
+    leads = rf"<[|\uff5c]?{end}|{other}[|\uff5c]?{end}(?=[\s\S]*?{closing})"
     return _Mark(opening, closing, leads, prose=True) if prose else _Mark(opening, closing)
 
 
 _MESSAGE = r"(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:{}).{{0,99}}?<\|message\|>"
 _THINKS, _FINAL = _MESSAGE.format("analysis|commentary"), r"(?-i:(?<![ >\"'])assistantfinal)"
 _MARKS = (
-    # Qwen, DeepSeek, GLM; <seed:think> of Seed-OSS, <longcat_think>; [THINK] of Magistral; ◁think▷ of Kimi-VL
-    _tags(r"(?:\w{1,20}[:_])?think"),
-    *(_tags(word, prose=True) for word in ("thinking", "thoughts?", "reasoning", "reason", "reflection", "analysis")),
+    # Open WebUI; Ollama's command line
+    _Mark(r"<details\b", "</details>", r"<details\s++type=[\"']?reasoning\b[^>]{0,200}>", prose=True),
+    _Mark(r"Thinking\.\.\.", r"\.\.\.done thinking\.", r"Thinking\.\.\.(?=[\s\S]*?\.\.\.done thinking\.)", prose=True),
     # gpt-oss (https://developers.openai.com/cookbook/articles/openai-harmony); servers may leave its tokens out
     _Mark(
         _THINKS,
@@ -54,11 +55,22 @@ _MARKS = (
     _Mark(r"<unused94>(?:thought\b)?", "<unused95>"),
     _Mark(r"<\|channel>(?:thought\b)?", r"<channel\|>"),
     _Mark("(?!)", "here is my response:", r"here is my thought process:(?=[\s\S]*?here is my response:)", prose=True),
+    # the rest, which also match some of those before: Qwen, DeepSeek, GLM; <seed:think> of Seed-OSS, <longcat_think>;
+    # [THINK] of Magistral; ◁think▷ of Kimi-VL
+    _tags("think"),
+    *(_tags(word, prose=True) for word in ("thinking", "thoughts?", "reasoning", "reason", "reflection", "analysis")),
+    *(_tags(word, prose=True) for word in ("scratchpad", "rationale", "cot")),
 )
 """Those that are known, mostly by vLLM's parsers (https://github.com/vllm-project/vllm/tree/main/vllm/reasoning)."""
 _LEADING = re.compile(rf"\s*+(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
-_CLOSING = re.compile("|".join(f"({each.closing})" for each in _MARKS), re.IGNORECASE)
-_MAY_CLOSE = re.compile(r"/[\s|]*[\w:]{0,21}(?:think|thou|reas|refl|anal)|\|>|assistantfinal|unused95|my response:")
+_STRICT = "|".join(each.closing for each in _MARKS if not each.prose)
+_IN_A_TAG = rf"<(?P<tag>\w{{1,20}})>(?:(?!(?=<)(?:<\w{{1,20}}>|{_STRICT}))[\s\S])*?</(?P=tag)>"
+"""Any tag up to its end: marks in it are what the reply speaks of, but for those such as `</think>`."""
+_CLOSING = re.compile("|".join([*(f"({each.closing})" for each in _MARKS), _IN_A_TAG]), re.IGNORECASE)
+_MAY_CLOSE = re.compile(
+    r"/[\s|\uff5c]*[\w:]{0,21}(?:think|thou|reas|refl|anal|scra|rati|cot|deta)"
+    r"|\|>|done thinking|assistantfinal|unused95|my response:"
+)
 """In every text that holds a closing mark, in small letters: found a hundred times as fast."""
 _ENDS = "\n.!?…。:;\"')]*>"
 AMPLE_TOKENS = 2048
@@ -108,6 +120,8 @@ def _unopened(said: str) -> re.Match[str] | None:
     seen = set[_Mark]()
     leads = _LEADING.match(said) or not _MAY_CLOSE.search(said.lower())
     for closing in () if leads else _CLOSING.finditer(said):
+        if closing["tag"]:
+            continue
         mark, at = _mark_of(closing), closing.start()
         if mark in seen or (mark.prose and said[max(0, at - 9) : at].rstrip(" \t")[-1:] not in _ENDS):
             continue

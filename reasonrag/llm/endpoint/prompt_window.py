@@ -10,13 +10,15 @@ import math
 from collections.abc import Iterable, Mapping
 
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN
+from reasonrag.run_config import CUT
 
 GRAIN, LEAST_WINDOW = 1.05, 128
 """Sizes that differ by a smaller factor count as one. Tokens; fewer are a number that is said of every prompt."""
-EQUAL, NEARLY, GROWTH = 4, 9, 1.25
+EQUAL, NEARLY, GROWTH, NEARLY_GROWTH = 4, 9, 1.25, 2.5
 """Sizes that must have one count; sizes that must have counts within a tenth, or too small for their bytes; and the
-factor from the smallest of them to the second largest, more where counts are rounded."""
-CUT_FROM = "messages from {} bytes"
+factor from the smallest of them to the second largest, more where counts are rounded: for those within a tenth more
+than between languages, as passages may all have the same tokens."""
+CUT_FROM = CUT + "{} bytes"
 """How a run records it, among what its endpoints refuse."""
 CUT_WARNING = (
     "seems to CUT PROMPTS of {:,} bytes and more, as it counts no more tokens in longer ones: steps there, and values "
@@ -31,7 +33,8 @@ class PromptWindow:
 
     def __init__(self) -> None:
         self.cut_from: int | None = None
-        """Bytes from which prompts are cut; None if none seem to be."""
+        """Bytes from which prompts are cut; None if none seem to be, by all that was counted until now."""
+        self._shown = False
         self._least, self._most = dict[int, int](), dict[int, int]()
         """Tokens by size, in steps of `GRAIN`."""
         self._too_few = set[int]()
@@ -40,7 +43,7 @@ class PromptWindow:
     def add(self, size: int, tokens: int | None) -> bool:
         """A prompt of so many bytes; whether it is the first to show that prompts are cut. tokens: None if they are not
         told, or too few for their bytes."""
-        step, known = int(math.log(max(size, 1), GRAIN)), self.cut_from
+        step, known = int(math.log(max(size, 1), GRAIN)), self._shown
         if tokens is None:
             self._too_few.add(step)
         elif self._least.get(step, tokens + 1) <= tokens <= self._most.get(step, -1):
@@ -49,8 +52,9 @@ class PromptWindow:
             self._least[step] = min(tokens, self._least.get(step, tokens))
             self._most[step] = max(tokens, self._most.get(step, tokens))
             self._rounded_to = math.gcd(self._rounded_to, tokens)
-        self.cut_from = self._cut_from() or known
-        return self.cut_from is not None and known is None
+        self.cut_from = self._cut_from()
+        self._shown = known or self.cut_from is not None
+        return self._shown and not known
 
     def _cut_from(self) -> int | None:
         window = max(self._most.values(), default=0)
@@ -60,8 +64,12 @@ class PromptWindow:
         equal, near = self._from_which_all_have(window), self._from_which_all_have(0.9 * window)
         beyond = [step for step in self._too_few if GRAIN**step > window * MOST_BYTES_PER_TOKEN]
         reaching = [step for step, most in self._most.items() if most == window]
-        for steps, least, cut in ((equal, EQUAL, reaching), (near, NEARLY, near), (beyond, NEARLY, beyond)):
-            if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= GROWTH * rounding**2:
+        for steps, least, growth, cut in (
+            (equal, EQUAL, GROWTH, reaching),
+            (near, NEARLY, NEARLY_GROWTH, near),
+            (beyond, NEARLY, GROWTH, beyond),
+        ):
+            if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= growth * rounding**2:
                 return round(GRAIN ** min(cut))
         return None
 
@@ -72,5 +80,5 @@ class PromptWindow:
 
 def recorded_cut(refused: Mapping[str, Iterable[str]]) -> int | None:
     """The least size that is recorded as `CUT_FROM`, of what endpoints refuse by name of the model."""
-    every = (each.split() for lessons in refused.values() for each in lessons if each.startswith("messages from "))
+    every = (each.split() for lessons in refused.values() for each in lessons if each.startswith(CUT))
     return min((int(words[2]) for words in every), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from importlib import resources
 
@@ -19,7 +20,10 @@ from reasonrag.agent.parsing import (
     ParseError,
     is_copied,
     parse_reply,
+    parse_score,
+    parse_tagged,
     stop_strings,
+    tags_of,
 )
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.llm.endpoint.endings import Ending
@@ -270,6 +274,31 @@ def test_parsing_a_canonical_response_again_changes_nothing(
     parsed = parse_reply(text, action=action, ending=ending)
     assert isinstance(parsed, ParsedReply)
     assert parse_reply(parsed.response, action=action, ending=again) == parsed
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda text: parse_reply(text, action="think", ending="stopped"),
+        lambda text: parse_tagged(text, tags=("search", "answer"), ending="stopped"),
+        lambda text: parse_score(text, "stopped"),
+        tags_of,
+    ],
+    ids=["step", "tagged", "judgement", "count"],
+)
+@pytest.mark.parametrize("piece", ["<{}", "<{}/", "< /{}", "<score{}", "<query{}", "<{}x"])
+def test_hostile_replies_take_time_in_proportion_to_their_length(reads: Callable[[str], object], piece: str) -> None:
+    """Eight times the text, above all of spaces, at about eight times the work: in proportion to its square is 64."""
+
+    def work(size: int) -> float:
+        said, times = piece.format(" " * size), []
+        for _ in range(3):
+            began = time.process_time()
+            reads(said)
+            times.append(time.process_time() - began)
+        return min(times)
+
+    assert work(1 << 13) < 30 * work(1 << 10) + 0.02
 
 
 # -- copied from the instructions --------------------------------------------------------------------------------------

@@ -60,6 +60,9 @@ def request(*, stop: tuple[str, ...] = ("</query>",), think_in_format: bool = Fa
         ("<think>One.</think> <think>Two", "One.\n\nTwo", ""),
         # the template opened the block within the prompt
         (f"Paris, <query>Rhine</query>?\n</think>\n\n{QUERY}", "Paris, <query>Rhine</query>?", QUERY),
+        (f"A <query>?\nOr <answer>.\n</reasoning>\n{QUERY}", "A <query>?\nOr <answer>.", QUERY),
+        (f"Not <query>a</query>, but <query>.[/THINK]{QUERY}", "Not <query>a</query>, but <query>.", QUERY),
+        ("A <query>?</think>Rhine</query>", "A <query>?", "Rhine</query>"),
         (f"One.</think><think>Two.</think>{QUERY}", "One.\n\nTwo.", QUERY),
         # what a model without reasoning says for it (Qwen3 with enable_thinking false)
         (f"<think>\n\n</think>\n\n{QUERY}", "", QUERY),
@@ -107,6 +110,29 @@ MARKED = {
     "black brackets": f"【thinking】{WRONG}【/thinking】{QUERY}",
     "bars": f"<|thinking|>{WRONG}</|thinking|>{QUERY}",
     "bars, otherwise": f"<|think|>{WRONG}<|/think|>{QUERY}",
+    "bars, full-width": f"<\uff5cthinking\uff5c>{WRONG}</\uff5cthinking\uff5c>{QUERY}",
+    "bars, full-width, otherwise": f"<\uff5cthink\uff5c>{WRONG}<\uff5c/think\uff5c>{QUERY}",
+    "Claude, with its prefix": f"<ant:thinking>{WRONG}</ant:thinking>\n\n{QUERY}",
+    "a prefix, and the template opened it": f"{WRONG}\n</seed:reasoning>\n{QUERY}",
+    **{
+        f"<{word}>": f"<{word}>\n{WRONG}\n</{word}>\n{QUERY}"
+        for word in (
+            "scratchpad",
+            "rationale",
+            "cot",
+            "chain_of_thought",
+            "thinking_process",
+            "inner_thoughts",
+            "Thought_Process",
+            "self_reflection",
+            "step_by_step_reasoning",
+            "query_analysis",
+        )
+    },
+    "the template opened a scratchpad": f"{WRONG}\n</scratchpad>\n{QUERY}",
+    "square brackets around a longer word": f"[inner_thoughts]{WRONG}[/inner_thoughts]{QUERY}",
+    "Open WebUI": f'<details type="reasoning" done="true" duration="3">\n{WRONG}\n</details>\n{QUERY}',
+    "Ollama's command line": f"Thinking...\n{WRONG}\n...done thinking.\n\n{QUERY}",
     "OpenThinker": f"<|begin_of_thought|>\n\n{WRONG}\n\n<|end_of_thought|>\n\n<|begin_of_solution|>\n\n{QUERY}",
     "OpenThinker: the solution alone is marked": f"{WRONG}<|begin_of_solution|>{QUERY}",
     "Command A": f"<|START_THINKING|>{WRONG}<|END_THINKING|><|START_RESPONSE|>{QUERY}",
@@ -128,6 +154,8 @@ CUT = {
     "Command A": f"<|START_THINKING|>{WRONG}",
     "Gemma 4": f"<|channel>thought\n{WRONG}",
     "a word of its own": f"<reasoning>{WRONG}",
+    "a longer word": f"<chain_of_thought>{WRONG}",
+    "Open WebUI": f'<details type="reasoning">{WRONG}',
 }
 
 
@@ -173,6 +201,15 @@ def test_reasoning_in_any_marks_may_be_cut(said: str) -> None:
         "So the answer is <answer>the word assistantfinal</answer>",
         "A tag such as </thinking> is odd. So the next query is <query>x</query>",
         "1/think/2 and/or thought",
+        f"<details>\n<summary>Paris</summary>\nIt lies on a river.\n</details>\n{QUERY}",
+        f"Thinking... Paris lies on a river. {QUERY}",
+        f"[My_analysis] Paris lies on a river. {QUERY}",
+        f"A tag such as </chain_of_thought> is odd. {QUERY}",
+        "<evidence>He said: </reason> x</evidence>",
+        "Based on the query, the relevant evidence is <Evidence>\n</thoughts>\n[/think] </evidence>",
+        "So the next query is <query>lyrics of [/think] album</query>",
+        "<query>one</query> <answer>[/THINK]</answer>",
+        f"<cottage>Paris</cottage>\n{QUERY}",
         "<thinkers>Paris</thinkers>",
     ],
 )
@@ -185,7 +222,9 @@ def test_a_reply_that_uses_the_words_of_marks_is_unchanged(said: str) -> None:
     "piece",
     ["<think>", "</think>", "<think></think>", "[thought]", "[thought][/thought]", "</thought>x", "analysis", " ", "</",
      "<|channel|>analysis ", "<|start|>assistant", "assistantfinal", ".\n</reason> </thinking>y", "<|\n", "a/",
-     "Here is my thought process:", "<seed:", "<thought></think>"],
+     "Here is my thought process:", "Thinking...", "Thinking......done thinking.",
+     "<details ", "<a>", "<a>[/think]", "<a>[/think]</a>",
+     "<a></b>/think", "</a_", "<a:", "<seed:", "<thought></think>"],
 )  # fmt: skip
 def test_hostile_replies_take_time_in_proportion_to_their_length(piece: str) -> None:
     """A megabyte at sixteen times the work of a sixteenth of it: reading each part once is 16, once a part is 256."""

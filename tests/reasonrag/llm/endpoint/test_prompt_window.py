@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.llm.endpoint.prompt_window import CUT, PromptWindow, recorded_cut
+from reasonrag.llm.endpoint.prompt_window import CUT_FROM, PromptWindow, recorded_cut
 
 Tells = Callable[[int, random.Random], float | None]
 SYSTEM = {"think": (1007, 60, 1700), "read": (726, 300, 4500), "conclude": (465, 200, 1600)}
@@ -71,6 +71,22 @@ def test_an_honest_server_is_not_suspected_in_a_thousand_requests(
     assert window_of((size, tells(tokens, dice)) for size, tokens in every).cut_from is None
 
 
+@pytest.mark.parametrize("passages", [(3, 100), (5, 200), (3, 512), (10, 256)], ids="{0[0]} of {0[1]} tokens".format)
+@pytest.mark.parametrize("densities", [(4.5, 2.5), (4.5, 6.0), (3.3, 4.5, 6.0), (3.0, 4.4, 5.5, 7.0)], ids=str)
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_passages_of_equal_tokens_are_no_window(
+    passages: tuple[int, int], densities: tuple[float, ...], steps: int
+) -> None:
+    """Token splitters make them: prompts that read have about the same tokens, whatever the bytes of their language."""
+    for seed in range(4):
+        dice, found = random.Random(seed), PromptWindow()
+        for _ in range(600):
+            own = dice.randrange(10, 25) + dice.randrange(steps) * dice.randrange(15, 30)
+            read = dice.choice((0, passages[0] * passages[1] + dice.randrange(-4, 5)))
+            size = 1800 + own * 4.5 + read * dice.gauss(dice.choice(densities), 0.15)
+            assert not found.add(int(size), 400 + own + read)
+
+
 @pytest.mark.parametrize("languages", LANGUAGES, ids=" ".join)
 @pytest.mark.parametrize(
     ("window", "scale"), [(300, 1), (700, 1), (1000, 2), (700, 3), (2048, 3), (4096, 9), (8000, 18)]
@@ -93,14 +109,14 @@ def test_a_window_is_noticed_after_a_few_dozen_prompts_that_exceed_it(
 @pytest.mark.parametrize(
     ("leaves", "scale"),
     [
-        (lambda window, dice: window - dice.randint(0, window // 20), 1),
-        (lambda window, dice: window - 30 * dice.randint(0, 2), 1),
+        (lambda window, dice: window - dice.randint(0, window // 20), 2),
+        (lambda window, dice: window - 30 * dice.randint(0, 2), 2),
         (lambda window, dice: window - dice.choice((1, 2, 3)), 3),
     ],
     ids=["up to a word", "up to a line", "up to a character"],
 )
 def test_a_cut_need_not_leave_the_whole_window(leaves: Callable[[int, random.Random], int], scale: float) -> None:
-    """Nearly the same tokens are enough."""
+    """Nearly the same tokens are enough, where some prompts have 2.5 times the bytes of the window."""
     dice = random.Random(0)
     every = prompts(1000, scale=scale)
     found = window_of((size, tokens if tokens <= 700 else leaves(700, dice)) for size, tokens in every)
@@ -112,6 +128,17 @@ def test_a_window_far_below_what_the_bytes_can_be_is_noticed() -> None:
     found = window_of((size, min(tokens, 512)) for size, tokens in prompts(300, scale=8) if size < 2000 or size > 9000)
     assert found.cut_from is not None
     assert found.cut_from > 8000
+
+
+def test_an_alarm_is_withdrawn_by_longer_prompts_that_have_more_tokens() -> None:
+    """It is said once, whatever comes."""
+    window, short = PromptWindow(), [(size, 701) for size in range(3000, 6000, 250)]
+    said = [window.add(size, tokens) for size, tokens in [(800, 203), *short]]
+    assert (said.count(True), window.cut_from is None) == (1, False)
+    assert not any(window.add(size, size // 4) for size in range(6000, 9000, 250))
+    assert window.cut_from is None
+    assert not any(window.add(size, 2249) for size in range(9000, 20000, 250))
+    assert window.cut_from is not None
 
 
 @given(st.integers(300, 700), st.randoms(use_true_random=False))
@@ -134,7 +161,12 @@ def test_it_holds_little_whatever_comes() -> None:
 
 @pytest.mark.parametrize(
     ("refused", "least"),
-    [([], None), (["n", "stop"], None), ([CUT.format(2900)], 2900), (["n", CUT.format(3000), CUT.format(2900)], 2900)],
+    [
+        ([], None),
+        (["n", "stop"], None),
+        ([CUT_FROM.format(2900)], 2900),
+        (["n", CUT_FROM.format(3000), CUT_FROM.format(2900)], 2900),
+    ],
 )
 def test_a_run_records_the_least_length(refused: list[str], least: int | None) -> None:
     """Of all sessions."""
