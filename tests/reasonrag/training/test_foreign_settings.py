@@ -75,7 +75,8 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
     "another cluster trains": ({"ray_init_kwargs": {"address": "ray://host:10001"}}, "ray_init_kwargs address"),
     "another machine is the first": ({"master_addr": "host"}, "master_addr"),
     "rows are taken as tokens from elsewhere": ({"tokenized_path": "tokens"}, "tokenized_path"),
-    "a cache may hold other rows": ({"cache_dir": "cache"}, "cache_dir"),
+    "downloads are kept at an address": ({"cache_dir": "hf://buckets/they/cache"}, "cache_dir"),
+    "results go to storage of others": ({"ray_storage_filesystem": "s3"}, "ray_storage_filesystem"),
     "pictures are read elsewhere": ({"media_dir": "/"}, "media_dir"),
     "an adapter comes from the Hub": ({"adapter_name_or_path": "they/adapter"}, "adapter_name_or_path"),
     "the reference comes from the Hub": ({"ref_model": "they/model"}, "ref_model"),
@@ -106,6 +107,9 @@ HARMLESS: list[dict[str, object]] = [
     {"use_swanlab": False},
     {"adapter_name_or_path": "adapter", "finetuning_type": "lora"},
     {"hub_strategy": "end"},
+    {"cache_dir": "/data/hf"},
+    {"ray_storage_path": "./saves"},
+    {"generation_config": "base"},
 ]
 
 
