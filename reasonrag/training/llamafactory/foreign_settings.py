@@ -45,10 +45,18 @@ def foreign_keys(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         on = value.get("enabled", bool(value)) if isinstance(value, Mapping) else value
         if does and on and not (key == "report_to" and _LOCAL_REPORTS.fullmatch(str(value))):
             yield key, f"{key}: {str(value)[:80]} {does}"  # `false` as text too: LLaMA-Factory takes it for true
-        elif isinstance(value, str) and "://" in value:
-            yield key, f"{key}: {value[:80]} is an address: it {_OUT} or {_UNSEEN}"
-        for each in value if isinstance(value, list) else [value]:
+        elif address := next((each for each in _items(value) if isinstance(each, str) and "://" in each), ""):
+            yield key, f"{key}: {address[:80]} is an address: it {_OUT} or {_UNSEEN}"
+        for each in _items(value):
             yield from foreign_keys(each) if isinstance(each, Mapping) else ()
+
+
+def _items(value: object) -> Iterator[object]:
+    """What a list holds, at any depth, or the value itself."""
+    for each in value if isinstance(value, list) else ():
+        yield from _items(each)
+    if not isinstance(value, list):
+        yield value
 
 
 def foreign_settings(config: Mapping[str, Any]) -> list[Blocker]:

@@ -82,6 +82,8 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
     "the reference comes from the Hub": ({"ref_model": "they/model"}, "ref_model"),
     "a reward is asked at an address": ({"reward_model": "http://host/score"}, "reward_model"),
     "logs go to an address": ({"logging_dir": "gs://bucket/x"}, "logging_dir"),
+    "one of several logs goes to an address": ({"logging_dir": ["logs", ["gs://bucket/x"]]}, "logging_dir"),
+    "a key is in a list of lists": ({"accelerator_config": {"inner": [[{"push_to_hub": True}]]}}, "push_to_hub"),
     "a key is nested": ({"accelerator_config": {"inner": [{"trust_remote_code": True}]}}, "trust_remote_code"),
 }
 
