@@ -409,6 +409,23 @@ def test_a_folder_of_rows_is_no_file_of_rows(train: Callable[..., Done], data: P
     assert "which is not there" in train().err
 
 
+@pytest.mark.parametrize("name", ["rag_proguide", "rag_proguide_validation"])
+@pytest.mark.parametrize(
+    "description",
+    [{}, {"load_from": "hub"}, {"FILE_NAME": "rows.json"}]
+    + [{"file_name": each} for each in (["RAG_ProGuide.json"], None, 7)]
+    + [{"hf_hub_url": ""}],
+    ids=str,
+)
+def test_a_description_that_names_no_rows_is_refused(
+    description: dict[str, object], name: str, train: Callable[..., Done], data: Path
+) -> None:
+    """LLaMA-Factory would end with an error of Python."""
+    described(data, lambda info: info.update({name: {"ranking": True} | description}))
+    done = train()
+    assert (done.status, f"{name} has no `file_name`" in done.err) == (2, True), done.err
+
+
 def test_rows_of_others_are_audited_as_they_are_now(train: Callable[..., Done], data: Path) -> None:
     """Without a summary nothing says that audit.json is of these rows."""
     rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
