@@ -22,10 +22,10 @@ from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 from urllib.request import getproxies
 
 SECRET_NAME = re.compile(
-    r"(?i)((?<!MON|TUR|DON|HOC|JOC|HIS)KEYS?|(?<!EOS_|PAD_)(?<!STOP_)TOKEN|SECRETS?|(?<!SA)CRED(ENTIAL)?S?|JWTS?|DSN"
-    r"|CONN(ECTION)?_?STR(ING)?|PASS(WORD|WD|PHRASE|CODE)S?|(?<!COM|SUR|ASK)(?<!BY)(?<!TRES)PASS"
-    r"|(?<!OLD)(?<=[A-Z_])PWD|(?<![A-Z])PAT)(?![A-Z])(?!.*_(FILE|PATH|DIR|DIRECTORY|UR[LI]|ENDPOINT|HOST|PORT|NAME"
-    r"|TYPE|POLICY|STRATEGY|LIMIT|BUDGET|COUNT|BYTE|SIZE|LEN|LENGTH|RATE)S?$)"
+    r"(?i)((?<!MON|TUR|DON|HOC|JOC|HIS)KEY|(?<!EOS_|PAD_)(?<!STOP_)TOKEN|SECRET|(?<!SA)CRED(ENTIAL)?|JWT|DSN"
+    r"|CONN(ECTION)?_?STR(ING)?|PASS(WORD|WD|PHRASE|CODE)|(?<!COM|SUR|ASK)(?<!BY)(?<!TRES)PASS"
+    r"|(?<!OLD)(?<=[A-Z_])PWD|(?<![A-Z])PAT)((?<!TOKEN)S)?(?![A-Z])(?!.*_(FILE|PATH|DIR|DIRECTORY|UR[LI]|ENDPOINT|HOST"
+    r"|PORT|NAME|TYPE|POLICY|STRATEGY|LIMIT|BUDGET|COUNT|BYTE|SIZE|LEN|LENGTH|RATE)S?$)"
 )
 """Names of variables and settings whose values are secrets: a word that says so, wherever it stands, in OPENAI_API_KEY,
 TOKEN_OPENAI and DBPASS; not in MAX_TOKENS, KEY_FILE, MONKEY."""

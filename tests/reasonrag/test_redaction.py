@@ -58,6 +58,7 @@ def no_secrets_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         *("OPENAI_API_KEY_PERSONAL", "API_KEY_OPENAI", "APIKEY_OPENAI", "KEY_OPENAI", "TOKEN_OPENAI", "DBPASS", "JWT"),
         *("GITHUB_TOKEN_RW", "OPENAI_CREDS", "AZURE_STORAGE_CONNECTION_STRING", "DB_CONN_STR", "SENTRY_DSN", "DBPWD"),
         *("PAT_GITHUB", "SECRETS_OF_MINE", "ssh_private_key_pem", "PASSWORD2_OLD", "VAULT_PASSCODE", "API_TOKEN_9_EU"),
+        *("ConnectionStrings__Main", "GITHUB_PATS", "MY_PWDS"),
     ],
 )
 def test_values_of_variables_that_are_named_like_secrets_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
