@@ -22,10 +22,13 @@ from urllib.parse import quote_plus, unquote, unquote_plus, urlsplit
 from urllib.request import getproxies
 
 SECRET_NAME = re.compile(
-    r"(?i)((?<!MON|TUR|DON|HOC|JOC|HIS)KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_(PASS|PWD|PAT|JWT))"
-    r"((?<!TOKEN)S)?(_?\d+|_(ID|VALUE|JSON|B64|BASE64|PROD|DEV|TEST|MAIN|BASE|READ|WRITE|OLD|NEW))?$"
+    r"(?i)((?<!MON|TUR|DON|HOC|JOC|HIS)KEY|(?<!EOS_|PAD_)(?<!STOP_)TOKEN|SECRET|(?<!SA)CRED(ENTIAL)?|JWT|DSN"
+    r"|CONN(ECTION)?_?STR(ING)?|PASS(WORD|WD|PHRASE|CODE)|(?<!COM|SUR|ASK)(?<!BY)(?<!TRES)PASS"
+    r"|(?<!OLD)(?<=[A-Z_])PWD|(?<![A-Z])PAT)((?<!TOKEN)S)?(?![A-Z])(?!.*_(FILE|PATH|DIR|DIRECTORY|UR[LI]|ENDPOINT|HOST"
+    r"|PORT|NAME|TYPE|POLICY|STRATEGY|LIMIT|BUDGET|COUNT|BYTE|SIZE|LEN|LENGTH|RATE)S?$)"
 )
-"""Names of variables and settings whose values are secrets; not MAX_TOKENS, KEY_FILE, MONKEY."""
+"""Names of variables and settings whose values are secrets: a word that says so, wherever it stands, in OPENAI_API_KEY,
+TOKEN_OPENAI and DBPASS; not in MAX_TOKENS, KEY_FILE, MONKEY."""
 HUB_TOKENS = ("HF_TOKEN", "HUGGING")
 """How the names of variables begin that open gated models on the Hub."""
 SHORTEST = 6
@@ -93,7 +96,7 @@ def secrets() -> list[str]:
     is replaced in part."""
     values = {value.strip() for name, value in os.environ.items() if _is_secret(name, value)} | _of_given_addresses
     for name, value in os.environ.items():
-        values |= _secrets_of_address(value) if name.endswith("BASE_URL") else set()
+        values |= _secrets_of_address(value) if name.upper().endswith(("BASE_URL", "DSN")) else set()
         values |= {_password_in(value), unquote(_password_in(value))}
     for proxy in getproxies().values():
         values |= _passwords_of_address(proxy)

@@ -31,6 +31,7 @@ SECRETS = {
     ),
     **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD"), "open-sesame.3"),
     **dict.fromkeys(("GOOGLE_APPLICATION_CREDENTIALS", "MYSQL_PWD", "GITHUB_PAT", "openai_api_key"), "open-sesame.4"),
+    **dict.fromkeys(("OPENAI_API_KEY_PERSONAL", "TOKEN_OPENAI", "DBPASS", "MY_CREDS", "SENTRY_DSN"), "open-sesame.7"),
     "DATABASE_URL": "postgres://me:open-sesame.5@host/db",
     "OF_NO_TELLING_NAME": "sk-proj-aB3d9aB3d9aB3d9aB3d9",
 }
@@ -42,7 +43,7 @@ NEEDED = {
     "AWS_REGION": "eu-west-1",
     "TOKENIZERS_PARALLELISM": "false",
     "MAX_TOKENS": "100000",
-    "MONKEY": "open-sesame.42",
+    **dict.fromkeys(("MONKEY", "VLLM_MAX_TOKENS", "COMPASS_DIR", "SSH_AUTH_SOCK", "KEYBOARD_LAYOUT"), "open-sesame.42"),
     "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
     "https_proxy": "http://me:open-sesame.6@proxy:1",
 }

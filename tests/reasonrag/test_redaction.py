@@ -55,6 +55,10 @@ def no_secrets_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"),
         *("OPENAI_API_KEYS", "OPENAI_API_KEY_2", "OPENAI_API_KEY2", "HF_TOKEN_WRITE", "SECRET_KEY_BASE"),
         *("openai_api_key", "npm_config__authToken", "GPG_PASSPHRASE", "DB_PASSWD", "CREDENTIAL_JSON"),
+        *("OPENAI_API_KEY_PERSONAL", "API_KEY_OPENAI", "APIKEY_OPENAI", "KEY_OPENAI", "TOKEN_OPENAI", "DBPASS", "JWT"),
+        *("GITHUB_TOKEN_RW", "OPENAI_CREDS", "AZURE_STORAGE_CONNECTION_STRING", "DB_CONN_STR", "SENTRY_DSN", "DBPWD"),
+        *("PAT_GITHUB", "SECRETS_OF_MINE", "ssh_private_key_pem", "PASSWORD2_OLD", "VAULT_PASSCODE", "API_TOKEN_9_EU"),
+        *("ConnectionStrings__Main", "GITHUB_PATS", "MY_PWDS"),
     ],
 )
 def test_values_of_variables_that_are_named_like_secrets_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +73,10 @@ def test_values_of_variables_that_are_named_like_secrets_are_hidden(name: str, m
     [
         *("MONKEY", "MAX_TOKENS", "KEYBOARD", "TOKENIZERS_PARALLELISM", "SECRETARY", "KEY_FILE", "PWD", "OLDPWD"),
         *("HF_HOME", "HF_TOKEN_PATH", "AWS_REGION", "AWS_PROFILE", "WANDB_PROJECT", "SSH_ASKPASS", "TOKEN_LIMIT"),
+        *("VLLM_MAX_TOKENS", "PASSENGER_APP_ENV", "COMPASS_DIR", "COMPASS", "BYPASS_PROXY", "PYTHONPATH", "TURKEY"),
+        *("SSH_AUTH_SOCK", "KEYBOARD_LAYOUT", "GNOME_KEYRING_CONTROL", "CREDENTIALS_DIRECTORY", "SACRED_DB", "PATH"),
+        *("KEY_VAULT_NAME", "TOKEN_ENDPOINT", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "PASSPORT", "SSL_KEY_FILES"),
+        *("SSH_ASKPASS_REQUIRE", "eos_token", "uld_token_merge_strategy"),
     ],
 )
 def test_values_of_other_variables_are_left(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +312,7 @@ def test_an_ordinary_word_in_an_address_is_not_a_secret(address: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "REASONRAG_JUDGE_BASE_URL"])
+@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "REASONRAG_JUDGE_BASE_URL", "SENTRY_DSN"])
 def test_the_query_of_an_address_in_the_environment_is_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is no argument that other users of the machine can see."""
     monkeypatch.setenv(name, "https://host/v1?key=s3cret-s3cret")

@@ -159,6 +159,7 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
             f"{data.directory} has no {name}, which stage {stage} trains on. Write it: reasonrag pairs "
             f"{data.directory}{flag} --out {data.directory}"
         )
+    _refuse_without_rows(data, entry)
     if entry.file is not None and not entry.file.is_file():
         raise InputError(
             f"{data.directory / DATASET_INFO_FILE} names {entry.file}, which is not there. Make it again: "
@@ -175,9 +176,20 @@ def entry_for(data: TrainingData, stage: str, wanted: str | None) -> DatasetEntr
 
 
 def validation_entry(data: TrainingData, entry: DatasetEntry) -> DatasetEntry | None:
-    """The held-out rows of an entry; None if the data set has none."""
+    """The held-out rows of an entry; None if the data set has none. Raises InputError if it does not say where."""
     found = data.entries.get(f"{entry.name}_validation")
+    if found:
+        _refuse_without_rows(data, found)
     return found if found and (found.file is None or found.file.is_file()) else None
+
+
+def _refuse_without_rows(data: TrainingData, entry: DatasetEntry) -> None:
+    """Raises InputError for a description by which LLaMA-Factory finds no rows, so that no audit can be of them."""
+    if entry.file is None and not any(True for _ in foreign_keys(entry.description)):
+        raise InputError(
+            f"{data.directory / DATASET_INFO_FILE}: {entry.name} has no `file_name` that is a text, so LLaMA-Factory "
+            f"cannot find its rows. Make it again: reasonrag pairs {data.directory} --out {data.directory}"
+        )
 
 
 @dataclass(frozen=True)

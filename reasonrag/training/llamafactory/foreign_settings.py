@@ -20,12 +20,12 @@ _CODE, _OUT, _UNSEEN = "runs code of others", "sends data out", "reads what no c
 FOREIGN: Final[Mapping[str, str]] = {
     **dict.fromkeys(("trust_remote_code", "custom_*", "*plugin*", "script_url"), _CODE),
     **dict.fromkeys(("push_to_hub*", "hub_model_id", "export_hub_*", "report_to", "trackio_*", "use_swanlab"), _OUT),
-    **dict.fromkeys(("swanlab_*", "wandb", "comet", "ray_init_kwargs", "ray_storage_*", "master_addr"), _OUT),
+    **dict.fromkeys(("swanlab_*", "wandb", "comet", "ray_init_kwargs", "ray_storage_filesystem", "master_addr"), _OUT),
     **dict.fromkeys(("hf_hub_url", "ms_hub_url", "om_hub_url", "cloud_file_name", "tokenized_path"), _UNSEEN),
-    **dict.fromkeys(("cache_dir", "media_dir", "adapter_folder", "generation_config", "chat_template_path"), _UNSEEN),
+    **dict.fromkeys(("media_dir", "adapter_folder", "chat_template_path"), _UNSEEN),
     **dict.fromkeys(("resume_from_checkpoint", "kt_*_path", "export_quantization_dataset"), _UNSEEN),
 }
-"""Keys, and what they do."""
+"""Keys, and what they do. A folder for downloads, of results or of settings to generate with is none; an address is."""
 _LOCAL_REPORTS: Final = re.compile(r"(none|tensorboard|[\[\]',\s])*")
 _SERVICES: Final = ("wandb", "comet", "mlflow", "neptune", "clearml", "swanlab")
 """That trainings report to; so begin the names of their secrets."""
@@ -45,10 +45,18 @@ def foreign_keys(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         on = value.get("enabled", bool(value)) if isinstance(value, Mapping) else value
         if does and on and not (key == "report_to" and _LOCAL_REPORTS.fullmatch(str(value))):
             yield key, f"{key}: {str(value)[:80]} {does}"  # `false` as text too: LLaMA-Factory takes it for true
-        elif isinstance(value, str) and "://" in value:
-            yield key, f"{key}: {value[:80]} is an address: it {_OUT} or {_UNSEEN}"
-        for each in value if isinstance(value, list) else [value]:
+        elif address := next((each for each in _items(value) if isinstance(each, str) and "://" in each), ""):
+            yield key, f"{key}: {address[:80]} is an address: it {_OUT} or {_UNSEEN}"
+        for each in _items(value):
             yield from foreign_keys(each) if isinstance(each, Mapping) else ()
+
+
+def _items(value: object) -> Iterator[object]:
+    """What a list holds, at any depth, or the value itself."""
+    for each in value if isinstance(value, list) else ():
+        yield from _items(each)
+    if not isinstance(value, list):
+        yield value
 
 
 def foreign_settings(config: Mapping[str, Any]) -> list[Blocker]:

@@ -75,12 +75,15 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
     "another cluster trains": ({"ray_init_kwargs": {"address": "ray://host:10001"}}, "ray_init_kwargs address"),
     "another machine is the first": ({"master_addr": "host"}, "master_addr"),
     "rows are taken as tokens from elsewhere": ({"tokenized_path": "tokens"}, "tokenized_path"),
-    "a cache may hold other rows": ({"cache_dir": "cache"}, "cache_dir"),
+    "downloads are kept at an address": ({"cache_dir": "hf://buckets/they/cache"}, "cache_dir"),
+    "results go to storage of others": ({"ray_storage_filesystem": "s3"}, "ray_storage_filesystem"),
     "pictures are read elsewhere": ({"media_dir": "/"}, "media_dir"),
     "an adapter comes from the Hub": ({"adapter_name_or_path": "they/adapter"}, "adapter_name_or_path"),
     "the reference comes from the Hub": ({"ref_model": "they/model"}, "ref_model"),
     "a reward is asked at an address": ({"reward_model": "http://host/score"}, "reward_model"),
     "logs go to an address": ({"logging_dir": "gs://bucket/x"}, "logging_dir"),
+    "one of several logs goes to an address": ({"logging_dir": ["logs", ["gs://bucket/x"]]}, "logging_dir"),
+    "a key is in a list of lists": ({"accelerator_config": {"inner": [[{"push_to_hub": True}]]}}, "push_to_hub"),
     "a key is nested": ({"accelerator_config": {"inner": [{"trust_remote_code": True}]}}, "trust_remote_code"),
 }
 
@@ -106,6 +109,9 @@ HARMLESS: list[dict[str, object]] = [
     {"use_swanlab": False},
     {"adapter_name_or_path": "adapter", "finetuning_type": "lora"},
     {"hub_strategy": "end"},
+    {"cache_dir": "/data/hf"},
+    {"ray_storage_path": "./saves"},
+    {"generation_config": "base"},
 ]
 
 
@@ -401,6 +407,23 @@ def test_a_folder_of_rows_is_no_file_of_rows(train: Callable[..., Done], data: P
     shutil.copy(data / "RAG_ProGuide.json", data / "more")
     described(data, lambda info: info["rag_proguide"].update(file_name="more"))
     assert "which is not there" in train().err
+
+
+@pytest.mark.parametrize("name", ["rag_proguide", "rag_proguide_validation"])
+@pytest.mark.parametrize(
+    "description",
+    [{}, {"load_from": "hub"}, {"FILE_NAME": "rows.json"}]
+    + [{"file_name": each} for each in (["RAG_ProGuide.json"], None, 7)]
+    + [{"hf_hub_url": ""}],
+    ids=str,
+)
+def test_a_description_that_names_no_rows_is_refused(
+    description: dict[str, object], name: str, train: Callable[..., Done], data: Path
+) -> None:
+    """LLaMA-Factory would end with an error of Python."""
+    described(data, lambda info: info.update({name: {"ranking": True} | description}))
+    done = train()
+    assert (done.status, f"{name} has no `file_name`" in done.err) == (2, True), done.err
 
 
 def test_rows_of_others_are_audited_as_they_are_now(train: Callable[..., Done], data: Path) -> None:
