@@ -23,6 +23,9 @@ from reasonrag.run_config import versions
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
 
+MANY_CUT = 0.1
+"""Share of the replies; where the token limit cut more, a warning says so."""
+
 OUTCOME_FAILED = "the outcome function failed"
 """How the warning about a user's function begins."""
 
@@ -121,7 +124,6 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
     counts = RunCounts()
     for rollout in rollouts:
         counts.add(rollout)
-    cut = recorded_cut(numbers.refused_parameters)
     return RunSummary(
         **numbers.model_dump(),
         done=counts.done,
@@ -141,9 +143,9 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
         critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
-        warnings=[f"an endpoint {CUT_WARNING.format(each)}" for each in (cut,) if each]
-        + too_little_room(counts.only_reasoning, max_tokens=numbers.max_reply_tokens)
-        + counts.warnings(numbers.split),
+        warnings=counts.warnings(
+            numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
+        ),
         versions=versions(),
     )
 
@@ -206,8 +208,11 @@ class RunCounts:
         self.only_reasoning += [*causes, *(each.cause for each in rollout.unreadable_judgements)].count("reasoning_cut")
         self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
 
-    def warnings(self, split: str) -> list[str]:
-        found = []
+    def warnings(self, split: str, *, max_tokens: int | None, cut_from: int | None) -> list[str]:
+        """max_tokens: --max-reply-tokens, where it is known. cut_from: bytes from which prompts seem to be cut."""
+        found = [f"an endpoint {CUT_WARNING.format(cut_from)}"] if cut_from else []
+        if max_tokens:
+            found += too_little_room(self.only_reasoning, max_tokens=max_tokens) + self._cut_replies(max_tokens)
         if self.outcome_errors:
             of_all = f"{len(self.outcome_errors):,} of {counted(self.done + len(self.failed), 'question')}"
             found.append(
@@ -231,6 +236,16 @@ class RunCounts:
                 f"{self.usage.requests:,} requests; bytes are counted instead, about four times as many in English"
             )
         return found + self.signs.warnings()
+
+    def _cut_replies(self, max_tokens: int) -> list[str]:
+        """A warning where the token limit cut a good part of the replies."""
+        cut = {each: count for each in ("cut_off", "loop") if (count := self.parse_failures[each])}
+        if sum(cut.values()) <= MANY_CUT * (self.usage.calls - self.usage.repairs):
+            return []
+        why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in cut.items())
+        teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
+        replies = "1 reply" if (many := sum(cut.values())) == 1 else f"{many:,} replies"
+        return [f"{replies} reached --max-reply-tokens {max_tokens} ({why}): raise it, in another --run{teacher}"]
 
 
 def mean(total: float, count: int) -> float | None:

@@ -84,6 +84,9 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
     assert "prompt_cut" not in found["pairs_by_tag"]
     [told] = [each for each in found["warnings"] if "prompt_cut" in each]
     assert told.startswith(f"{len(marked):,} candidates")
+    counted = orjson.loads(reasonrag("stats", "runs/r", "--json").out)
+    assert counted["dropped"]["prompt_cut"] == found["dropped"]["prompt_cut"]
+    assert warned in counted["warnings"]
     kept = orjson.loads(reasonrag("pairs", "runs/r", "--out", "d/k", "--allow-cut-prompts", "--json").out)
     assert (kept["dropped"]["prompt_cut"], kept["pairs_by_tag"]["prompt_cut"] > 0) == (0, True)
     rows = orjson.loads(Path("d/k", next(iter(kept["files"]))).read_bytes())
