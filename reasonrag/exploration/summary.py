@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
@@ -25,6 +25,14 @@ UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "n
 
 MANY_CUT = 0.1
 """Share of the replies; where the token limit cut more, a warning says so."""
+
+AGAINST = {
+    "withheld": "leave out what the content filter dislikes, or have the filter changed",
+    "too_long": "lower --top-k or --max-steps, or give the model a larger context window",
+    "rejected": "change what the endpoint objects to, which `show --step` says",
+    "no_passages": "change what the retriever objects to, which `show --step` says",
+}
+"""Cause of a state that ended -> what helps."""
 
 OUTCOME_FAILED = "the outcome function failed"
 """How the warning about a user's function begins."""
@@ -224,12 +232,7 @@ class RunCounts:
                 f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
             )
-        if ended := Counter({cause: count for cause, count in self.parse_failures.items() if cause in OF_THE_STATE}):
-            why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
-            found.append(
-                f"{counted(ended.total(), 'path')} of {counted(self.done, 'question')} ended without a reply ({why}), "
-                "which counts nowhere: see docs/troubleshooting/replies.md#states-that-end"
-            )
+        found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
         if self.usage.bounded_requests:
             found.append(
                 f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "
@@ -246,6 +249,18 @@ class RunCounts:
         teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
         replies = "1 reply" if (many := sum(cut.values())) == 1 else f"{many:,} replies"
         return [f"{replies} reached --max-reply-tokens {max_tokens} ({why}): raise it, in another --run{teacher}"]
+
+
+def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> list[str]:
+    """A warning of paths that ended for a cause of their state, with what helps against the commonest. so: what that
+    means."""
+    ended = Counter({cause: count for cause, count in causes.items() if cause in OF_THE_STATE})
+    if not ended:
+        return []
+    why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
+    fact = f"{counted(ended.total(), 'path')} of {counted(questions, 'question')} ended without a reply ({why}), {so}"
+    helps = AGAINST[ended.most_common(1)[0][0]]
+    return [f"{fact}: {helps}; see docs/troubleshooting/replies.md#states-that-end"]
 
 
 def mean(total: float, count: int) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
     assert all(setting in warned for setting in ("llama.cpp -c", "OLLAMA_CONTEXT_LENGTH", "--max-model-len"))
     cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
     assert cut_from is not None
+    assert re.search(rf"prompts cut by m +│ from {cut_from:,} bytes", done.out)
     assert abs(cut_from / (WINDOW * BYTES_PER_TOKEN) - 1) < 0.05
 
     paired = reasonrag("pairs", "runs/r", "--out", "d/r", "--json")
