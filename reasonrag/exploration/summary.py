@@ -29,10 +29,12 @@ MANY_CUT = 0.1
 AGAINST = {
     "withheld": "leave out what the content filter dislikes, or have the filter changed",
     "too_long": "lower --top-k or --max-steps, or give the model a larger context window",
-    "rejected": "change what the endpoint objects to, which `show --step` says",
-    "no_passages": "change what the retriever objects to, which `show --step` says",
+    "rejected": "change what the endpoint objects to, as `parse_error` of the step says",
+    "no_passages": "change what the retriever objects to, as `parse_error` of the step says",
+    "cut_off": "raise --max-reply-tokens",
+    "reasoning_cut": "raise --max-reply-tokens, or have less reasoning",
 }
-"""Cause of a state that ended -> what helps."""
+"""Cause of a state that ended, or of a cut reply -> what helps."""
 
 OUTCOME_FAILED = "the outcome function failed"
 """How the warning about a user's function begins."""

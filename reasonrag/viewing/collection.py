@@ -181,6 +181,8 @@ class RunCollection:
         for place, line, where in self._lines.all():
             record = _rollout(line, where)
             if record is None:
+                if not numbers and not line.startswith(b"{"):
+                    raise InputError(f"{where} is not a rollout record; give a run that reasonrag generate made")
                 break  # the line that a run is writing at this moment
             number = numbers.setdefault(record.question_id, len(numbers))
             explored = self._explored(number, record, len(kept))
