@@ -97,6 +97,7 @@ class DecidesAnswers(_Kept):
     model: str = ""
     value_model: RecordedModel | None = None
     critic: str = ""
+    sampling: dict[str, Any] = {}
     retriever: str = ""
     """Empty for an evaluation whose method does not search."""
     prompts: str = ""

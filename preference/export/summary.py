@@ -347,7 +347,12 @@ class ExportTally:
                 f"{cut:,} candidates are of states whose prompt the endpoint seems to have cut (tag prompt_cut)"
             )
         if not self.counts["pairs"]:
-            found.append(
-                "no pair was kept: see why the candidates were dropped (dropped.jsonl), or explore more questions"
+            unread = 2 * self.dropped["malformed"] > self.counts["candidates"]
+            advice = (
+                "most candidates have a step that could not be read (malformed), which more questions do not change: "
+                "`reasonrag stats RUN` says why, docs/troubleshooting/replies.md what helps"
+                if unread
+                else "see why the candidates were dropped (dropped.jsonl), or explore more questions"
             )
+            found.append(f"no pair was kept: {advice}")
         return found

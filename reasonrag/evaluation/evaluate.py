@@ -69,6 +69,7 @@ from reasonrag.evaluation.report import (
 )
 from reasonrag.evaluation.session import EvaluationSession, QuestionOutcome
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
+from reasonrag.exploration.summary import states_that_ended
 from reasonrag.files import FAILURES, JOURNAL, ROLLOUTS, only_writer
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
@@ -478,7 +479,9 @@ class _Run:
             checks=setup.checks,
             refused_parameters=self.refused,
             provenance=setup.lineage.trained,
-            warnings=setup.warnings + too_little_room(only_reasoning, max_tokens=setup.spec.sampling.max_tokens),
+            warnings=setup.warnings
+            + too_little_room(only_reasoning, max_tokens=setup.spec.sampling.max_tokens)
+            + states_that_ended(unreadable, len(answered), "which counts as no answer"),
             settings=setup.shown_settings,
             versions=versions(),
         )

@@ -8,8 +8,9 @@ from pathlib import Path
 from preference.records import OF_THE_STATE
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.exploration.cost_estimate import CostEstimate
-from reasonrag.exploration.summary import RunSummary
+from reasonrag.exploration.summary import AGAINST, RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
+from reasonrag.llm.endpoint.prompt_window import CUT_FROM, recorded_cut
 from reasonrag.llm.expected_usage import Range
 from reasonrag.ranks import RANKS, whole_of
 from reasonrag.rendering import counted, of_which_reasoning, percent
@@ -46,7 +47,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
         *_scores(summary),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
-        *((f"refused by {name}", ", ".join(refused)) for name, refused in summary.refused_parameters.items()),
+        *_left_out(summary),
         (
             "this session",
             f"{counted(summary.session_questions, 'question')} in {summary.session_seconds:,.1f} s, {attempts}",
@@ -63,6 +64,11 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         passing = summary.failures_by_cause.keys() - OF_THE_STATE
         retried = "; the same command retries those that may pass" if passing else ""
         print_prose(f"failure causes: {run / FAILURES}{retried}")
+    for cause in sorted(summary.failures_by_cause.keys() & OF_THE_STATE):
+        many, why = counted(summary.failures_by_cause[cause], "question"), cause.replace("_", " ")
+        print_prose(
+            f"{many} cannot pass in this run, as the first prompt is {why}: {AGAINST[cause]}; then take another --run"
+        )
     if summary.stopped:
         print_prose(f"stopped: {summary.stopped.message}")
     elif of_a_rank := whole_of(run):
@@ -84,6 +90,18 @@ def _outcome(summary: RunSummary) -> list[tuple[str, str]]:
     """An extra row if gold answers do not decide the outcome."""
     by_gold = summary.outcome in OF_GOLDEN_ANSWERS
     return [] if by_gold else [(f"mean {summary.outcome} outcome", share_text(summary.mean_outcome))]
+
+
+def _left_out(summary: RunSummary) -> list[tuple[str, str]]:
+    """Extra rows of what requests went without, and of prompts that an endpoint cuts."""
+    rows = []
+    for name, refused in summary.refused_parameters.items():
+        cut = recorded_cut({name: refused})
+        if left := [each for each in refused if each != CUT_FROM.format(cut)]:
+            rows.append((f"left out for {name}", ", ".join(left)))
+        if cut:
+            rows.append((f"prompts cut by {name}", f"from {cut:,} bytes"))
+    return rows
 
 
 def _scores(summary: RunSummary) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
@@ -22,6 +22,19 @@ from reasonrag.run_config import versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
+
+MANY_CUT = 0.1
+"""Share of the replies; where the token limit cut more, a warning says so."""
+
+AGAINST = {
+    "withheld": "leave out what the content filter dislikes, or have the filter changed",
+    "too_long": "lower --top-k or --max-steps, or give the model a larger context window",
+    "rejected": "change what the endpoint objects to, as `parse_error` of the step says",
+    "no_passages": "change what the retriever objects to, as `parse_error` of the step says",
+    "cut_off": "raise --max-reply-tokens",
+    "reasoning_cut": "raise --max-reply-tokens, or have less reasoning",
+}
+"""Cause of a state that ended, or of a cut reply -> what helps."""
 
 OUTCOME_FAILED = "the outcome function failed"
 """How the warning about a user's function begins."""
@@ -121,7 +134,6 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
     counts = RunCounts()
     for rollout in rollouts:
         counts.add(rollout)
-    cut = recorded_cut(numbers.refused_parameters)
     return RunSummary(
         **numbers.model_dump(),
         done=counts.done,
@@ -141,9 +153,9 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
         critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
-        warnings=[f"an endpoint {CUT_WARNING.format(each)}" for each in (cut,) if each]
-        + too_little_room(counts.only_reasoning, max_tokens=numbers.max_reply_tokens)
-        + counts.warnings(numbers.split),
+        warnings=counts.warnings(
+            numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
+        ),
         versions=versions(),
     )
 
@@ -206,8 +218,11 @@ class RunCounts:
         self.only_reasoning += [*causes, *(each.cause for each in rollout.unreadable_judgements)].count("reasoning_cut")
         self.parse_failures.update(UNREADABLE_JUDGEMENTS[each.kind] for each in rollout.unreadable_judgements)
 
-    def warnings(self, split: str) -> list[str]:
-        found = []
+    def warnings(self, split: str, *, max_tokens: int | None, cut_from: int | None) -> list[str]:
+        """max_tokens: --max-reply-tokens, where it is known. cut_from: bytes from which prompts seem to be cut."""
+        found = [f"an endpoint {CUT_WARNING.format(cut_from)}"] if cut_from else []
+        if max_tokens:
+            found += too_little_room(self.only_reasoning, max_tokens=max_tokens) + self._cut_replies(max_tokens)
         if self.outcome_errors:
             of_all = f"{len(self.outcome_errors):,} of {counted(self.done + len(self.failed), 'question')}"
             found.append(
@@ -219,18 +234,35 @@ class RunCounts:
                 f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
             )
-        if ended := Counter({cause: count for cause, count in self.parse_failures.items() if cause in OF_THE_STATE}):
-            why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
-            found.append(
-                f"{counted(ended.total(), 'path')} of {counted(self.done, 'question')} ended without a reply ({why}), "
-                "which counts nowhere: see docs/troubleshooting/replies.md#states-that-end"
-            )
+        found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
         if self.usage.bounded_requests:
             found.append(
                 f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "
                 f"{self.usage.requests:,} requests; bytes are counted instead, about four times as many in English"
             )
         return found + self.signs.warnings()
+
+    def _cut_replies(self, max_tokens: int) -> list[str]:
+        """A warning where the token limit cut a good part of the replies."""
+        cut = {each: count for each in ("cut_off", "loop") if (count := self.parse_failures[each])}
+        if sum(cut.values()) <= MANY_CUT * (self.usage.calls - self.usage.repairs):
+            return []
+        why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in cut.items())
+        teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
+        replies = "1 reply" if (many := sum(cut.values())) == 1 else f"{many:,} replies"
+        return [f"{replies} reached --max-reply-tokens {max_tokens} ({why}): raise it, in another --run{teacher}"]
+
+
+def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> list[str]:
+    """A warning of paths that ended for a cause of their state, with what helps against the commonest. so: what that
+    means."""
+    ended = Counter({cause: count for cause, count in causes.items() if cause in OF_THE_STATE})
+    if not ended:
+        return []
+    why = ", ".join(f"{cause.replace('_', ' ')} {count:,}" for cause, count in ended.items())
+    fact = f"{counted(ended.total(), 'path')} of {counted(questions, 'question')} ended without a reply ({why}), {so}"
+    helps = AGAINST[ended.most_common(1)[0][0]]
+    return [f"{fact}: {helps}; see docs/troubleshooting/replies.md#states-that-end"]
 
 
 def mean(total: float, count: int) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from reasonrag.agent.prompting import Prompts, renderer_hash
 from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
-from reasonrag.errors import ReasonragError
+from reasonrag.errors import InputError, ReasonragError
 from reasonrag.llm.servers.environment import find_python
 from reasonrag.run_config import config_hash
 from reasonrag.training import preflight_checks
@@ -42,6 +42,8 @@ from reasonrag.training.output_directory import OutputDirectory
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
 from reasonrag.training.prompt_parity import DataConditions, prompts_of_training
 from reasonrag.training.provenance import Provenance, TrainingConditions, read_provenance
+
+_WITHOUT = "`reasonrag doctor CONFIG` checks the rest without it"
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,7 @@ def prepare_training(
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
         _check_output(resolution, data, base)
-    python = find_python()
-    inspection = _inspected(python, resolution)
+    python, inspection = _inspected(resolution)
     stock, judgement = inspection.stock, inspection.configs["train"]
     processes = launch.nodes * (launch.gpus_per_node or len(stock.devices))  # 0: who will train has not been said
     if launch.ray:
@@ -178,12 +179,17 @@ def prepare_training(
     return prepared
 
 
-def _inspected(python: Path, resolution: ResolvedConfig) -> Inspection:
-    """Raises ReasonragError where LLaMA-Factory itself does not work there."""
+def _inspected(resolution: ResolvedConfig) -> tuple[Path, Inspection]:
+    """The Python that has LLaMA-Factory, and what it says. Raises InputError if there is none, and ReasonragError where
+    LLaMA-Factory itself does not work there."""
+    try:
+        python = find_python()
+    except InputError as error:
+        raise InputError(f"{error}. {_WITHOUT}") from None
     inspection = inspect_environment(python, {"train": (resolution.config, resolution.countable)})
     if inspection.failure:
-        raise ReasonragError(f"LLaMA-Factory does not work at {python}; see reasonrag doctor. {inspection.failure}")
-    return inspection
+        raise ReasonragError(f"LLaMA-Factory does not work at {python}: {inspection.failure}. {_WITHOUT}")
+    return python, inspection
 
 
 def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:

@@ -27,12 +27,13 @@ from preference.candidates import MalformedCandidatesError, QuestionRecord, pars
 from preference.export.formats import FORMATS, PAIRS_FILE, SPLITS, SplitName
 from preference.export.summary import CANDIDATES, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from preference.filters import PassedPairs, candidates_of, dropped_by_caps, select
-from preference.labelling import labelled_states
+from preference.labelling import labelled_states, origin_of
 from preference.records import MalformedRolloutsError, TornLineError, parse_rollout
 from reasonrag.curation.pairs import is_data_set
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, TUNING, check_finished, reading, rollouts_in
+from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.run_config import find_config
 
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
@@ -85,6 +86,9 @@ class Collection(Protocol):
 
     path: Path
     rules: PairingRules
+    max_tokens: int | None
+    cut_from: int | None
+    """Of a run: the token limit of replies, and the bytes from which its endpoint seems to have cut prompts."""
 
     @property
     def kind(self) -> Literal["run", "data set"]: ...
@@ -161,6 +165,8 @@ class RunCollection:
         self.warnings: list[str] = []
         made = find_config(rollouts.with_name(CONFIG))
         self.teachers = {made.decides_answers.model} - {""} if made else set()
+        self.max_tokens = made.decides_answers.sampling.get("max_tokens") if made else None
+        self.cut_from = recorded_cut(made.operational.refused_parameters) if made and made.operational else None
         self._lines = _LineFile(rollouts)
         self._places: list[tuple[LineSpan, int]] = []
         """By number of a question: its line, and the place of its first pair."""
@@ -175,6 +181,8 @@ class RunCollection:
         for place, line, where in self._lines.all():
             record = _rollout(line, where)
             if record is None:
+                if not numbers and not line.startswith(b"{"):
+                    raise InputError(f"{where} is not a rollout record; give a run that reasonrag generate made")
                 break  # the line that a run is writing at this moment
             number = numbers.setdefault(record.question_id, len(numbers))
             explored = self._explored(number, record, len(kept))
@@ -206,7 +214,8 @@ class RunCollection:
         return (each for each in found if isinstance(each, str))
 
     def _explored(self, number: int, record: RolloutRecord, first_pair: int) -> ExploredQuestion:
-        chosen = [] if record.error else select(labelled_states(record), self.rules)
+        origin = origin_of(record).model_copy(update={"cut_from": self.cut_from})
+        chosen = [] if record.error else select(labelled_states(record, origin), self.rules)
         tree = ExploredTree(str(self.path), record)
         return ExploredQuestion(number, [question_record(record)], chosen, [tree], first_pair)
 
@@ -230,6 +239,8 @@ class DataSetCollection:
 
     kind: Literal["data set"] = "data set"
     capped: Mapping[int, DropReason] = {}
+    max_tokens: int | None = None
+    cut_from: int | None = None
 
     def __init__(self, path: Path, trees: Sequence[Path] = ()) -> None:
         self.path = path

@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -228,9 +229,13 @@ class OverviewCounts:
         )
 
     def _warnings(self) -> list[str]:
-        if self._collection.kind == "run":
-            return [warning for split in sorted(self._known["splits"]) for warning in self._run.warnings(split)]
-        return self._collection.warnings
+        if (made := self._collection).kind == "data set":
+            return made.warnings
+        found = (
+            self._run.warnings(split, max_tokens=made.max_tokens, cut_from=made.cut_from)
+            for split in sorted(self._known["splits"])
+        )
+        return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 class _KeptPair(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
     assert all(setting in warned for setting in ("llama.cpp -c", "OLLAMA_CONTEXT_LENGTH", "--max-model-len"))
     cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
     assert cut_from is not None
+    assert re.search(rf"prompts cut by m +│ from {cut_from:,} bytes", done.out)
     assert abs(cut_from / (WINDOW * BYTES_PER_TOKEN) - 1) < 0.05
 
     paired = reasonrag("pairs", "runs/r", "--out", "d/r", "--json")
@@ -84,6 +86,9 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
     assert "prompt_cut" not in found["pairs_by_tag"]
     [told] = [each for each in found["warnings"] if "prompt_cut" in each]
     assert told.startswith(f"{len(marked):,} candidates")
+    counted = orjson.loads(reasonrag("stats", "runs/r", "--json").out)
+    assert counted["dropped"]["prompt_cut"] == found["dropped"]["prompt_cut"]
+    assert warned in counted["warnings"]
     kept = orjson.loads(reasonrag("pairs", "runs/r", "--out", "d/k", "--allow-cut-prompts", "--json").out)
     assert (kept["dropped"]["prompt_cut"], kept["pairs_by_tag"]["prompt_cut"] > 0) == (0, True)
     rows = orjson.loads(Path("d/k", next(iter(kept["files"]))).read_bytes())

@@ -86,7 +86,12 @@ def test_no_pair_holds_a_cut_text(case: str, reasonrag: Reasonrag) -> None:
     cause = "cut_off" if at_limit or reason not in (None, "OTHER") else "unknown_end"
     with teacher(cut_every_third(reason), whole_request=at_limit).open() as endpoint:
         summary = explored(reasonrag, endpoint.base_url)
-    assert summary["parse_failures_by_cause"][cause] > 0
+    count = summary["parse_failures_by_cause"][cause]
+    assert count > 0
+    warning = f"{count} replies reached --max-reply-tokens {ROOM} (cut off {count}): raise it, in another --run"
+    expected = [warning] if cause == "cut_off" else []
+    for warned in (summary["warnings"], orjson.loads(reasonrag("stats", "runs/a", "--json").out)["warnings"]):
+        assert [each for each in warned if "--max-reply-tokens" in each] == expected
     assert CUT.encode() in Path("runs/a/journal.jsonl").read_bytes()
     done = reasonrag("pairs", "runs/a", "--out", "data/a")
     assert done.status == 0, done.err

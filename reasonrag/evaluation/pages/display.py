@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from preference.records import ParseFailure
 from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.pages.report_page import (
     COLUMN_METRICS,
@@ -25,6 +26,7 @@ from reasonrag.evaluation.pages.report_page import (
 )
 from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
+from reasonrag.exploration.summary import AGAINST
 from reasonrag.files import FAILURES
 from reasonrag.ranks import whole_of
 from reasonrag.rendering import counted, of_which_reasoning, percent
@@ -110,10 +112,14 @@ def show_step(step: TakenStep) -> None:
         console.print(
             Text(f"  {place}. {on_one_line(each.title)} [{on_one_line(each.id)}]", style="dim"), soft_wrap=True
         )
-    what = f"{step.action} (unreadable: {step.parse_error.cause})" if step.parse_error else step.action
+    what = f"{step.action} (unreadable: {_why(step.parse_error)})" if step.parse_error else step.action
     repaired = " (repaired)" if step.repaired else ""
     chosen = choice_text(step.drafts, step.score)
     console.print(Text.assemble((f"{what}{repaired}{chosen}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
+
+
+def _why(error: ParseFailure) -> str:
+    return on_one_line(f"{error.cause}, {error.detail}")
 
 
 def show_answer(found: AgentAnswer) -> None:
@@ -125,7 +131,11 @@ def show_answer(found: AgentAnswer) -> None:
     for source in found.sources:
         console.print(Text(f"source: {on_one_line(source.title)} [{on_one_line(source.id)}]"), soft_wrap=True)
     grounded = {True: "", False: " (not found in the passages read)", None: ""}[found.grounded]
-    answer = "none: the last reply was unreadable" if found.answer is None else on_one_line(found.answer) + grounded
+    last = found.steps[-1].parse_error if found.steps else None
+    helps = f"; {AGAINST[last.cause]}" if last and last.cause in AGAINST else ""
+    answer = f"none: the last reply was unreadable{helps}"
+    if found.answer is not None:
+        answer = on_one_line(found.answer) + grounded
     console.print(Text(f"answer: {answer}", style="bold"), soft_wrap=True)
     cost = "cost unknown" if found.cost_usd is None else dollars(found.cost_usd)
     reasoning = of_which_reasoning(found.reasoning_tokens)

@@ -39,6 +39,7 @@ from tests.helpers.trees import (
     candidates_in,
     contents,
     failure,
+    malformed,
     query,
     random_trees,
     rollouts_of,
@@ -404,7 +405,8 @@ def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
     ("records", "warnings"),
     [
         ([], ["no pair was kept"]),
-        ([failure()], ["no pair was kept"]),
+        ([failure()], ["no pair was kept: see why"]),
+        ([siblings(malformed("?!"), malformed("!?"))], ["no pair was kept: most candidates have a step"]),
         ([ada(split="dev")], ["made of toy/dev questions: keep these pairs out of training"]),
         ([ada()], []),
         ([ada(split="train_1k")], []),

@@ -77,11 +77,30 @@ def test_no_answer_is_exit_status_1(reasonrag: Reasonrag, corpus: Path, endpoint
     Path("prompts/think.txt").write_text("Report evidence: <evidence>..</evidence>\n")
     failed = reasonrag(*command, "--prompts", "prompts")
     assert failed.status == 1
-    assert "think (unreadable: wrong_tag)" in failed.out
+    assert "think (unreadable: wrong_tag, expected" in failed.out
     assert "answer: none: the last reply was unreadable" in failed.out
     capped = reasonrag(*command, "--max-calls", 1)
     assert capped.status == 3
     assert "continue with: reasonrag ask" in capped.err
+
+
+@pytest.mark.parametrize(
+    ("end", "says", "helps"),
+    [
+        ("content_filter", "unreadable: withheld, the endpoint's content filter", "have the filter changed"),
+        ("length", "unreadable: cut_off, ", "raise --max-reply-tokens"),
+    ],
+)
+def test_an_answer_that_is_missing_says_why(
+    retriever: IndexRetriever, capsys: pytest.CaptureFixture[str], end: str, says: str, helps: str
+) -> None:
+    said = Completion(text="So the answer is <answer>Par" if end == "length" else "", finish_reason=end)
+    found = package.ask(QUESTION, chat_model=ScriptedModel(lambda _, __: said), retriever=retriever)
+    show_step(found.steps[-1])
+    show_answer(found)
+    shown = capsys.readouterr().out
+    assert says in shown
+    assert re.search(f"answer: none: the last reply was unreadable; .*{helps}", shown)
 
 
 def test_a_reply_that_cannot_be_read_ends_it(retriever: IndexRetriever) -> None:

@@ -23,6 +23,7 @@ from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
+from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
@@ -753,6 +754,15 @@ def test_where_nothing_is_known_of_a_training_that_is_said(evaluated: Callable[.
     assert any("the training of gpt-4o is unknown" in each for each in report.warnings)
     assert {each.outcome for each in report.checks} == {"unknown"}
     assert evaluated(run="evals/b", limit=1).warnings == []
+
+
+@pytest.mark.parametrize(("end", "cause"), [("content_filter", "withheld"), ("context_length_exceeded", "too_long")])
+def test_replies_that_were_never_given_are_warned_of(evaluated: Callable[..., Report], end: str, cause: str) -> None:
+    """With what helps."""
+    model = ScriptedModel(lambda _, __: Completion(text="", finish_reason=end))
+    [warning] = [each for each in evaluated(limit=2, chat_model=model).warnings if "ended without a reply" in each]
+    assert warning.startswith(f"2 paths of 2 questions ended without a reply ({cause.replace('_', ' ')} 2), ")
+    assert AGAINST[cause] in warning
 
 
 def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(

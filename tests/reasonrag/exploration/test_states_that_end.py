@@ -15,7 +15,7 @@ import reasonrag as package
 from preference import RolloutRecord, read_rollouts
 from reasonrag.cli import run as command_line
 from reasonrag.exploration.degeneracy import observed_signs
-from reasonrag.exploration.summary import RunSummary
+from reasonrag.exploration.summary import AGAINST, RunSummary
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.scripted_model import ScriptedModel
@@ -129,8 +129,9 @@ def test_what_passages_bring_on_ends_their_state_and_nothing_else(case: str) -> 
     assert len(read) > len({node.parent_id for node in ended})
     assert not any(each.end == "failed" for tree in trees() for each in tree.ends)
     assert summary.parse_failures_by_cause == {cause: sum(1 for _ in ended)}
-    [warning] = [each for each in summary.warnings if "which counts nowhere: see docs/" in each]
+    [warning] = [each for each in summary.warnings if "which counts nowhere: " in each]
     assert cause.replace("_", " ") in warning
+    assert f": {AGAINST[cause]}; see docs/" in warning
     assert not any("never_parses" in observed_signs(tree).signs for tree in trees())
 
 
@@ -167,7 +168,12 @@ def test_a_question_whose_first_prompt_ended_is_an_error_and_is_not_paid_again(
         assert command_line(flags) == 1
         shown, before = capsys.readouterr(), len(asked)
         assert command_line(flags) == 1
+        again = capsys.readouterr()
     assert len(asked) == before
+    for said in (shown.out, again.out):
+        assert f"1 question cannot pass in this run, as the first prompt is {cause.replace('_', ' ')}: " in " ".join(
+            said.split()
+        )
     [failed] = [tree for tree in trees() if tree.error]
     assert failed.error
     assert failed.error.cause == cause

@@ -82,6 +82,7 @@ def test_what_pairs_wrote_is_not_objected_to(train: Callable[..., Done]) -> None
     """Data, prompts and a model that go together."""
     done = train()
     assert (done.status, NOTHING_OBJECTED in done.err) == (2, True), done.err
+    assert "`reasonrag doctor CONFIG` checks the rest" in done.err
     assert not Path("saves").exists()
 
 

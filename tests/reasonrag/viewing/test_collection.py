@@ -141,6 +141,14 @@ def test_a_line_that_is_broken_is_refused_by_its_place(tmp_path: Path) -> None:
         scanned(run)
 
 
+@pytest.mark.parametrize("content", [b"hello", b"\0\0\0garbage"])
+def test_a_file_that_begins_like_no_run_is_refused(tmp_path: Path, content: bytes) -> None:
+    """It is no line that is being written, though no line break is behind it."""
+    (tmp_path / "x.jsonl").write_bytes(content)
+    with pytest.raises(InputError, match="line 1 is not a rollout record"):
+        scanned(tmp_path / "x.jsonl")
+
+
 def test_a_question_that_failed_and_was_explored_later_has_its_tree(tmp_path: Path) -> None:
     """In the list, in the numbers, and in the trees of a data set."""
     run = run_of(tmp_path / "run", failure("q1", question="Who was number 1?"), asked(2), asked(1))
