@@ -161,9 +161,9 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
     async def picky(request: web.Request, handler: Any) -> web.StreamResponse:
         prompt = orjson.loads(await request.read())["messages"][-1]["content"]
         asked.append(len(prompt))
-        response: web.StreamResponse = (
-            web.json_response(body, status=status) if len(prompt) % 5 == 0 else await handler(request)
-        )
+        if "<reference>" in prompt and len(prompt) % 5 == 0:
+            return web.json_response(body, status=status)
+        response: web.StreamResponse = await handler(request)
         return response
 
     inner._app.middlewares.append(picky)
