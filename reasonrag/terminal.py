@@ -143,8 +143,8 @@ class ProgressBar(Progress):
 
 @contextmanager
 def reading_progress(path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S) -> Iterator[Callable[[float], None]]:
-    """A function that takes the share of the work that is done. Draws a bar in a terminal; else writes a plain line,
-    the first at once where much is read. size: bytes to read. every: seconds between plain lines."""
+    """A function that takes the share of the work that is done. Where much is read, draws a bar in a terminal, else
+    writes a plain line at once and then now and then. size: bytes to read. every: seconds between plain lines."""
     console = Console(stderr=True, highlight=False)
     what = f"reading {escape(on_one_line(path.name))}" + f" ({size / 10**6:,.0f} MB)" * (size >= LARGE)
     began = last_line = time.monotonic()
@@ -159,7 +159,9 @@ def reading_progress(path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S
 
     if size >= LARGE and not console.is_terminal:
         console.print(what, soft_wrap=True)
-    with ProgressBar(console, transient=True) as bar:
+    bar = ProgressBar(console, transient=True)
+    bar.disable |= size < LARGE
+    with bar:
         task = bar.add_task(what, total=1.0, percent=True)
         yield watch
 

@@ -245,7 +245,7 @@ def test_what_an_endpoint_will_always_do_is_data_not_a_loop(fault: str, share: f
         assert summary["failures_by_cause"] == {cause: summary["failed"]}
         lines = map(orjson.loads, Path("runs/a/failures.jsonl").read_bytes().splitlines())
         calls = [line for line in lines if line["kind"] == "call"]
-        assert max(line["attempt"] for line in calls) == 8
+        assert 3 <= max(line["attempt"] for line in calls) <= 8  # three where nothing else is answered any more
         assert met == len(calls), "a request was tried in secret"
     else:
         assert done.returncode == 0, done.stderr
