@@ -127,6 +127,8 @@ SHOWN_BY = {
     "preference/published/test_published": """
         preference/published/repairs preference/published/rows preference/published/trees
         """,
+    "reasonrag/exploration/test_degeneracy": "preference/diversity",
+    "reasonrag/llm/endpoint/test_waiting": "reasonrag/llm/endpoint/trouble",
     "reasonrag/critics/test_train": "reasonrag/critics/commands",
     "reasonrag/critics/evaluation/test_evaluate": """
         reasonrag/critics/evaluation/display reasonrag/critics/evaluation/observations
@@ -162,7 +164,7 @@ SHOWN_BY = {
         reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
         """,
     "reasonrag/llm/servers/test_checkpoint": """
-        reasonrag/llm/servers/model_folder
+       
         """,
     "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/behaviour reasonrag/llm/servers/openai_api",
     "reasonrag/llm/endpoint/test_http_client": "reasonrag/web/client",
