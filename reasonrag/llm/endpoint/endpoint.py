@@ -677,7 +677,7 @@ class EndpointModel:
         until, most, patience = min(each.asked_until for each in paces), self._limits.max_wait, self._limits.patience
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
         if asked and until > now and until - since > most:
-            allowed = f"longer than --max-wait {most / 60:g} minutes: {_clean(error_message(error))}"
+            allowed = f"longer than --max-wait {most / 60:g} allows: {_clean(error_message(error))}"
             raise WaitTooLong(f"{self._shown()} {wait}, {allowed}. Run the same command then to continue") from error
         if asked >= LONG_WAIT_S and now + asked >= endpoint.told_until + LONG_WAIT_S:
             endpoint.told_until = now + asked

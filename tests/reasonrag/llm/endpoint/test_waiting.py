@@ -134,7 +134,7 @@ async def test_a_wait_beyond_the_longest_ends_the_run_as_a_cap(status: int, head
 
     async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=1800.0) as (client, _):
         with pytest.raises(
-            WaitTooLong, match=r"asks to wait 2 hours, until .*--max-wait 30 minutes.*daily limit"
+            WaitTooLong, match=r"asks to wait 2 hours, until .*--max-wait 30 allows.*daily limit"
         ) as end:
             await client.complete(request_for(1))
     assert end.value.exit_status == 3
