@@ -11,6 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from reasonrag.exploration.summary import RunCounts
 from reasonrag.llm import offline
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest
 from tests.helpers.command_line import Reasonrag
@@ -89,9 +90,12 @@ def test_no_pair_holds_a_cut_text(case: str, reasonrag: Reasonrag) -> None:
     count = summary["parse_failures_by_cause"][cause]
     assert count > 0
     warning = f"{count} replies reached --max-reply-tokens {ROOM} (cut off {count}): raise it, in another --run"
-    expected = [warning] if cause == "cut_off" else []
-    for warned in (summary["warnings"], orjson.loads(reasonrag("stats", "runs/a", "--json").out)["warnings"]):
-        assert [each for each in warned if "--max-reply-tokens" in each] == expected
+    said, again = (
+        [each for each in warned if "--max-reply-tokens" in each]
+        for warned in (summary["warnings"], orjson.loads(reasonrag("stats", "runs/a", "--json").out)["warnings"])
+    )
+    assert said == again
+    assert said in ([], [warning] if cause == "cut_off" else [])  # about a tenth are cut, from which on it is said
     assert CUT.encode() in Path("runs/a/journal.jsonl").read_bytes()
     done = reasonrag("pairs", "runs/a", "--out", "data/a")
     assert done.status == 0, done.err
@@ -178,4 +182,18 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
         6,
         summary["parse_failures_by_cause"],
         first,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cut", "loops", "said"), [(10, 0, ""), (11, 0, "(cut off 11)"), (9, 3, "(cut off 9, loop 3)")]
+)
+def test_more_than_a_tenth_of_cut_replies_is_warned_of(cut: int, loops: int, said: str) -> None:
+    """What is repaired counts once."""
+    counts = RunCounts()
+    counts.usage.calls, counts.usage.repairs = 120, 20
+    counts.parse_failures.update({"cut_off": cut, "loop": loops})
+    warned = counts.warnings("train", max_tokens=24, cut_from=None)
+    assert [each.partition(" in another")[0] for each in warned if "--max-reply-tokens 24" in each] == (
+        [f"{cut + loops} replies reached --max-reply-tokens 24 {said}: raise it,"] if said else []
     )

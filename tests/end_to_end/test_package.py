@@ -163,9 +163,6 @@ SHOWN_BY = {
         reasonrag/llm/extraction/answer_spans reasonrag/llm/extraction/good_habits
         reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
         """,
-    "reasonrag/llm/servers/test_checkpoint": """
-       
-        """,
     "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/behaviour reasonrag/llm/servers/openai_api",
     "reasonrag/llm/endpoint/test_http_client": "reasonrag/web/client",
     "reasonrag/publishing/test_dataset_card": """

@@ -381,7 +381,14 @@ def test_every_flag_the_pages_speak_of_exists() -> None:
     assert {each for each in spoken if each[0] not in known} == set()
 
 
-OF_OTHERS = {"--help", "--version", "--install-completion", "--data-parallel-size", "--no-enable-prefix-caching"}
+OF_OTHERS = {
+    "--help",
+    "--version",
+    "--install-completion",
+    "--data-parallel-size",
+    "--no-enable-prefix-caching",
+    "--reasoning-parser",
+}
 """Flags that are no command's own, and those of vLLM."""
 
 
