@@ -11,6 +11,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from preference import Usage
 from reasonrag.exploration.summary import RunCounts
 from reasonrag.llm import offline
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest
@@ -190,8 +191,7 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
 )
 def test_more_than_a_tenth_of_cut_replies_is_warned_of(cut: int, loops: int, said: str) -> None:
     """What is repaired counts once."""
-    counts = RunCounts()
-    counts.usage.calls, counts.usage.repairs = 120, 20
+    counts = RunCounts(usage=Usage(calls=120, repairs=20))
     counts.parse_failures.update({"cut_off": cut, "loop": loops})
     warned = counts.warnings("train", max_tokens=24, cut_from=None)
     assert [each.partition(" in another")[0] for each in warned if "--max-reply-tokens 24" in each] == (
