@@ -721,7 +721,7 @@ def test_steps_that_were_given_up_are_told(run: Path, reasonrag: Reasonrag, monk
     assert f"failure causes: {FAILURES}; the same command retries the failed steps" in shown.out
     lines = [json.loads(line) for line in FAILURES.read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"call", "step"}
-    assert {line["cause"] for line in lines} == {"http_400"}
+    assert {line["cause"] for line in lines} == {"http_404"}
     assert "hunter2" not in FAILURES.read_text()
     assert "[secret]" in FAILURES.read_text()
     assert reasonrag("calibrate", run).status == 0
@@ -741,7 +741,7 @@ def refusing_endpoint() -> Iterator[str]:
             good = {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
             bad = {"error": {"message": f"not with {self.headers['Authorization']}"}}
             content = json.dumps(good if Refuses.asked == 1 else bad).encode()
-            self.send_response(200 if Refuses.asked == 1 else 400)
+            self.send_response(200 if Refuses.asked == 1 else 404)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
