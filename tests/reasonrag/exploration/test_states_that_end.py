@@ -153,7 +153,7 @@ def test_a_state_that_ended_says_nothing_of_the_step_before() -> None:
 def test_a_question_whose_first_prompt_ended_is_an_error_and_is_not_paid_again(
     case: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing can be explored there. The others are done, the status is 1, and nobody is advised to try again."""
+    """Nothing can be explored there. The others are done, the status is 1, and no message advises to try again."""
     suffers, cause = SUFFERED[case]
     questions: list[str] = []
 

@@ -353,7 +353,7 @@ def test_a_torn_answer_of_an_evaluation_is_all_that_is_asked_again(evaluation: P
     assert report.questions == 6
 
 
-# -- numbers that nobody wrote -----------------------------------------------------------------------------------
+# -- impossible numbers in a manifest ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

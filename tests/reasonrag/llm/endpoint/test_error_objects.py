@@ -259,7 +259,7 @@ async def draws_of(status: int, body: Any, draws: int = 3) -> tuple[list[Complet
 
 @pytest.mark.parametrize("case", ENDED)
 async def test_an_error_about_the_prompt_is_the_answer_to_its_draws(case: str) -> None:
-    """One request, and a draw without text and tokens for each that was asked for: nobody asks again."""
+    """One request, and a draw without text and tokens for each that was asked for; no second request."""
     status, body, reason = ENDED[case]
     found, requests = await draws_of(status, body)
     assert (requests, [each.requests for each in found]) == (1, [1, 0, 0])

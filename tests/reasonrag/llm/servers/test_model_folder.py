@@ -41,7 +41,7 @@ def test_a_folder_that_would_have_foreign_code_run_is_not_served(
 FINE: dict[str, tuple[str, object]] = {
     "what peft writes": ("adapter_config.json", {"megatron_config": None, "megatron_core": "megatron.core"}),
     "Python files, which nothing here runs": ("config.json", {"auto_map": {"AutoConfig": "old.Config"}}),
-    "what a sweep of somebody left": ("sweep_config.json", [{"attn_implementation": "eager"}]),
+    "the file of another program": ("sweep_config.json", [{"attn_implementation": "eager"}]),
     "what an editor left half written": ("hparams_config.json", '{"learning_rate": '),
     "an empty note": ("my_config.json", ""),
     "an attention that transformers has": ("config.json", {"attn_implementation": "flash_attention_2"}),

@@ -209,7 +209,7 @@ def test_a_folder_that_brings_code_or_a_pickle_takes_an_explicit_allow(
     for folder in ("adapter", "other"):
         Path(folder).mkdir()
     Path("adapter/adapter_config.json").write_text("{}")
-    Path("base/model-of-somebody.safetensors").write_bytes(b"")
+    Path("base/model-of-another.safetensors").write_bytes(b"")
     Path(file).write_bytes(b"cos\nsystem\n" if content is None else orjson.dumps(content))
     changes = {"finetuning_type": "lora"} | changes
     done = train(**changes)
