@@ -188,7 +188,7 @@ async def test_a_trial_waits_as_long_as_it_is_asked_or_stops_the_run() -> None:
 
 
 async def test_requests_outlive_an_endpoint_that_refuses_everything_for_longer_than_their_attempts() -> None:
-    """A quarter of the patience with nothing but status 429 and no time: no request is given up while none is served."""
+    """A quarter of the patience with nothing but status 429 and no time: none is given up while none is served."""
     asked = 0
 
     async def busy(_: web.Request) -> web.Response:
