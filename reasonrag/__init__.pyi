@@ -116,6 +116,7 @@ def ask(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    max_wait: float = 2880.0,
     critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -194,6 +195,8 @@ def ask(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
+            continues it
         critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
             or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -455,6 +458,7 @@ def estimate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    max_wait: float = 2880.0,
     shard: str | None = None,
     limiter: str | None = None,
     critic: str | None = None,
@@ -561,6 +565,8 @@ def estimate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
+            continues it
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
             divided by n, unless a --limiter holds them
@@ -664,6 +670,7 @@ def evaluate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    max_wait: float = 2880.0,
     critic: str | Path | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -762,6 +769,8 @@ def evaluate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
+            continues it
         critic: Critic that scores steps: a folder that train-critic wrote, which is served while the command runs,
             or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
@@ -923,6 +932,7 @@ def generate(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    max_wait: float = 2880.0,
     shard: str | None = None,
     limiter: str | None = None,
     critic: str | None = None,
@@ -1032,6 +1042,8 @@ def generate(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
+            continues it
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
             i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
             divided by n, unless a --limiter holds them
@@ -1356,6 +1368,7 @@ def pairs(
     same_type: bool = False,
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
+    allow_cut_prompts: bool = False,
     allow_repeated_query: bool = False,
     allow_hint_only: bool = False,
     shard: str | None = None,
@@ -1428,6 +1441,7 @@ def pairs(
         same_type: Pair only steps of the same action type, or of any
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
+        allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
             one
@@ -1678,6 +1692,7 @@ def tune(
     same_type: bool = False,
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
+    allow_cut_prompts: bool = False,
     allow_repeated_query: bool = False,
     allow_hint_only: bool = False,
     run: str | Path,
@@ -1718,6 +1733,7 @@ def tune(
     rpm: int | None = None,
     tpm: int | None = None,
     timeout: float = 300.0,
+    max_wait: float = 2880.0,
     critic: str | None = None,
     allow_critic: bool = False,
     critic_price_in: float | None = None,
@@ -1774,6 +1790,7 @@ def tune(
         same_type: Pair only steps of the same action type, or of any
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
+        allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
             one
@@ -1830,6 +1847,8 @@ def tune(
         rpm: Requests per minute for each endpoint and model [default: from response headers]
         tpm: Tokens per minute for each endpoint and model [default: from response headers]
         timeout: Seconds before an unanswered request is given up
+        max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
+            continues it
         critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
             served while the command runs, or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
