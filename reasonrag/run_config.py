@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -159,11 +159,11 @@ class RunConfig(_Kept):
             }
         )
 
-    def with_refusals(self, refused: dict[str, list[str]], anew: Collection[str] = ()) -> RunConfig:
-        """The configuration that records these refused parameters, beside those that it has. anew: models of which no
-        other length is kept from which prompts are cut."""
+    def with_refusals(self, refused: dict[str, list[str]]) -> RunConfig:
+        """The configuration that records these refused parameters, beside those that it has, and of these models no
+        other length from which prompts are cut."""
         known = self.operational.refused_parameters if self.operational else {}
-        for name in known.keys() & set(anew):
+        for name in known.keys() & refused.keys():
             known = known | {name: [each for each in known[name] if not each.startswith(CUT)]}
         every = {name: sorted({*known.get(name, []), *refused.get(name, [])}) for name in sorted({*known, *refused})}
         every = {name: lessons for name, lessons in every.items() if lessons}
@@ -238,11 +238,10 @@ def config_restored(directory: Path) -> Iterator[None]:
         raise
 
 
-def note_refusals(directory: Path, refused: dict[str, list[str]], anew: Collection[str] = ()) -> dict[str, list[str]]:
-    """Record in config.json which parameters endpoints refused in this session; returns those of all sessions. anew:
-    see `RunConfig.with_refusals`."""
+def note_refusals(directory: Path, refused: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Record in config.json which parameters endpoints refused in this session; returns those of all sessions."""
     config = read_config(directory / CONFIG)
-    noted = config.with_refusals(refused, anew) if refused or anew else config
+    noted = config.with_refusals(refused) if refused else config
     if noted.operational != config.operational:
         write_file(directory / CONFIG, noted.to_bytes())
     return noted.operational.refused_parameters if noted.operational else {}

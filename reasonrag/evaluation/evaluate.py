@@ -405,7 +405,7 @@ class _Run:
         began, before = time.monotonic(), models.main.ledger.spent.completion
         found = await session.ask(models, owed, fresh)
         self.outcomes |= found
-        self.refused = models.refused_parameters
+        self.refused = models.lessons
         self.latency = latency_summary(
             [each.seconds for each in found.values() if each.seconds is not None and each.prediction.error is None],
             session=time.monotonic() - began,

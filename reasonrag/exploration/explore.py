@@ -309,7 +309,7 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, cr
             max_reply_tokens=session.agent.sampling.max_tokens,
             questions=total,
             cost_usd=models.cost,
-            refused_parameters=run.note_refusals(models.refused_parameters),
+            refused_parameters=run.note_refusals(models.lessons),
             session_questions=tally.questions,
             session_seconds=round(session.session.seconds, 2),
             session_failed_calls=tally.failed_calls,

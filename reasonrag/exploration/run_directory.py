@@ -25,7 +25,6 @@ from preference.export.summary import SUMMARY
 from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, storing, writing
-from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, read_config
 
@@ -42,8 +41,6 @@ class RunDirectory:
         self._say = say
         self._lines: dict[str, tuple[int, int]] = {}
         self._failed: set[str] = set()
-        self._cutting: set[str] = set()
-        """Models that seemed to cut prompts at some time of this session."""
 
     def __enter__(self) -> Self:
         with ExitStack() as files:
@@ -103,8 +100,7 @@ class RunDirectory:
 
     def note_refusals(self, refused: dict[str, list[str]]) -> dict[str, list[str]]:
         """Record which parameters endpoints refused in this session; returns those of all sessions."""
-        self._cutting |= {name for name, each in refused.items() if recorded_cut({name: each})}
-        return note_refusals(self.path, refused, self._cutting)
+        return note_refusals(self.path, refused)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)

@@ -74,7 +74,7 @@ class ExplorationSession:
     async def check(self) -> None:
         """Raises InputError if a model is unusable."""
         await self.models.check()
-        self.run.note_refusals(self.models.refused_parameters)
+        self.run.note_refusals(self.models.lessons)
 
     def begin(self, questions: Questions) -> None:
         """Count the trees of earlier sessions, which may stop this one before its first request."""
@@ -160,7 +160,7 @@ class ExplorationSession:
         return Explorer(own, question, recipe, value_agent=others, critic=critic, valuer=valuer)
 
     def _count(self, rollout: RolloutRecord) -> None:
-        self.run.note_refusals(self.models.refused_parameters)  # at once, as the session may be killed
+        self.run.note_refusals(self.models.lessons)  # at once, as the session may be killed
         tally = self.session.tally
         tally.questions += 1
         tally.failed_questions += rollout.error is not None

@@ -126,6 +126,7 @@ class Completion(BaseModel):
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
     said: the endpoint's words, where an error stands for the reply.
+    prompt_bytes: of the request's messages, where an endpoint counted their tokens; address: which of several, from 0.
     at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
@@ -148,6 +149,8 @@ class Completion(BaseModel):
     reasoning_tokens: int = 0
     cached_tokens: int = 0
     tokens_bounded: bool = False
+    prompt_bytes: int = 0
+    address: int = 0
 
     @field_validator("text", "reasoning", "refusal", "finish_reason", mode="before")
     @classmethod
@@ -165,6 +168,8 @@ USAGE = (
     "reasoning_tokens",
     "cached_tokens",
     "tokens_bounded",
+    "prompt_bytes",
+    "address",
 )
 """Fields of a completion that are the whole request's."""
 

@@ -29,6 +29,7 @@ from reasonrag.errors import InputError, ModelError, RunStopped, StorageError, U
 from reasonrag.files import append_durably, numbered_lines, storing
 from reasonrag.llm.budget import Ledger, Tokens
 from reasonrag.llm.chat import USAGE, ChatModel, ChatRequest, Completion
+from reasonrag.llm.endpoint.prompt_window import PromptWindows
 from reasonrag.llm.reasoning import stopped_in_reasoning
 from reasonrag.redaction import excerpt
 
@@ -81,6 +82,8 @@ class Journal:
         """Everything in the file, finished questions included."""
         self.delivered_by: defaultdict[str | None, Tokens] = defaultdict(Tokens)
         """By model; None is the run's teacher."""
+        self.windows = PromptWindows()
+        """By everything in the file, too."""
         self._pending: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._broken: StorageError | None = None
@@ -143,6 +146,8 @@ class Journal:
     def _take(self, entry: JournalEntry, wanted: Wanted, held: Held) -> None:
         """Count the cost of a line, and keep its answers if they are wanted."""
         self.delivered_by[entry.model] += Tokens.of(entry.answers.values())
+        for completion in entry.answers.values():
+            self.windows.add(entry.model, completion)
         if wanted(entry.question_id):
             self.questions.add(entry.question_id)
             for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
@@ -226,6 +231,8 @@ class JournaledModel:
         self.ledger = ledger
         self.cached_calls = 0
         """Draws answered by the journal so far."""
+        self.on_news: Callable[[int, str], None] = lambda *_: None
+        """Called with the number of an address and what its answers show; may be set later."""
         self._journal = journal
         self.recorded_as = recorded_as
         self._fetching: set[asyncio.Task[list[Completion]]] = set()
@@ -301,6 +308,9 @@ class JournaledModel:
                 line = journal_line(request.question_id, keys[: len(said)], completions, model=self.recorded_as)
             await self._journal.append_line(line)
             reservation.settle(completions)
+        for each in completions:
+            if news := self._journal.windows.add(self.recorded_as, each).news():
+                self.on_news(each.address, news)
         return completions
 
     def _to_record(
@@ -314,6 +324,16 @@ class JournaledModel:
         if not all(isinstance(each, int) and each >= 0 for each in (used.requests, used.prompt, used.completion)):
             raise ValueError(f"{used} is not a possible usage of a request")
         return completions, journal_line(request.question_id, answered, completions, model=self.recorded_as)
+
+    def note_trials(self, replies: Iterable[Completion]) -> None:
+        """To requests outside the journal, which show what a short prompt has."""
+        for each in replies:
+            self._journal.windows.add(self.recorded_as, each)
+
+    @property
+    def lessons(self) -> list[str]:
+        """What all its answers show, as a run records it."""
+        return self._journal.windows.lessons(self.recorded_as)
 
     def holds(self, request: ChatRequest) -> bool:
         """Whether the journal answers it whole, as far as earlier sessions go."""

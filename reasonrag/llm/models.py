@@ -63,6 +63,9 @@ class Models:
         for endpoint in self.endpoints:
             endpoint.begin()
             endpoint.on_failure, endpoint.say = on_failure, say
+        for each in self.all:
+            if isinstance(each.inner, EndpointModel):
+                each.on_news = each.inner.tell
 
     async def check(self) -> None:
         """Raises InputError if one of them is unusable."""
@@ -70,6 +73,7 @@ class Models:
             await each.check()
             if isinstance(each.inner, EndpointModel):
                 each.ledger.counts_bytes |= each.inner.counts_bytes
+                each.note_trials(each.inner.trials or [])
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; `drain` awaits those in flight."""
@@ -95,8 +99,17 @@ class Models:
     @property
     def refused_parameters(self) -> dict[str, list[str]]:
         """What the endpoints of this session refused, by name of the model; without those that refused nothing."""
-        refused = {each.name: each.inner.refused for each in self.all if isinstance(each.inner, EndpointModel)}
-        return {name: parameters for name, parameters in refused.items() if parameters}
+        return {name: parameters for name, parameters in self.lessons.items() if parameters}
+
+    @property
+    def lessons(self) -> dict[str, list[str]]:
+        """What the endpoints of this session refused, perhaps nothing, and the length from which they cut prompts, by
+        all answers of the journal; without those that were not checked."""
+        return {
+            each.name: each.inner.refused + each.lessons
+            for each in self.all
+            if isinstance(each.inner, EndpointModel) and each.inner.trials is not None
+        }
 
     @property
     def spent(self) -> Tokens:

@@ -42,6 +42,7 @@ from reasonrag.files import (
     read_record,
     writing,
 )
+from reasonrag.llm.endpoint.prompt_window import PromptWindows
 from reasonrag.llm.journal import LONGEST_LINE, parse_line
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.ranks import MANIFEST, Manifest, Shard, incomplete_ranks, rank_of, read_manifest, shown_ranks
@@ -101,7 +102,8 @@ def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = No
                 raise InputError(f"{run} holds no trees; --verify is for runs of generate")
             with atomic_replacement(run / JOURNAL) as file:
                 before = [run] if (run / JOURNAL).exists() else []  # one process may have paid for answers, too
-                file.writelines(_answers([each / JOURNAL for each in [*before, *folders]], watcher.say))
+                every = [each / JOURNAL for each in [*before, *folders]]
+                file.writelines(_answers(every, watcher.say, PromptWindows()))
             return joined
         joined.summary, settings = _merge_trees(run, manifest, folders, watcher.say)
     if verify:
@@ -144,19 +146,22 @@ def _merge_trees(
     known = content["operational"]
     own = {"settings": known.get("settings", {}) | whole | {"run": str(run)}}
     config = RunConfig.model_validate(content | {"operational": known | own})
-    for each in configs:
-        if each.operational and each.operational.refused_parameters:
-            config = config.with_refusals(each.operational.refused_parameters)
+    told = [each.operational.refused_parameters for each in configs if each.operational]
+    refused = {name: sorted({said for each in told for said in each.get(name, [])}) for name in set().union(*told)}
     every = len(manifest.question_ids)
     with ExitStack() as replaced:
         journal, failures, rollouts = (
             replaced.enter_context(atomic_replacement(run / name)) for name in (JOURNAL, FAILURES, ROLLOUTS)
         )
-        journal.writelines(_answers([each / JOURNAL for each in folders], say))
+        windows = PromptWindows()
+        journal.writelines(_answers([each / JOURNAL for each in folders], say, windows))
+        cut = windows.lessons_of_ranks(config.decides_answers.model, refused)
+        config = config.with_refusals(refused).with_refusals(cut)
         for folder in folders:
             failures.writelines(line for _, line, _ in checked_lines(folder / FAILURES, _failure, say))
         trees = _copied((lines[each] for each in manifest.question_ids[:kept]), rollouts)
-        summary = summary_of_ranks(run, folders, questions=every, rollouts=trees, stopped=stopped)
+        refused = config.operational.refused_parameters if config.operational else {}
+        summary = summary_of_ranks(run, folders, questions=every, rollouts=trees, stopped=stopped, refused=refused)
         _check_unchanged(before)
     write_file(run / CONFIG, config.to_bytes())
     write_json(run / SUMMARY, summary.model_dump())
@@ -279,9 +284,9 @@ def _copied(lines: Iterable[_Line], to: BinaryIO) -> Iterator[RolloutRecord]:
         to.write(line)
 
 
-def _answers(journals: Sequence[Path], say: Callable[[str], None]) -> Iterator[bytes]:
-    """The lines of journals one after another, without copies. Raises InputError at the end where a draw of a question
-    has two answers. Holds some 100 bytes a line."""
+def _answers(journals: Sequence[Path], say: Callable[[str], None], windows: PromptWindows) -> Iterator[bytes]:
+    """The lines of journals one after another, without copies; their prompts are added to the windows. Raises
+    InputError at the end where a draw of a question has two answers. Holds some 100 bytes a line."""
     seen, draws = set[int](), (array("q"), array("q"), array("q"))
     for journal, path in enumerate(journals):
         for number, line, entry in checked_lines(path, parse_line, say, longest=LONGEST_LINE):
@@ -290,6 +295,7 @@ def _answers(journals: Sequence[Path], say: Callable[[str], None]) -> Iterator[b
             seen.add(hash(line))
             yield line
             for key, said in entry.answers.items():
+                windows.add(entry.model, said)
                 draws[0].append(hash((entry.question_id, key)))
                 draws[1].append(hash((said.text, said.reasoning, said.finish_reason)))
                 draws[2].append(journal << 40 | number)
@@ -306,19 +312,24 @@ def _answers(journals: Sequence[Path], say: Callable[[str], None]) -> Iterator[b
 
 
 def summary_of_ranks(
-    run: Path, folders: Sequence[Path], *, questions: int, rollouts: Iterable[RolloutRecord], stopped: StopReason | None
+    run: Path,
+    folders: Sequence[Path],
+    *,
+    questions: int,
+    rollouts: Iterable[RolloutRecord],
+    stopped: StopReason | None,
+    refused: dict[str, list[str]] | None = None,
 ) -> RunSummary:
     """Counts of these rollouts, with the numbers of the ranks' last sessions added up; ranks that were killed before
-    they wrote any are left out. Raises InputError where none is left."""
+    they wrote any are left out. refused: by endpoints of all ranks, where it is known. Raises InputError where none is
+    left."""
     advice = "Restore it, or run the rank again"
     parts = [found for each in folders if (found := read_record(each / SUMMARY, RunSummary, advice))]
     if not parts:
         raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
     costs = [each.cost_usd for each in parts]
-    refused: dict[str, set[str]] = {}
-    for each in parts:
-        for name, parameters in each.refused_parameters.items():
-            refused.setdefault(name, set()).update(parameters)
+    names = sorted({name for each in parts for name in each.refused_parameters})
+    told = {name: sorted({said for each in parts for said in each.refused_parameters.get(name, [])}) for name in names}
     return count_run(
         rollouts,
         SessionNumbers(
@@ -326,7 +337,7 @@ def summary_of_ranks(
             run=str(run),
             questions=questions,
             cost_usd=None if None in costs else sum(each for each in costs if each is not None),
-            refused_parameters={name: sorted(refused[name]) for name in sorted(refused)},
+            refused_parameters=told if refused is None else refused,
             session_questions=sum(each.session_questions for each in parts),
             session_seconds=max(each.session_seconds for each in parts),
             session_failed_calls=sum(each.session_failed_calls for each in parts),

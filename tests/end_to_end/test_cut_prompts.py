@@ -96,7 +96,7 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
 
 
 def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reasonrag: Reasonrag) -> None:
-    """It is in the run from the moment it is said; trees are those of any other order of answers."""
+    """It is in the run from the moment it is said; trees and mark are those of any other order of answers."""
     with serving().open() as server:
         flags = ("--concurrency", 1, "--max-calls", 150)
         assert reasonrag(*generate(server.base_url, "runs/r", *flags)).status == 3
@@ -105,8 +105,14 @@ def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reaso
         assert recorded_cut(known)
         assert reasonrag(*generate(server.base_url, "runs/r")).status == 0
         assert reasonrag(*generate(server.base_url, "runs/at-once", "--concurrency", 16)).status == 0
-    now = config("runs/r")["operational"]["refused_parameters"]
-    assert set(known["m"]) <= set(now["m"])
+        for rank in ("0/3", "1/3", "2/3"):
+            assert reasonrag(*generate(server.base_url, "runs/ranks", "--shard", rank)).status == 0
+    assert reasonrag("merge", "runs/ranks", "--verify").status == 0
+    now, *others = [
+        config(run)["operational"]["refused_parameters"] for run in ("runs/r", "runs/at-once", "runs/ranks")
+    ]
+    assert others == [now, now]
+    assert orjson.loads(Path("runs/ranks/summary.json").read_bytes())["refused_parameters"] == now
     assert Path("runs/r/rollouts.jsonl").read_bytes() == Path("runs/at-once/rollouts.jsonl").read_bytes()
     with serving(window=10**6).open() as server:
         honest = reasonrag(*generate(server.base_url, "runs/honest", "--seed", 1))

@@ -38,7 +38,6 @@ from reasonrag.llm.endpoint.http_client import (
     is_endpoint_failure,
     is_retryable,
 )
-from reasonrag.llm.endpoint.prompt_window import CUT_FROM, CUT_WARNING, PromptWindow
 from reasonrag.llm.endpoint.rate_limits import ASKED_TO_WAIT, DOWN, WINDOW_FULL, Pace, Rate
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, RENAMED, is_refusal, refused_parameters
 from reasonrag.llm.endpoint.scheduler import RequestScheduler, RequestSlot
@@ -168,8 +167,6 @@ class OneAddress:
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
 
-    window: PromptWindow = field(default_factory=PromptWindow)
-
     def note_body(self, body: str | None) -> None:
         self.body_said, self.said = body, self.said + 1 if body == self.body_said else 1
 
@@ -281,7 +278,8 @@ class EndpointModel:
         self._secrets = secrets()
         self.counts_bytes = False
         """Whether some tokens were counted as bytes."""
-        self._checked = False
+        self.trials: list[Completion] | None = None
+        """The replies to the trial requests; None until it is checked."""
         self.reasons = False
         """Whether a trial reply had reasoning."""
         self.begin()
@@ -336,17 +334,18 @@ class EndpointModel:
 
         An unreachable address is ignored while another one answers.
         """
-        if self._checked:
+        if self.trials is not None:
             return
-        unreachable: list[InputError] = []
-        for endpoint in self._endpoints:
+        unreachable, replies = list[InputError](), list[Completion]()
+        for address, endpoint in enumerate(self._endpoints):
             try:
-                await self._check(endpoint, last_hope=len(unreachable) == len(self._endpoints) - 1)
+                reply = await self._check(endpoint, last_hope=len(unreachable) == len(self._endpoints) - 1)
+                replies += [reply.model_copy(update={"address": address})] if reply else []
             except _UnreachableError as error:
                 unreachable.append(error)
         if len(unreachable) == len(self._endpoints):
             raise unreachable[0]
-        self._checked = True
+        self.trials = replies
         room = self._sampling.max_tokens
         if self.reasons and room < AMPLE_TOKENS:
             self.say(
@@ -573,7 +572,8 @@ class EndpointModel:
 
     def _account(self, answer: _Answer, slot: RequestSlot) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""
-        first, now = answer.completions[0], self.scheduler.clock()
+        answer.completions[0] = first = answer.completions[0].model_copy(update={"address": slot.lane})
+        now = self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.succeeded(spent or slot.tokens, now=now)
         self._given_up = self._rejected = 0
@@ -593,15 +593,11 @@ class EndpointModel:
                 endpoint.refused.add(parameter)
                 self._say_of(endpoint, f"does not accept {parameter}: {DISPENSABLE[parameter]}")
         endpoint.pace.learn(answer.headers)
-        first = answer.completions[0]
-        untold = first.tokens_bounded and first.prompt_tokens == request.size
-        if first.prompt_tokens and endpoint.window.add(request.size, None if untold else first.prompt_tokens):
-            self._say_of(endpoint, CUT_WARNING.format(endpoint.window.cut_from))
         self._learn_of_choices(endpoint, len(request.samples), len(answer.completions))
         if any(stops_may_cut(request, each) for each in answer.completions):
             self._go_without_stop(endpoint)
         self._learn_of_ends(endpoint, answer.completions)
-        if first.tokens_bounded and not self.counts_bytes:
+        if answer.completions[0].tokens_bounded and not self.counts_bytes:
             self.counts_bytes = True
             self._say_of(
                 endpoint,
@@ -640,6 +636,10 @@ class EndpointModel:
         endpoint.short_answers = endpoint.short_answers + 1 if given == 1 else 0
         if endpoint.gives_one_choice:
             self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
+
+    def tell(self, address: int, lesson: str) -> None:
+        """Tell the user of an address, by its number."""
+        self._say_of(self._endpoints[address], lesson)
 
     def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
         words = f": {one_line(_clean(error_message(error)))}" if error else ""
@@ -713,10 +713,8 @@ class EndpointModel:
 
     @property
     def refused(self) -> list[str]:
-        """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked, and the
-        length from which prompts are cut."""
+        """Parameters that some address refuses, `n` among them where it gives one choice whatever is asked."""
         found = {each for endpoint in self._endpoints for each in endpoint.refused}
-        found |= {CUT_FROM.format(each.window.cut_from) for each in self._endpoints if each.window.cut_from}
         found |= {"stop"} if any(each.stop_cuts_reasoning for each in self._endpoints) else set()
         return sorted(found | ({"n"} if any(each.gives_one_choice for each in self._endpoints) else set()))
 

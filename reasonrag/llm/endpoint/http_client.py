@@ -283,6 +283,7 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
         "reasoning_tokens": reasoning,
         "cached_tokens": min(cached, prompt),
         "tokens_bounded": not (prompt_told and reply_told),
+        "prompt_bytes": prompt_size,
     }
 
 

@@ -7,9 +7,10 @@ Honest counts may be rounded, estimated, without cached tokens or missing, and l
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN
+from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
 from reasonrag.run_config import CUT
 
 GRAIN, LEAST_WINDOW = 1.05, 128
@@ -26,35 +27,47 @@ CUT_WARNING = (
     "(llama.cpp -c, Ollama OLLAMA_CONTEXT_LENGTH, vLLM --max-model-len and no truncate_prompt_tokens) or show less "
     "(--top-k, --max-passage-chars), and start another --run"
 )
+NOT_CUT = "does not cut prompts after all: longer ones have more tokens, and no step is left out"
 
 
 class PromptWindow:
     """What one address counted: two numbers for each size, of which there are a few hundred."""
 
     def __init__(self) -> None:
-        self.cut_from: int | None = None
-        """Bytes from which prompts are cut; None if none seem to be, by all that was counted until now."""
-        self._shown = False
+        self._known: tuple[int | None] | None = None
+        self._told = 0
         self._least, self._most = dict[int, int](), dict[int, int]()
         """Tokens by size, in steps of `GRAIN`."""
         self._too_few = set[int]()
         self._rounded_to = 0
 
-    def add(self, size: int, tokens: int | None) -> bool:
-        """A prompt of so many bytes; whether it is the first to show that prompts are cut. tokens: None if they are not
-        told, or too few for their bytes."""
-        step, known = int(math.log(max(size, 1), GRAIN)), self._shown
+    def add(self, size: int, tokens: int | None) -> None:
+        """A prompt of so many bytes. tokens: None if they are not told, or too few for their bytes."""
+        step = int(math.log(max(size, 1), GRAIN))
         if tokens is None:
             self._too_few.add(step)
-        elif self._least.get(step, tokens + 1) <= tokens <= self._most.get(step, -1):
-            return False
         else:
+            rounded_to, self._rounded_to = self._rounded_to, math.gcd(self._rounded_to, tokens)
+            within = self._least.get(step, tokens + 1) <= tokens <= self._most.get(step, -1)
+            if within and rounded_to == self._rounded_to:
+                return
             self._least[step] = min(tokens, self._least.get(step, tokens))
             self._most[step] = max(tokens, self._most.get(step, tokens))
-            self._rounded_to = math.gcd(self._rounded_to, tokens)
-        self.cut_from = self._cut_from()
-        self._shown = known or self.cut_from is not None
-        return self._shown and not known
+        self._known = None
+
+    @property
+    def cut_from(self) -> int | None:
+        """Bytes from which prompts are cut; None if none seem to be, by all that was counted until now."""
+        if self._known is None:
+            self._known = (self._cut_from(),)
+        return self._known[0]
+
+    def news(self) -> str:
+        """That prompts are cut, or are not after all, once each; else empty."""
+        if self._told > 1 or (self.cut_from is None) != bool(self._told):
+            return ""
+        self._told += 1
+        return NOT_CUT if self.cut_from is None else CUT_WARNING.format(self.cut_from)
 
     def _cut_from(self) -> int | None:
         window = max(self._most.values(), default=0)
@@ -76,6 +89,36 @@ class PromptWindow:
     def _from_which_all_have(self, tokens: float) -> list[int]:
         shorter = max((step for step, least in self._least.items() if least < tokens), default=-1)
         return [step for step in self._least if step > shorter]
+
+
+class PromptWindows:
+    """Of all addresses of the models of a journal."""
+
+    def __init__(self) -> None:
+        self._of = defaultdict[tuple[str | None, int], PromptWindow](PromptWindow)
+
+    def add(self, model: str | None, first: Completion) -> PromptWindow:
+        """What a model's address counted of a prompt, by its first reply."""
+        window = self._of[model, first.address]
+        if first.prompt_bytes:
+            untold = first.tokens_bounded and first.prompt_tokens == first.prompt_bytes
+            window.add(first.prompt_bytes, None if untold else first.prompt_tokens)
+        return window
+
+    def lessons(self, model: str | None) -> list[str]:
+        """The lengths from which a model's addresses cut prompts, as a run records them."""
+        cuts = {each.cut_from for (name, _), each in self._of.items() if name == model}
+        return sorted(CUT_FROM.format(each) for each in cuts if each)
+
+    def lessons_of_ranks(self, teacher: str, refused: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+        """By name of the model, of those that cut prompts by what ranks recorded as refused: their trial requests had
+        fewer tokens, and are in no journal. teacher: the name of the model that has none in the journal."""
+        names = {name or teacher: name for name, _ in self._of}
+        cutting = {name for name in names if recorded_cut({name: refused.get(name, ())})}
+        for (name, _), window in self._of.items():
+            if (name or teacher) in cutting:
+                window.add(1, 1)
+        return {name: self.lessons(names[name]) for name in cutting}
 
 
 def recorded_cut(refused: Mapping[str, Iterable[str]]) -> int | None:

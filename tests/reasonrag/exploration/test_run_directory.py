@@ -232,31 +232,19 @@ def test_a_refused_writer_leaves_everything_as_it_was(home: Path) -> None:
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    ("sessions", "kept"),
-    [
-        ([["messages from 2900 bytes"], []], ["messages from 2900 bytes"]),
-        ([["messages from 2900 bytes", "n"], ["stop"]], ["messages from 2900 bytes", "n", "stop"]),
-        ([["messages from 2900 bytes"], ["messages from 3100 bytes"]], ["messages from 3100 bytes"]),
-    ],
-)
-@pytest.mark.parametrize("earlier", [[], ["messages from 9 bytes", "n"]])
-def test_the_length_from_which_prompts_are_cut_is_the_latest(
-    sessions: list[list[str]], kept: list[str], earlier: list[str], home: Path
-) -> None:
-    """Of a model; one that is withdrawn in its session is gone, and other refusals stay."""
+@pytest.mark.parametrize("first", [["messages from 2900 bytes", "n"], ["n"]])
+@pytest.mark.parametrize("then", [["messages from 3100 bytes", "stop"], ["stop"]])
+def test_the_length_from_which_prompts_are_cut_is_the_latest(first: list[str], then: list[str], home: Path) -> None:
+    """Of a model; other refusals stay, and those of a model that is not asked again."""
     with open_run(home) as run:
         run.append(rollout("q0"))
-        run.note_refusals({"m": earlier, "other": ["messages from 7 bytes"]} if earlier else {})
-    for said in sessions:
-        with open_run(home) as run:
-            noted = run.note_refusals({"m": said} if said else {})
-    assert noted.get("m") == sorted({*kept, *earlier[1:]})
+        run.note_refusals({"m": first, "other": ["messages from 7 bytes"]})
     with open_run(home) as run:
-        run.note_refusals({"m": ["messages from 3 bytes"]})
-        noted = run.note_refusals({})
-    assert noted.get("m", []) == [each for each in sorted({*kept, *earlier[1:]}) if len(each) < 5]
-    assert noted.get("other", []) == ["messages from 7 bytes"] * bool(earlier)
+        noted = run.note_refusals({"m": then})
+        assert run.note_refusals({}) == noted
+    assert noted == {"m": sorted(["n", *then]), "other": ["messages from 7 bytes"]}
+    with open_run(home) as run:
+        assert run.note_refusals({"m": [], "other": []}) == {"m": ["n", "stop"]}
 
 
 def test_another_configuration_is_refused_with_every_key_that_differs(home: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +19,7 @@ from aiohttp import web
 from preference import Message
 from reasonrag.agent.prompting import load_prompts, render_prompt
 from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, UnexpectedError
-from reasonrag.llm.budget import Ledger
+from reasonrag.llm.budget import Caps, Ledger
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.endpoint.endpoint import (
@@ -34,6 +35,8 @@ from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.endpoint.refusals import DISPENSABLE
 from reasonrag.llm.journal import JournaledModel, open_journal
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import without_reasoning
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.profiles import PROFILES
@@ -1169,23 +1172,26 @@ def counting(window: int) -> Handler:
 
 
 @pytest.mark.parametrize(("window", "named"), [(700, 1), (10**6, 0)], ids=["cut", "whole"])
-async def test_an_address_that_cuts_prompts_is_named_once(window: int, named: int) -> None:
-    """And no other; what it seems to take of prompts is among what is refused, for the run to keep."""
-    async with (
-        endpoint_of(counting(window)) as base_url,
-        endpoint_of(counting(10**6)) as other,
-        client_of(base_url, other) as (client, _),
-    ):
-        said: list[str] = []
-        client.say = said.append
-        await client.check()
-        passages = [request_for(1, question="Where? " * (40 * length)) for length in range(60)]
-        for asked in passages:
-            await asyncio.gather(*(client.complete(asked) for _ in range(2)))
-        lengths = [each for each in client.refused if each.startswith("messages from ")]
-    found = [each for each in said if "seems to CUT PROMPTS of" in each]
-    assert (len(found), len(lengths)) == (named, named)
-    assert all(urlsplit(base_url).netloc in each and "--max-model-len" in each for each in found)
-    cut_from = recorded_cut({"m": lengths})
-    assert (cut_from is None) == (not named)
-    assert cut_from is None or abs(cut_from / 2800 - 1) < 0.1
+async def test_an_address_that_cuts_prompts_is_named_once_a_session(window: int, named: int, tmp_path: Path) -> None:
+    """And no other; from which length is among what is refused, for the run to keep: whatever the session was."""
+    passages = [request_for(1, question="Where? " * (40 * length)) for length in range(60)]
+    found, lessons = list[list[str]](), list[dict[str, list[str]]]()
+    async with endpoint_of(counting(window)) as base_url, endpoint_of(counting(10**6)) as other:
+        for asked in (passages[:40], passages[40:]):
+            said: list[str] = []
+            async with (
+                client_of(other, base_url) as (client, _),
+                open_journal(tmp_path / "journal.jsonl", wanted=lambda _: False) as journal,
+            ):
+                spec = ModelSpec("m", asked[0].sampling, Limits(8, 60.0))
+                models = Models.journaled(journal, Caps(), (spec, client))
+                models.begin(on_failure=lambda _: None, say=said.append)
+                await models.check()
+                await asyncio.gather(*(models.main.complete(each) for each in asked))
+                lessons.append(models.lessons)
+            found.append([each for each in said if "seems to CUT PROMPTS of" in each])
+    assert [len(each) for each in found] == [named, named]
+    assert all(urlsplit(base_url).netloc in each and "--max-model-len" in each for each in chain(*found))
+    for cut_from in map(recorded_cut, lessons):
+        assert (cut_from is None) == (not named)
+        assert cut_from is None or abs(cut_from / 2800 - 1) < 0.1

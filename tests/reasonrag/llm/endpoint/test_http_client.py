@@ -435,12 +435,18 @@ async def test_served_models_are_told_or_they_are_not(body: bytes, names: list[s
 
 
 def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
-    """So that sums are right."""
+    """So that sums are right; with the bytes that these tokens are of."""
     usage = {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
     choices = [{"message": {"content": text}, "finish_reason": end} for text, end in (("a", "stop"), ("b", "length"))]
     first, second = completions_of(orjson.dumps({"choices": choices, "usage": usage}), (), prompt_size=99)
     assert first == Completion(
-        text="a", finish_reason="stop", prompt_tokens=9, completion_tokens=5, cached_tokens=4, requests=1
+        text="a",
+        finish_reason="stop",
+        prompt_tokens=9,
+        completion_tokens=5,
+        cached_tokens=4,
+        requests=1,
+        prompt_bytes=99,
     )
     assert second == Completion(text="b", finish_reason="length", requests=0)
 
