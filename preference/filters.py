@@ -400,10 +400,11 @@ def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> 
 
 
 def _says(state: StateRecord, step: StepRecord) -> tuple[object, str]:
-    """A key for a step's content regardless of case and spaces: that of its earliest equivalent sibling."""
+    """A key for a step's type, and its content regardless of case and spaces: that of its earliest equivalent
+    sibling."""
     first = step if step.same_as is None else next((each for each in state.steps if each.id == step.same_as), step)
     said = first.response if first.content is None else first.content
-    return first.action_type, folded(said)
+    return step.action_type, folded(said)
 
 
 def _all_but_surest(

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
@@ -713,6 +713,10 @@ def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: Pai
             assert not pair.pair.same
 
 
+TWIN_OF_ANOTHER_TYPE = siblings(query("who", 1.0), answer("who", 0.0), answer("who", 0.0, same_as=1))
+
+
+@example(states=states_of(TWIN_OF_ANOTHER_TYPE), how=NO_FILTERS)
 @given(states=runs, how=rules)
 def test_no_two_kept_pairs_of_a_state_say_the_same_or_the_opposite(
     states: list[StateRecord], how: PairingRules
