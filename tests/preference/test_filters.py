@@ -713,7 +713,9 @@ def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: Pai
             assert not pair.pair.same
 
 
-TWIN_OF_ANOTHER_TYPE = siblings(query("who", 1.0), answer("who", 0.0), answer("who", 0.0, same_as=1))
+TWIN_OF_ANOTHER_TYPE = siblings(
+    query("who", None), query("who", 1.0), answer("who", 0.0), answer("who", 0.0, same_as=1)
+)
 
 
 @example(states=states_of(TWIN_OF_ANOTHER_TYPE), how=NO_FILTERS)
