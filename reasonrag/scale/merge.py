@@ -364,11 +364,17 @@ def _verify(run: Path, settings: GenerateSettings, watcher: Watcher) -> None:
             return
         for joined, replayed in zip_longest(read_rollouts(ours), read_rollouts(theirs)):
             if joined != replayed:
-                differs = f"first for question {(joined or replayed).question_id!r}"
+                of = f"question {(joined or replayed).question_id!r}"
                 break
         else:
-            differs = "in bytes only"
+            of = "no question, but in bytes"
+        if replayed and replayed.error and replayed.error.cause == "not_recorded":
+            raise NotReproduced(
+                f"{run / JOURNAL} lacks an answer that the tree of {of} was made with, perhaps in a line that was cut "
+                f"off: the tree is as it was made. To have it made again, delete its line in the {ROLLOUTS} of its "
+                f"rank, run that rank again and merge"
+            )
     raise NotReproduced(
-        f"one process makes other trees of {run / JOURNAL} than the ranks did, {differs}: were ranks made by another "
-        "version of reasonrag, or by an outcome function?"
+        f"one process makes other trees of {run / JOURNAL} than the ranks did, first for {of}: were ranks made by "
+        "another version of reasonrag, or by an outcome function?"
     )

@@ -438,8 +438,8 @@ class EndpointModel:
         """The error for a refusal, with what the user can do."""
         base_url, reason = endpoint.connection.base_url, _clean(error_message(error))
         shown = shown_url(base_url)
-        if error.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return InputError(f"{shown} refuses the API key ({reason}). Check {self._key_variable}")
+        if is_account_refused(error) or error.status_code == HTTPStatus.FORBIDDEN:
+            return InputError(f"{shown} {self._shut(error, reason)}")
         served = await endpoint.connection.served_models()
         known = f"; it serves {_clean(', '.join(served[:10]))}" if served else ""
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
@@ -449,6 +449,12 @@ class EndpointModel:
         if is_retryable(error):
             kind, hint = _UnreachableError, f"{hint}. It is {state_of(error)}: run the same command later"
         return kind(f"{shown} does not answer for the model {self.name} ({reason}){known}{hint}")
+
+    def _shut(self, error: Exception, reason: str) -> str:
+        """That an address takes no request of this account, with what the user can do."""
+        if getattr(error, "status_code", None) == HTTPStatus.PAYMENT_REQUIRED:
+            return f"has no credit or quota left for this account ({reason}). Add some"
+        return f"refuses the API key ({reason}). Check {self._key_variable}"
 
     def _retrying(
         self, trials: _Attempts, passes: Callable[[BaseException], bool], *, paced: bool = False
@@ -498,7 +504,10 @@ class EndpointModel:
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
             self._rejected += failure.cause in _REJECTING
             alone = self._rejected < MAX_REJECTED
-            if is_account_refused(error) or (failure.cause == "http_403" and not alone):
+            if is_account_refused(error):
+                shut = f"{self._shown()} {self._shut(error, failure.message)}"
+                raise EndpointLost(f"{shut}, then run the same command to continue") from error
+            if failure.cause == "http_403" and not alone:
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             raise ModelError(message, cause=failure.cause, of_prompt=alone and failure.cause in _REJECTING) from error
 
@@ -615,11 +624,12 @@ class EndpointModel:
                 endpoint.strange_ends += 1
                 if not endpoint.strange_end:
                     endpoint.strange_end = True
+                    reason = _clean(reply.finish_reason)
+                    given = f"the finish_reason {reason!r}" if reason else "no finish_reason"
                     self._say_of(
                         endpoint,
-                        f"gives the finish_reason {_clean(reply.finish_reason)!r}, which does not say whether a reply "
-                        "is whole: one with an open tag is no step (unknown_end). A server or gateway that says stop "
-                        "and length mends it",
+                        f"gives {given}, which does not say whether a reply is whole: one with an open tag is no step "
+                        "(unknown_end). A server or gateway that says stop and length mends it",
                     )
         if endpoint.strange_ends >= STRANGE_ENDS and "stop" not in endpoint.refused:
             endpoint.refused.add("stop")

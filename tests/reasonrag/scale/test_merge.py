@@ -209,6 +209,23 @@ def test_of_a_line_that_was_cut_off_nothing_but_that_line_is_lost(
     assert sorted(Path(ranks, f"{name}.jsonl").read_bytes().splitlines(keepends=True)) == expected
 
 
+def test_an_answer_that_was_cut_off_costs_no_tree_and_can_be_asked_again(ranks: Path) -> None:
+    path, trees = of_rank(ranks, 1, "journal"), of_rank(ranks, 1, "rollouts")
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(
+        NotReproduced, match=r"lacks an answer .* question '.*'.*delete its line in the rollouts"
+    ) as told:
+        reasonrag.merge(ranks, verify=True)
+    assert lines(ranks) == lines("whole")
+    [left] = [
+        line for line in lines(ranks / "ranks/00001") if f"'{orjson.loads(line)['question_id']}'" in str(told.value)
+    ]
+    trees.write_bytes(trees.read_bytes().replace(left + b"\n", b""))
+    explore("ranks", shard="1/3")
+    assert reasonrag.merge(ranks, verify=True).verified
+    assert lines(ranks) == lines("whole")
+
+
 def test_a_tree_that_was_cut_off_is_explored_again(ranks: Path) -> None:
     path, told = of_rank(ranks, 1, "rollouts"), Told()
     path.write_bytes(path.read_bytes()[:-100])

@@ -380,18 +380,32 @@ async def test_a_key_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("status", "error"),
-    [(401, {"message": "Incorrect API key"}), (429, {"message": "no money left", "code": "insufficient_quota"})],
+    ("status", "error", "told"),
+    [
+        (401, {"message": "Incorrect API key"}, "refuses the API key .*Check OPENAI_API_KEY"),
+        (
+            200,
+            {"message": "Incorrect API key", "code": "invalid_api_key"},
+            "refuses the API key .*Check OPENAI_API_KEY",
+        ),
+        (429, {"message": "no money left", "code": "insufficient_quota"}, "has no credit or quota left .*Add some"),
+        (200, {"message": "Insufficient Balance", "code": 402}, "has no credit or quota left .*Add some"),
+        (402, {"message": "Payment required"}, "has no credit or quota left .*Add some"),
+    ],
 )
-async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str, str]) -> None:
-    """No other question would fare better: a revoked key or an empty account is no failure of this one."""
+async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str, Any], told: str) -> None:
+    """No other question would fare better: a revoked key or an empty account is no failure of this one. The first
+    request is told the same."""
 
     async def shut(_: web.Request) -> web.Response:
         return web.json_response({"error": error}, status=status)
 
     async with endpoint_of(shut) as base_url, client_of(base_url) as (client, failures):
-        with pytest.raises(EndpointLost, match=rf"{error['message']}.*Fix that, then run the same command"):
+        with pytest.raises(EndpointLost, match=rf"{told}, then run the same command") as raised:
             await client.complete(request_for(1))
+        with pytest.raises(InputError, match=f"{told}$"):
+            await client.check()
+    assert error["message"] in str(raised.value)
     assert [failure.final for failure in failures] == [True]
 
 
@@ -945,6 +959,7 @@ async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, 
     [told] = [each for each in said if "unknown_end" in each]
     assert "stop and length" in told
     assert told.isprintable()
+    assert ("gives no finish_reason," in told) == (reason in ("", 7, None))
 
 
 CLOSING, OPENED = "So the next query is <query>one</query>", "So the next query is <query>one"
