@@ -1,7 +1,7 @@
 """How a reply ended, by what its endpoint says of it: one table of the words that endpoints use.
 
 Decides which words mean that the model stopped, that the reply was cut, withheld or refused, or that the prompt was too
-long; codes of errors are read by the same table. Knows no tag by name: a reply that closes its tag itself is whole,
+long. Any other word is unknown. Knows no tag by name: a reply that closes its tag itself is whole,
 however it ended.
 """
 
@@ -22,27 +22,30 @@ FILTERED, TOO_LONG, CUT = "content_filter", "context_length_exceeded", "length"
 Word = Ending | Literal["broken_off", "called"]
 """broken_off: the endpoint failed in the middle. called: stopped, where there is a call."""
 _WORDS: Final[dict[Word, str]] = {
-    "stopped": r"stop(ped|(sequence|string|token|word|str)s?)?|matchedstop|eos(token|found)?|eot|imend|done|normal"
-    r"|natural|end|endturn|endof(turn|sequence|text|message)(token)?|complet(e|ed|ion)|finish(ed)?",
-    "too_long": r"(?!modelcontextwindow).*context(length|window|size|overflow|limit).*|stringabovemaxlength"
-    r"|.*(prompt|input|request|string|message)s?(is|are|body)?too(long|large).*|.*too(largeformodel|longtofit).*"
-    r"|.*(input|prompt)(tokencount|length).*exceed.*|.*maximumpromptlength.*|.*longerthanthe(maximum)?model.*"
-    r"|.*reducethelengthof.*|.*toomany(input)?tokens.*|.*inputs(tokens|musthavelessthan).*",
-    "cut": r"length|limit|.*(max|model)length.*|.*max(imum)?(new|output|completion|generated?)?tokens?.*|maxoutput"
-    r"|.*(token|length|time|output)s?limit.*|modelcontextwindowexceeded|truncated?|incomplete|repetition|loop",
-    "withheld": r".*(content|safety|output|prompt|response)filter.*|(content|image|filter|blocked)*safety|.*recitation"
-    r"|blocklist|blocked|prohibited.*|.*(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged).*|spii"
-    r"|.*toxic|(input|output)?(new)?sensitive"
-    r"|.*content(management)?policy.*|.*(policyviolation|usagepolicy|responsibleai).*|.*moderation(blocked|failed)?"
-    r"|.*guardrail\w*(intervened|blocked).*|.*inspectionfailed|.*inappropriatecontent.*|contentexistsrisk"
-    r"|.*consideredhighrisk.*|modelarmor|unsafe(content)?|invalidprompt|language|harmful(content)?",
-    "refused": r"(model)?refus(al|ed)|declined",
-    "broken_off": r"error|failed|failure|abort(ed)?|(user)?cancel(l?ed)?|insufficientsystemresource|networkerror"
-    r"|timeout|interrupted|disconnect(ed)?",
-    "called": r"tool(call|use)s?|functioncalls?",
+    "stopped": "stop stopped stopsequence stopsequences stopstring stopstrings stopstr stoptoken stopword "
+    "matchedstop eos eostoken eosfound eot imend done normal natural end endturn endofturn endofsequence endoftext "
+    "endofmessage endofturntoken complete completed completion finish finished",
+    "cut": "length limit maxlength modellength maxtokens maxtoken maxnewtokens maxoutput maxoutputtokens "
+    "maxcompletiontokens maxgeneratedtokens maximumtokens maximumlength maximumoutputtokens tokenlimit tokenslimit "
+    "maxtokenslimit outputtokenlimit outputlimit lengthlimit timelimit modelcontextwindow truncate truncated "
+    "incomplete repetition loop",
+    "too_long": "contextlength contextwindow contextlimit contextsize contextoverflow exceedcontextsize "
+    "prompttoolong inputtoolong",
+    "withheld": "contentfilter contentfiltered contentfiltersafety filtered safety imagesafety contentsafety "
+    "safetyfilter outputfilter promptfilter recitation imagerecitation blocklist blocked contentblocked prohibited "
+    "prohibitedcontent imageprohibitedcontent spii toxic errortoxic sensitive inputsensitive outputsensitive "
+    "newsensitive inputnewsensitive outputnewsensitive contentpolicy contentpolicyviolation policyviolation "
+    "responsibleaipolicyviolation moderation moderationblocked guardrail guardrailintervened guardrailblocked "
+    "contentexistsrisk modelarmor unsafe unsafecontent invalidprompt language harmful harmfulcontent",
+    "refused": "refusal refused modelrefusal declined",
+    "broken_off": "error failed failure abort aborted cancel canceled cancelled usercancel usercanceled "
+    "usercancelled insufficientsystemresource network timeout interrupted disconnect disconnected",
+    "called": "toolcall toolcalls tooluse functioncall functioncalls",
 }
-"""By the letters of what an endpoint says: `FinishReason.MAX_TOKENS` is `maxtokens`. The first that matches counts.
+"""By the letters of what an endpoint says, without what begins and ends many: `FinishReason.MAX_TOKENS` is `maxtokens`.
 Of OpenAI, Azure, Anthropic, Bedrock, Gemini, Cohere, Mistral, watsonx, xAI, TGI, vLLM, SGLang, llama.cpp and others."""
+_MEANINGS: Final[dict[str, Word]] = {letters: word for word, every in _WORDS.items() for letters in every.split()}
+_BEGINS, _ENDS = re.compile(r".*(finish|stop|end)reason(?=.)"), re.compile(r"(?<=.)(exceeded|reached|hit|error)$")
 
 
 def ending_of(completion: Completion) -> Ending:
@@ -56,12 +59,12 @@ def ending_of(completion: Completion) -> Ending:
 
 
 def meaning_of(said: str) -> Word:
-    """What a reason means, or a code or sentence of an error."""
+    """What a reason means, or a code of an error."""
     for part in (said, said.rpartition(".")[2]):
-        letters = re.sub(r"^.*(finish|stop|end)reason", "", letters_of(part))
-        for word, pattern in _WORDS.items():
-            if re.fullmatch(pattern, letters):
-                return word
+        letters = _BEGINS.sub("", letters_of(part))
+        for each in (letters, _ENDS.sub("", letters)):
+            if each in _MEANINGS:
+                return _MEANINGS[each]
     return "unknown"
 
 

@@ -47,6 +47,18 @@ which many servers give to any error, and in a refusal (`status_of`); a sentence
 _OF_AN_ACCOUNT = frozenset({401, 402, 429})
 _INVALID = re.compile(r"invalid(?!api|access|auth|credential)|unknown|unsupported")
 """The beginning of a code that names what a request has wrong, perhaps a `timeout`."""
+_TOO_LONG = re.compile(
+    r"(?<!model)context(length|window|size|overflow|limit)|modelcontext(length|size|limit)|stringabovemaxlength"
+    r"|(prompt|input|request|string|message)s?(is|are|body)?too(long|large)|too(largeformodel|longtofit)"
+    r"|(input|prompt)(tokencount|length).*exceed|maximumpromptlength|longerthanthe(maximum)?model|reducethelengthof"
+    r"|toomany(input)?tokens|inputs(tokens|musthavelessthan)"
+)
+_WITHHELD = re.compile(
+    r"(content|safety|output|prompt|response)filter|(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged)"
+    r"|content(management)?policy|policyviolation|usagepolicy|responsibleai|guardrail\w*(intervened|blocked)"
+    r"|inspectionfailed|inappropriatecontent|consideredhighrisk|(moderation(blocked|failed)?|recitation)$|^prohibited"
+)
+"""What the letters of a code or sentence say of the prompt, beside the words that end replies."""
 _CONTEXT = re.compile(r"(?:context (?:length|size|window)\D{0,20}|tokens`? must be <= )(\d[\d,]*)", re.IGNORECASE)
 _OF_THE_INPUT = re.compile(
     r"(\d[\d,]*) (?:`?inputs?`? tokens|in the (?:messages|prompt)|of text input|tokens from the input)"
@@ -149,15 +161,16 @@ def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:
         said = [each for each in said if "request too large" in each.lower()]
     said = [each for each in said if _is_of_a_prompt(each, status)]
     meanings = {meaning_of(each) for each in [*codes, *said]}
+    letters = list(map(letters_of, [*codes, *said]))
     contexts, inputs = (
         [int(each.replace(",", "")) for each in told.findall("\n".join(said))] for told in (_CONTEXT, _OF_THE_INPUT)
     )
     short = inputs and contexts and 2 * max(inputs) < min(contexts)  # then it is the limit of the reply
     if status in _NOT_OF_A_PROMPT or _names_another(content) or short or any(each <= max_tokens for each in contexts):
         return ""
-    if "too_long" in meanings or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+    if "too_long" in meanings or any(map(_TOO_LONG.search, letters)) or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TOO_LONG
-    return FILTERED if "withheld" in meanings or is_blocked(content) else ""
+    return FILTERED if "withheld" in meanings or any(map(_WITHHELD.search, letters)) or is_blocked(content) else ""
 
 
 def _is_of_a_prompt(sentence: str, status: int) -> bool:
