@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from reasonrag.llm import offline
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
+from tests.helpers.processes import Command, until
 
 CUT = "zqcut"
 """The end of every text that was cut."""
@@ -156,11 +158,10 @@ ABOUT_THE_PROMPT: dict[str, tuple[int, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", ABOUT_THE_PROMPT)
-def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: Reasonrag) -> None:
-    """No question is lost, and the same command asks nothing again."""
-    status, body, cause = ABOUT_THE_PROMPT[case]
-    inner, asked = teacher(lambda reply, _: ({"content": reply}, "stop")), list[int]()
+def refusing_some(case: str, asked: list[int]) -> Answering:
+    """The offline teacher, of which some prompts with passages suffer this; `asked` gets the length of every prompt."""
+    status, body, _ = ABOUT_THE_PROMPT[case]
+    inner = teacher(lambda reply, _: ({"content": reply}, "stop"))
 
     @web.middleware
     async def picky(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -172,7 +173,14 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
         return response
 
     inner._app.middlewares.append(picky)
-    with inner.open() as endpoint:
+    return inner
+
+
+@pytest.mark.parametrize("case", ABOUT_THE_PROMPT)
+def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: Reasonrag) -> None:
+    """No question is lost, and the same command asks nothing again."""
+    asked, cause = list[int](), ABOUT_THE_PROMPT[case][2]
+    with refusing_some(case, asked).open() as endpoint:
         summary = explored(reasonrag, endpoint.base_url)
         first = len(asked)
         again = explored(reasonrag, endpoint.base_url)
@@ -184,6 +192,66 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
         summary["parse_failures_by_cause"],
         first,
     )
+
+
+@pytest.mark.parametrize("kills", [[30], [5, 60, 110]], ids=["once", "three times"])
+def test_a_kill_in_a_run_whose_states_end_changes_nothing(kills: list[int], reasonrag: Reasonrag) -> None:
+    """What a state suffered is in the journal like any answer: nothing is asked twice but what was in flight."""
+    asked = list[int]()
+    with refusing_some("a filter", asked).open() as endpoint:
+        explored(reasonrag, endpoint.base_url, "--concurrency", 4)
+        whole, trees = len(asked), Path("runs/a/rollouts.jsonl").read_bytes()
+        shutil.rmtree("runs/a")
+        asked.clear()
+        words = ("generate", "--dataset", "atlas", "--limit", 6, "--model", "o", "--base-url", endpoint.base_url)
+        for kill in kills:
+            with Command(*words, "--run", "runs/a", "--max-reply-tokens", ROOM, "--concurrency", 4, "--yes") as running:
+                until(lambda kill=kill: len(asked) >= kill or running.poll() is not None)  # type: ignore[misc]
+                running.kill()
+                assert running.wait() != 0
+        explored(reasonrag, endpoint.base_url, "--concurrency", 4)
+    assert Path("runs/a/rollouts.jsonl").read_bytes() == trees
+    assert whole <= len(asked) <= whole + 5 * len(kills)  # the trial, and four in flight
+
+
+def test_a_wait_that_is_too_long_ends_the_run_until_the_same_command(reasonrag: Reasonrag) -> None:
+    """With the server's words and status 3; a wait within --max-wait is no end."""
+    inner, left, whole = teacher(lambda reply, _: ({"content": reply}, "stop")), [40], "runs/whole"
+
+    @web.middleware
+    async def rationed(request: web.Request, handler: Any) -> web.StreamResponse:
+        left[0] -= 1
+        if left[0] < 0:
+            said = {"error": {"message": "The daily tokens of org-1 are used", "code": "rate_limit_exceeded"}}
+            return web.json_response(said, status=429, headers={"Retry-After": "7200"})
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    inner._app.middlewares.append(rationed)
+    with inner.open() as endpoint:
+        words = (
+            "generate",
+            "--dataset",
+            "atlas",
+            "--limit",
+            6,
+            "--model",
+            "o",
+            "--base-url",
+            endpoint.base_url,
+            "--yes",
+        )
+        ended = reasonrag(*words, "--run", "runs/a", "--max-wait", 30)
+        assert ended.status == 3
+        assert re.search(
+            r"asks to wait 2 hours.*--max-wait 30 allows.*The daily tokens of org-1 are used", ended.out + ended.err
+        )
+        again = reasonrag(*words, "--run", "runs/a", "--max-wait", 30)
+        assert again.status == 3
+        left[0] = 10**6
+        assert reasonrag(*words, "--run", "runs/a", "--max-wait", 30).status == 0
+        assert reasonrag(*words, "--run", whole).status == 0
+    assert Path("runs/a/rollouts.jsonl").read_bytes() == Path(whole, "rollouts.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(
