@@ -54,6 +54,8 @@ class ExplorationSession:
     _cost_of_finished: float = 0.0
     _waiting: dict[int, RolloutRecord] = field(default_factory=dict)
     """Finished trees by position, not yet written because the run may stop at an earlier question."""
+    _failures: set[str] = field(default_factory=set)
+    """Causes of which a question has failed."""
 
     def __post_init__(self) -> None:
         self._decision = StopDecision(0.0, 0)
@@ -184,6 +186,9 @@ class ExplorationSession:
         written = self.run.failures.note(
             "question", question_id=explorer.question.id, cause=cause, message=message, details=details
         )
+        if cause not in self._failures:
+            self._failures.add(cause)
+            self.watcher.say(f"question {explorer.question.id} failed: {written['message']}")
         return explorer.error_record(self.identity, QuestionError(cause=cause, message=written["message"]))
 
 

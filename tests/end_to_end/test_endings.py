@@ -194,6 +194,35 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
     )
 
 
+def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Reasonrag) -> None:
+    """Once for each cause, as the first of them fails."""
+
+    async def small(request: web.Request) -> web.Response:
+        if orjson.loads(await request.read())["max_tokens"] > ROOM:  # the trial has no more
+            said = "max_tokens: 999 is more than the 512 of this model"
+            return web.json_response({"error": {"message": said}}, status=400)
+        return web.json_response({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
+
+    with Answering(small).open() as endpoint:
+        words = (
+            "generate",
+            "--dataset",
+            "atlas",
+            "--limit",
+            6,
+            "--model",
+            "o",
+            "--base-url",
+            endpoint.base_url,
+            "--yes",
+        )
+        done = reasonrag(*words, "--run", "runs/a", "--max-reply-tokens", 999)
+    assert done.status == 1
+    assert re.findall(r"question (\w+) failed: .*status 400: (max_tokens: .*)", done.err) == [
+        ("atlas_train_0_0", "max_tokens: 999 is more than the 512 of this model")
+    ]
+
+
 @pytest.mark.parametrize("kills", [[30], [5, 60, 110]], ids=["once", "three times"])
 def test_a_kill_in_a_run_whose_states_end_changes_nothing(kills: list[int], reasonrag: Reasonrag) -> None:
     """What a state suffered is in the journal like any answer: nothing is asked twice but what was in flight."""

@@ -410,7 +410,7 @@ class EndpointModel:
         now, asked, patience = self.scheduler.clock(), asked_to_wait(error), self._limits.patience
         trials.began += asked
         waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "loading")
-        if waits and not endpoint.trouble:
+        if waits and not endpoint.trouble and asked < LONG_WAIT_S:
             self._say_of(endpoint, f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}", error)
         if is_busy(error) and asked:
             endpoint.pace.asked_until = endpoint.pace.paused_until = now + asked
