@@ -35,10 +35,28 @@ RUN_HOME, DATA_HOME = Path("runs"), Path("data")
 _OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
 """What a start writes before anything is asked."""
 _ANSWERS = (ROLLOUTS, JOURNAL)
+_MANIFESTS = (
+    CONFIG,
+    QUESTIONS,
+    CANDIDATES,
+    *("audit.json", "manifest.json", "reasonrag.json", "report.json", "compare.json"),
+)
+_MARKS, _BEGINNING = (b'"reasonrag.', b'"config_hash"'), 1 << 16
+"""What the beginning of such a file holds if reasonrag wrote it."""
 
 
 _RACES = 20
 """How often a folder may be removed, by other starts that fail, between making it and opening its lock."""
+
+
+def made_here(folder: Path) -> bool:
+    """Whether reasonrag wrote a folder: a run, data set, evaluation, comparison, index or model has a manifest."""
+    for name in _MANIFESTS:
+        with suppress(OSError), (folder / name).open("rb") as file:
+            beginning = file.read(_BEGINNING)
+            if any(mark in beginning for mark in _MARKS):
+                return True
+    return False
 
 
 @contextmanager

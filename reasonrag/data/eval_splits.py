@@ -25,7 +25,7 @@ from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
 from reasonrag.data.partition import POPQA, is_whole, part_digest, training_lines
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, file_digest, numbered_lines, reading
+from reasonrag.files import CONFIG, file_digest, made_here, numbered_lines, reading
 from reasonrag.run_config import find_config
 
 HUB: Final = "hub"
@@ -152,19 +152,25 @@ def _add_folder(splits: EvalSplits, folder: Path) -> None:
 
 
 def _question_files(folder: Path) -> list[Path]:
-    """JSONL files of a folder and its subfolders, except hidden files and corpora."""
+    """JSONL files of a folder and its subfolders, except hidden files, corpora and what reasonrag wrote."""
     places = (*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl"))
     shown = [each for each in places if not any(part.startswith(".") for part in each.relative_to(folder).parts)]
-    return sorted(each for each in shown if not _words(each.stem) & _NO_QUESTIONS)
+    ours = {place for place in {folder, *(each.parent for each in shown)} if made_here(place)}
+    return sorted(
+        each
+        for each in shown
+        if not _words(each.stem) & _NO_QUESTIONS
+        and not (ours & {folder, each.parent} and _starts_with_a_question(each) is False)
+    )
 
 
-def _starts_with_a_question(path: Path) -> bool:
-    """Whether a file holds questions, and not records of a run or data set, if its name does not tell."""
+def _starts_with_a_question(path: Path) -> bool | None:
+    """Whether a file holds questions, and not records of a run or data set; None if its first line does not tell."""
     try:
         with path.open("rb") as lines:
-            record = orjson.loads(lines.readline(LONGEST_ITEM))
+            record = orjson.loads(lines.readline(LONGEST_ITEM) or b"{}")
     except (OSError, orjson.JSONDecodeError):
-        return False
+        return None
     return isinstance(record, dict) and isinstance(record.get("question"), str) and "schema_version" not in record
 
 

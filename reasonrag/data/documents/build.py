@@ -28,7 +28,7 @@ from reasonrag.data.documents.document import UnreadableError
 from reasonrag.data.documents.reader import KINDS, DocumentReader, ReadingLimits
 from reasonrag.data.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
-from reasonrag.files import numbered_lines, reading, writing
+from reasonrag.files import made_here, numbered_lines, reading, writing
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -65,7 +65,8 @@ class CorpusSummary(BaseModel):
     """Passages left out because an earlier one has the same title and text."""
     unreadable: list[UnreadFile]
     left_out: dict[str, int]
-    """What was not read: files by suffix, `links`, and `hidden` files and folders."""
+    """What was not read: files by suffix, `links`, `hidden` files and folders, and `folders of reasonrag`: runs, data
+    sets and the like."""
 
 
 @public_call(CorpusSettings)
@@ -182,18 +183,22 @@ class _Found:
             raise InputError(f"cannot read {error.filename}: {error.strerror}; make it readable, or move it away")
 
         for folder, folders, files in os.walk(root, onerror=refused):
+            ours = set[str]()
             for name in (*folders, *files):
                 path = Path(folder, name)
                 if name.startswith("."):
                     found.left_out["hidden"] += 1
                 elif path.is_symlink():
                     found.left_out["links"] += 1
+                elif name in folders and made_here(path):
+                    found.left_out["folders of reasonrag"] += 1
+                    ours.add(name)
                 elif name in files:
                     if path.suffix.lower() in KINDS:
                         found.documents.append(path.relative_to(root).as_posix())
                     else:
                         found.left_out[path.suffix.lower() or "without suffix"] += 1
-            folders[:] = [name for name in folders if not name.startswith(".")]
+            folders[:] = [name for name in folders if not name.startswith(".") and name not in ours]
         found.documents.sort(key=lambda path: PurePosixPath(path).parts)
         return found
 

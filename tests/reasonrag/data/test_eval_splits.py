@@ -9,6 +9,7 @@ import pytest
 
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced, open_split
 from reasonrag.errors import InputError
+from tests.helpers.command_line import Reasonrag
 
 QUESTION = b'{"id": "q1", "question": "Who wrote it?", "golden_answers": ["Ada"]}\n'
 
@@ -150,3 +151,77 @@ def test_a_run_that_tells_nothing_knows_no_split(tmp_path: Path, content: bytes)
     splits = EvalSplits()
     add_referenced(splits, [tmp_path, tmp_path / "rollouts.jsonl"])
     assert (splits.found, splits.missing) == ([], [])
+
+
+OUR_FILES = {
+    "pairs as TRL reads them": ("d1", "questions.jsonl", "trl.validation.jsonl", '{"prompt": []}'),
+    "a format without validation rows": ("d1", "candidates.jsonl", "trl.validation.jsonl", ""),
+    "the answers of an evaluation named dev": (
+        "e1",
+        "report.json",
+        "dev.jsonl",
+        '{"schema_version": "x", "question": "Who?"}',
+    ),
+    "trees of a run that is called test": (
+        "r1",
+        "config.json",
+        "test.jsonl",
+        '{"schema_version": "x", "question": "Who?"}',
+    ),
+    "rows of an index": ("i1", "manifest.json", "eval.jsonl", "[1]"),
+}
+MARK = '{"schema_version": "reasonrag.something/1"}'
+
+
+@pytest.mark.parametrize(("folder", "manifest", "name", "line"), OUR_FILES.values(), ids=OUR_FILES.keys())
+@pytest.mark.parametrize("place", ["beside the questions", "around the questions"])
+def test_what_reasonrag_wrote_is_no_evaluation_split(
+    tmp_path: Path, place: str, folder: str, manifest: str, name: str, line: str
+) -> None:
+    """Neither for a run that looks beside its questions, nor for a folder that is named; real splits count, also within
+    a folder of ours."""
+    home = tmp_path if place == "beside the questions" else tmp_path / folder
+    put(tmp_path / folder / manifest, MARK.encode())
+    put(tmp_path / folder / name, line.encode())
+    put(home / "my_dev.jsonl")
+    operational = {"settings": {}, "questions": [str(home / "questions.jsonl")]}
+    put(tmp_path / "run" / "config.json", orjson.dumps({"operational": operational, "decides_answers": {}}))
+    splits = EvalSplits()
+    add_referenced(splits, [tmp_path / "run"])
+    assert [Path(each.path).name for each in splits.found] == ["my_dev.jsonl"]
+    assert names(home) == [f"{home.name}/my_dev"]
+
+
+BROKEN = {
+    "a folder without a manifest": ("d1", "notes.json", "trl.validation.jsonl", b'{"prompt": []}', "is not a question"),
+    "a torn file in a folder of ours": ("d1", "questions.jsonl", "dev.jsonl", b"{half", "is not JSON"),
+    "a manifest of another program": ("d1", "config.json", "dev.jsonl", b"", "is empty"),
+}
+
+
+@pytest.mark.parametrize(("folder", "manifest", "name", "content", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_file_that_may_be_a_split_is_not_passed_over(
+    tmp_path: Path, folder: str, manifest: str, name: str, content: bytes, message: str
+) -> None:
+    """The check runs by default, so that nothing broken may switch it off."""
+    put(tmp_path / folder / manifest, MARK.encode() if manifest == "questions.jsonl" else b"{}")
+    put(tmp_path / folder / name, content)
+    with pytest.raises(InputError, match=message):
+        names(tmp_path)
+
+
+def test_a_second_data_set_is_made_beside_the_first(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Questions, corpus, run and data sets in one folder, as beginners have them."""
+    world = tmp_path / "mine"
+    assert reasonrag("generate", "--dataset", "atlas", "--limit", "4", "--run", world / "atlas").status == 0
+    questions = [orjson.loads(each) for each in (world / "atlas" / "rollouts.jsonl").read_bytes().splitlines()]
+    lines = [
+        {"id": q["question_id"], "question": q["question"], "golden_answers": q["golden_answers"]} for q in questions
+    ]
+    put(world / "questions.jsonl", b"\n".join(map(orjson.dumps, lines)))
+    put(world / "corpus.jsonl", b'{"id": "1", "contents": "Ann Lee\\nAnn Lee was born in York."}\n')
+    asked = ("--questions", world / "questions.jsonl", "--corpus", world / "corpus.jsonl", "--model", "offline")
+    assert reasonrag("generate", *asked, "--run", world / "run").status == 0
+    for out in ("d1", "d2", "d1"):
+        done = reasonrag("pairs", world / "run", "--format", "trl", "--validation", "0.5", "--out", world / out)
+        assert done.status == 0, done.err

@@ -132,3 +132,21 @@ def test_a_document_without_a_title_is_named_by_its_file(path: str, name: str) -
 def test_a_plain_text_may_begin_with_its_title(text: str, title: str) -> None:
     """A short line with a blank one below."""
     assert plain_document(text.encode(), "n").title == title
+
+
+def test_pages_that_reasonrag_wrote_are_no_documents(tmp_path: Path) -> None:
+    """A run, a data set and an evaluation below the folder are passed over and counted; another program's are read."""
+    folder = tmp_path / "all"
+    for name, manifest in {
+        "runs/first": ("config.json", '{"config_hash": "0"}'),
+        "data/first": ("questions.jsonl", '{"schema_version":"reasonrag.questions/1"}'),
+        "evals/first": ("report.json", '{"schema_version": "reasonrag.evaluation/1"}'),
+        "models/first": ("reasonrag.json", '{"schema_version": "reasonrag.model/1"}'),
+        "tools": ("config.json", '{"theme": "dark"}'),
+        "handbook": ("manifest.json", '{"name": "pages"}'),
+    }.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / manifest[0]).write_text(manifest[1])
+        (folder / name / "README.md").write_text(f"# {name}\n\nText of {name}.")
+    built = calls.corpus_build(folder, out=tmp_path / "corpus.jsonl")
+    assert (built.passages, built.left_out) == (2, {"folders of reasonrag": 4, ".json": 2})
