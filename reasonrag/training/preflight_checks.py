@@ -184,6 +184,12 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
     found.objections += foreign_settings(config)
     if config.get("packing") and stage != "sft":
         raise InputError(f"packing is for stage sft only, this is {stage}: --set packing=null")
+    beta = config.get("pref_beta")
+    if stage in ("dpo", "kto") and beta is not None and _number(beta) <= 0:
+        raise InputError(
+            f"pref_beta: {beta} compares no replies, so nothing would be learned from the preferences; give a number "
+            "above 0, as in --set pref_beta=0.1, or leave it out"
+        )
     if config.get("val_size"):
         if config.get("eval_dataset"):
             raise InputError(
@@ -215,6 +221,14 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
         found.object(
             "beyond_context", f"cutoff_len {cutoff_len:,} is more than the {positions:,} positions of the model"
         )
+
+
+def _number(value: object) -> float:
+    """As LLaMA-Factory reads it; 1 for what is none, which it refuses itself."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 1.0
 
 
 # -- LLaMA-Factory's answers -----------------------------------------------------------------------------------
