@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +60,11 @@ class Watcher(JobWatcher, Protocol):
     def advanced(self, tally: SessionTally) -> None:
         """Called when a question ends, when an attempt fails, and every half second."""
         ...
+
+
+def warn_all(warnings: Iterable[str], watcher: Watcher) -> None:
+    for each in warnings:
+        watcher.warn(each)
 
 
 class SilentWatcher:

@@ -30,6 +30,7 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.multiple_choice import choice_accuracy, in_words, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
+from reasonrag.llm.offline import rehearsed_judge
 
 _PUBLISHED: dict[str, Callable[[str, list[str]], float]] = {"builder_f1": builder_f1, "prorag_f1": prorag_f1}
 OF_GOLDEN_ANSWERS = frozenset({"f1", "em", "evident_f1", "choice", *_PUBLISHED})
@@ -303,3 +304,10 @@ def name_of_function(function: OutcomeFunction) -> str:
     if name in OF_GOLDEN_ANSWERS | JUDGED_OUTCOMES:
         raise InputError(f"outcome={name}: the function has the name of a built-in outcome; rename it")
     return name
+
+
+def answers_rehearsed(judge: str, outcome: str, support: str = "strings") -> list[str]:
+    """A warning where the offline teacher decides what an answer is worth, and so labels and pairs."""
+    if outcome not in JUDGED_OUTCOMES and support != "judge":
+        return []
+    return rehearsed_judge(judge, "outcomes, labels and pairs", "--model")

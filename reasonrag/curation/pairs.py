@@ -30,6 +30,7 @@ from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
 from reasonrag.agent.from_settings import with_limiter
 from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
+from reasonrag.agent.outcomes import answers_rehearsed
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
@@ -59,7 +60,8 @@ from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_or_copy, only_writer, rollouts_in
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.llm.offline import rehearsed_judge
+from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import Shard, check_merged
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
@@ -126,11 +128,13 @@ def make_data_set(
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
         judge = state_judge(settings, chat_model) if by_judge else None
         _check_ranks(out, settings.rank, judge)
+        rehearsed = _rehearsed(sources, judge)
         witnesses = critic_witnesses(settings, critic_model, judged=by_judge)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
         if judge and judge.rank:
             with tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
                 gather(sources, Path(scratch), export.tokens, out=out, processes=processes)
+                warn_all(rehearsed, watcher)
                 found = run_to_end(label_by_judge(Path(scratch) / CANDIDATES, out, judge, chat_model, watcher))
             return PairSummary(out=str(judge.rank.folder(out / JUDGING)), judging=found.model_dump())
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
@@ -153,7 +157,7 @@ def make_data_set(
                 gated,
                 judging=judging,
                 critics=scored.model_dump() if scored else {},
-                warnings=[*untold, *kept],
+                warnings=[*rehearsed, *untold, *kept],
             )
             pages = pages_of(out)
             if not (staged / PROMPTS).exists() and has_own_prompts(out):
@@ -162,6 +166,16 @@ def make_data_set(
             for removed in pages.values():
                 watcher.say(removed)
     return summary
+
+
+def _rehearsed(sources: Sequence[Path], judge: StateJudge | None) -> list[str]:
+    """A warning where the offline teacher makes the labels, or made the outcomes of a run."""
+    if judge:
+        return rehearsed_judge(judge.model.name, "labels", "--model")
+    made = [find_config((each.parent if each.is_file() else each) / CONFIG) for each in sources]
+    answers = [each.decides_answers for each in made if each]
+    found = [answers_rehearsed(each.model, each.recipe.outcome, each.recipe.support) for each in answers]
+    return found[0] if found else []
 
 
 def _check_ranks(out: Path, rank: Shard | None, judge: StateJudge | None) -> None:

@@ -79,8 +79,9 @@ from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import Journal, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
+from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.reasoning import too_little_room
-from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import Shard, check_merged, complete_part, join_to_ask
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
@@ -223,8 +224,7 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
     setup = _Setup(settings, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic)
-    for warning in setup.warnings:
-        watcher.warn(warning)
+    warn_all(setup.warnings, watcher)
     with only_writer(settings.run_directory), config_restored(settings.run_directory):
         keep_config(settings.run_directory, setup.config, held=begun)
         return await _Run(setup, parts, watcher).carry_out()
@@ -273,6 +273,7 @@ class _Setup:
     def warnings(self) -> list[str]:
         found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
         found += self.critic.warnings if self.critic else ()
+        found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
         found += [self.lineage.unknown] if self.lineage.unknown else []
         if is_training_split(self.source.split):
             found.append(

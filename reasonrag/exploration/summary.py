@@ -13,6 +13,7 @@ from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from preference.records import OF_THE_STATE
+from reasonrag.agent.outcomes import answers_rehearsed
 from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
@@ -153,7 +154,8 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
         critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
-        warnings=counts.warnings(
+        warnings=answers_rehearsed(numbers.model, numbers.outcome)
+        + counts.warnings(
             numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
         ),
         versions=versions(),

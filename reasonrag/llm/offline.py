@@ -60,6 +60,14 @@ _GOOD = _Habits(good_habits.queries, good_habits.answers, good_habits.quotes, go
 _POOR = _Habits(weak_habits.queries, weak_habits.answers, weak_habits.quotes, weak_habits.early_answers)
 
 
+def rehearsed_judge(judge: str, scores: str, flag: str) -> list[str]:
+    """A warning where the judge is an offline teacher. scores: what it gives. flag: that names another judge."""
+    if judge not in (*TEACHERS, STUDENT):
+        return []
+    said = f"the judge is {judge}, which compares words and understands none, so {scores} mean nothing"
+    return [f"{said}: for a rehearsal only; {flag} names a judge whose scores count"]
+
+
 class OfflineTeacher:
     """A `ChatModel` without a language model. Choices of one request differ by their position, as at an endpoint.
 

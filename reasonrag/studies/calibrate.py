@@ -26,13 +26,13 @@ from preference.statistics import (
     RuleTally,
 )
 from reasonrag.agent.from_settings import shown_settings, with_limiter
-from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, only_writer, read_record, writing
 from reasonrag.llm.chat import ChatModel
-from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import check_merged, complete_part
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
@@ -111,6 +111,8 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
     if settings.revalue and not settings.rank:
         check_merged(whole)
     made = made_with(run)
+    recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
+    warn_all(answers_rehearsed(teacher, recipe.outcome, recipe.support), asked.watcher)
     tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed, min_confidence=settings.min_confidence)
     rules = PairingRules(min_confidence=settings.min_confidence)
     questions = 0

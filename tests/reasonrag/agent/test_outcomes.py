@@ -120,6 +120,58 @@ def test_questions_without_golden_answers_become_pairs_by_a_judge(reasonrag: Rea
     assert not any("style_only" in row["tags"] for row in rows)
 
 
+GOLD = {"golden_answers": ["Seine"], "metadata": {"rubric": ["names a river"]}}
+REHEARSED: dict[str, tuple[list[object], bool]] = {
+    "generate by a judge of answers": (["generate", *OWN, "--outcome", "judge"], True),
+    "generate by a rubric": (["generate", *OWN, "--outcome", "rubric"], True),
+    "generate with support by a judge": (["generate", *OWN, "--support", "judge"], True),
+    "generate by a judge with poor habits": (["generate", *OWN, "--outcome", "judge", "--model", "offline-weak"], True),
+    "generate by gold answers": (["generate", *OWN, "--outcome", "f1"], False),
+    "generate by evidence": (["generate", *OWN], False),
+    "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
+    "evaluate with a judge with poor habits": (["evaluate", *OWN, "--judge", "offline-weak"], True),
+    "evaluate by gold answers": (["evaluate", *OWN], False),
+    "pairs of a judged run": (["pairs", "judged", "--out", "data"], True),
+    "pairs of the trees of a judged run": (["pairs", "judged/rollouts.jsonl", "--out", "data"], True),
+    "pairs by a judge": (["pairs", "plain", "--out", "data", "--label", "judge"], True),
+    "pairs by a rank of a judge": (["pairs", "plain", "--out", "data", "--label", "judge", "--shard", "0/1"], True),
+    "pairs by values": (["pairs", "plain", "--out", "data"], False),
+    "calibrate of a judged run": (["calibrate", "judged"], True),
+    "calibrate of a run by gold answers": (["calibrate", "plain"], False),
+}
+
+
+@pytest.mark.parametrize(("command", "warned"), REHEARSED.values(), ids=REHEARSED.keys())
+def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
+    command: list[object], warned: bool, reasonrag: Reasonrag
+) -> None:
+    """Said in every command whose numbers rest on them, and in none of the others."""
+    write_questions(QUESTIONS[0] | GOLD)
+    if command[0] in ("pairs", "calibrate"):
+        outcome = "judge" if "judged" in str(command[1]) else "f1"
+        package.generate(**flags(run=str(command[1]).partition("/")[0], outcome=outcome))
+    else:
+        command = [*command, "--run", "runs/a"]
+    if command[0] != "calibrate" and "--model" not in command and (command[0] != "pairs" or "judge" in command):
+        command = [*command, "--model", "offline"]
+    done = reasonrag(*command)
+    assert done.status == 0, done.err
+    assert ("which compares words and understands none" in done.out + done.err) is warned
+
+
+def test_what_a_rehearsed_judge_scored_is_recorded_as_such() -> None:
+    """Who reads summary or report later is told as well; another judge of that kind is named by its name."""
+    write_questions(QUESTIONS[0] | GOLD)
+    run = package.generate(**flags(run="runs/a", outcome="judge", model="offline-weak"))
+    assert run.warnings[0].startswith("the judge is offline-weak, which compares words")
+    assert "so outcomes, labels and pairs mean nothing" in run.warnings[0]
+    assert run.warnings[0] in package.pairs("runs/a", out="data").warnings
+    asked = {"questions": "own.jsonl", "corpus": "corpus.jsonl", "model": "offline", "run": "evals/a"}
+    assert "--judge names a judge whose scores count" in package.evaluate(**asked, judge="offline").warnings[0]
+    real = ScriptedModel(lambda _request, _position: "<score>90</score>")
+    assert not package.evaluate(**asked | {"run": "evals/b"}, judge_chat_model=real).warnings
+
+
 def test_a_judged_run_over_http_is_the_one_in_process(endpoint: str, reasonrag: Reasonrag) -> None:
     """Judgements go through the endpoint, the journal and the prices like every other request."""
     small = [*OWN, "--simulations", 3, "--outcome", "judge", "--max-cost", 5, "--price-in", 1, "--price-out", 1]
