@@ -51,8 +51,8 @@ class Watcher(JobWatcher, Protocol):
         """Show a warning that needs attention now, such as degenerate trees."""
         ...
 
-    def confirm(self, question: str) -> bool:
-        """Whether to go on. Without a terminal: True, and the question is shown as a warning."""
+    def confirm(self, question: str) -> bool | None:
+        """Whether to go on. None: nobody can be asked, so the question was shown as a warning."""
         ...
 
     def started(self, *, total: int, done: int) -> None: ...
@@ -73,11 +73,10 @@ class SilentWatcher:
     def say(self, message: str) -> None: ...
     def warn(self, message: str) -> None: ...
 
-    def confirm(self, question: str) -> bool:
+    def confirm(self, question: str) -> None:
         from reasonrag.terminal import print_shown
 
         print_shown(f"warning: {question}", file=sys.stderr)
-        return True
 
     def started(self, *, total: int, done: int) -> None: ...
     def advanced(self, tally: SessionTally) -> None: ...

@@ -194,12 +194,12 @@ class TerminalWatcher(TerminalMessages):
         self.warned.append(message)
         self.say(f"warning: {message}")
 
-    def confirm(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool | None:
         """Ask in a terminal; anything but y or yes, and Ctrl-C, is a no."""
         in_main_thread = threading.current_thread() is threading.main_thread()  # only it is told of Ctrl-C
         if not (in_main_thread and sys.stdin.isatty() and self._console.is_terminal):
             self.warn(question)
-            return True
+            return None
         # asyncio would only note a Ctrl-C, and wait on for the line
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

@@ -17,6 +17,9 @@ from reasonrag.llm.models import Models
 from reasonrag.progress import Watcher
 from reasonrag.terminal import dollars
 
+UNASKED_DOLLARS = 100.0
+"""The most that a start may be expected to cost where nobody can be asked."""
+
 
 def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool:
     """Whether some model costs money, with no cap on the cost and no consent given (--yes)."""
@@ -26,7 +29,8 @@ def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool
 def get_consent(
     work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, models: Models
 ) -> None:
-    """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no.
+    """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no, and if
+    nobody can be asked where it may be more than UNASKED_DOLLARS.
 
     expected: of every model, in the order of `models`; empty if it could not be measured. models: checked, so that it
         is known which of them reason; their caps on calls and tokens bound the estimate.
@@ -43,10 +47,14 @@ def ask_consent(
 ) -> None:
     """`get_consent` for usage that is known to include reasoning, before any model is open. spent: of the caps, so
     far."""
-    if not watcher.confirm(f"{work}: {_cost_text(expected, caps, spent)}, and no --max-cost limits it"):
+    text, most = _cost(expected, caps, spent)
+    agreed = watcher.confirm(f"{work}: {text}, and no --max-cost limits it")
+    unasked = agreed is None and most > UNASKED_DOLLARS
+    if agreed is False or unasked:
+        why = f" (it may cost more than {dollars(UNASKED_DOLLARS)}, and there is no terminal to ask in)"
         raise InputError(
-            "not started, and nothing was spent beyond trial requests: --max-cost DOLLARS limits the cost, --yes skips "
-            "the question"
+            f"not started{why if unasked else ''}, and nothing was spent beyond trial requests: --max-cost DOLLARS "
+            "limits the cost, --yes skips the question"
         )
 
 
@@ -58,10 +66,10 @@ def _is_paid(model: ModelSpec) -> bool:
     return model.price is not None and model.price.cost(10**6, 10**6) > 0
 
 
-def _cost_text(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> str:
-    """`about $0.10 to $0.25 for 40 to 80 requests to NAME`, of what the caps leave room for."""
+def _cost(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, spent: Tokens) -> tuple[str, float]:
+    """`about $0.10 to $0.25 for 40 to 80 requests to NAME`, of what the caps leave room for, and the high end."""
     if not expected:
-        return "the cost could not be estimated"
+        return "the cost could not be estimated", 0.0
     whole = expected[0][1]
     for _, each in expected[1:]:
         whole += each
@@ -70,8 +78,9 @@ def _cost_text(expected: Sequence[tuple[ModelSpec, ExpectedUsage]], caps: Caps, 
     low, high = (known.low, known.high) if known else (0.0, 0.0)
     requests = whole.times(*left).requests
     unknown = [model.name for model, _ in expected if model.price is None]
-    return (
+    text = (
         f"about {dollars(low)} to {dollars(high)} for {requests.low:,.0f} to {requests.high:,.0f} requests to "
         f"{' and '.join(model.name for model, _ in expected)}"
         + (f" (without those to {', '.join(unknown)}, whose price is not known)" if unknown else "")
     )
+    return text, high

@@ -136,6 +136,25 @@ def test_without_a_terminal_a_line_warns_and_the_run_goes_on(reasonrag: Reasonra
     assert (replayed.status, "no --max-cost" in replayed.err) == (0, False), replayed.err
 
 
+DEAR = ("--price-in", 20_000, "--price-out", 20_000)
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [((), 2), (("--json",), 2), (("--max-reply-tokens", 64), 2), (("--yes",), 0), (("--max-cost", 10**6), 0)],
+)
+def test_above_a_hundred_dollars_it_needs_a_cap_or_a_yes(
+    more: tuple[object, ...], status: int, reasonrag: Reasonrag, endpoint: str
+) -> None:
+    """As 90,000 questions of a nightly job do: status 2, no file, and only the trial request was sent."""
+    before = requests(endpoint)
+    done = reasonrag(*generate(endpoint, *DEAR, *more))
+    assert done.status == status, done.err
+    assert ("it may cost more than $100.00, and there is no terminal to ask in" in done.err) is (status == 2)
+    assert Path("runs").exists() is (status == 0)
+    assert (requests(endpoint) <= before + 1) is (status == 2)
+
+
 def test_from_python_a_line_warns_and_yes_leaves_it_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

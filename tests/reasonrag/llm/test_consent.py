@@ -1,0 +1,79 @@
+"""How much may be spent where nobody can be asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from reasonrag.errors import InputError
+from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.chat import Sampling
+from reasonrag.llm.consent import ask_consent
+from reasonrag.llm.endpoint.endpoint import Limits
+from reasonrag.llm.expected_usage import ExpectedUsage, Range
+from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.prices import Price
+from reasonrag.progress import SilentWatcher
+from reasonrag.terminal import TerminalWatcher
+
+
+def costing(low: float, high: float, *, price: float | None = 1.0) -> tuple[ModelSpec, ExpectedUsage]:
+    """A model whose work is expected to cost that many dollars: a million tokens cost a dollar."""
+    one, tokens = Range(low=1, high=1), Range(low=low * 1e6, high=high * 1e6)
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
+    spec = ModelSpec("m", sampling, Limits(1, 1.0), price=None if price is None else Price(price, price, price))
+    return spec, ExpectedUsage(one, one, tokens, Range(low=0, high=0))
+
+
+REFUSED: dict[str, tuple[list[tuple[ModelSpec, ExpectedUsage]], Caps]] = {
+    "both ends are above": ([costing(1000, 90_000)], Caps()),
+    "only the high end is above": ([costing(40, 100.01)], Caps()),
+    "teacher and judge together are above": ([costing(30, 60), costing(30, 60)], Caps()),
+    "a cap on tokens that is too high to help": ([costing(300, 900)], Caps(tokens=200_000_000)),
+}
+GOES_ON: dict[str, tuple[list[tuple[ModelSpec, ExpectedUsage]], Caps]] = {
+    "the high end is the limit": ([costing(40, 100)], Caps()),
+    "a small start": ([costing(0.1, 0.2)], Caps()),
+    "a cap on tokens keeps it below": ([costing(300, 900)], Caps(tokens=50_000_000)),
+    "nothing could be estimated": ([], Caps()),
+    "no price is known": ([costing(300, 900, price=None)], Caps()),
+}
+
+
+@pytest.mark.parametrize(("expected", "caps"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("watcher", [SilentWatcher, TerminalWatcher])
+def test_above_a_hundred_dollars_nothing_starts_where_nobody_can_be_asked(
+    watcher: type[SilentWatcher | TerminalWatcher],
+    expected: list[tuple[ModelSpec, ExpectedUsage]],
+    caps: Caps,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The estimate is shown, and both ways out are named."""
+    with pytest.raises(
+        InputError, match=r"not started \(it may cost more than \$100.00, and there is no terminal"
+    ) as error:
+        ask_consent("9 questions", expected, watcher(), caps=caps, spent=Tokens())
+    assert "--max-cost DOLLARS limits the cost, --yes skips the question" in str(error.value)
+    assert "warning: 9 questions: about $" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("expected", "caps"), GOES_ON.values(), ids=GOES_ON.keys())
+@pytest.mark.parametrize("watcher", [SilentWatcher, TerminalWatcher])
+def test_up_to_a_hundred_dollars_a_line_warns_and_the_work_starts(
+    watcher: type[SilentWatcher | TerminalWatcher],
+    expected: list[tuple[ModelSpec, ExpectedUsage]],
+    caps: Caps,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ask_consent("9 questions", expected, watcher(), caps=caps, spent=Tokens())
+    assert capsys.readouterr().err.startswith("warning: 9 questions: ")
+
+
+class Asked(SilentWatcher):
+    """A terminal in which somebody agrees."""
+
+    def confirm(self, question: str) -> bool:  # type: ignore[override]
+        return question.startswith("9 questions: about $1,000.00 to $90,000.00")
+
+
+def test_whoever_can_be_asked_may_spend_more() -> None:
+    ask_consent("9 questions", [costing(1000, 90_000)], Asked(), caps=Caps(), spent=Tokens())
