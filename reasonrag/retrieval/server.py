@@ -13,7 +13,8 @@ by an empty list, as there: the trainer sends one when no sample searches. An em
 sample's search is empty, is refused, or with `allow_empty` answered by an empty list; there a dense index returns
 arbitrary passages. 4. An answer also holds the retriever's `identity`, so that clients notice when another index is
 served. 5. A document also holds `title`, so that a client can tell where the title ends in `contents`, which is
-"title\\ntext".
+"title\\ntext". 6. SkyRL's client (skyrl_gym/tools/search.py) sends `query`, a text, in place of `queries`, and gets the
+same answer, of one list.
 """
 
 from __future__ import annotations
@@ -439,15 +440,21 @@ def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
 
 def _queries(request_body: dict[str, Any], limits: ServeLimits) -> list[str]:
     """The queries of a request. Raises _RefusedRequest naming the first that cannot be searched."""
-    if "queries" not in request_body:
-        raise _bad('"queries" is missing')
-    queries = request_body["queries"]
+    names = [name for name in ("queries", "query") if name in request_body]
+    if len(names) != 1:
+        raise _bad('"queries" and "query" are both given; leave one out' if names else '"queries" is missing')
+    [name] = names
+    queries = request_body[name]
+    alone = name == "query" and isinstance(queries, str)
+    if alone:
+        queries = [queries]
     if not isinstance(queries, list):
-        raise _bad(f"queries is {_kind(queries)}; it must be a list of strings")
+        wanted = "a string or a list of strings" if name == "query" else "a list of strings"
+        raise _bad(f"{name} is {_kind(queries)}; it must be {wanted}")
     if len(queries) > limits.queries_at_once:
-        raise _bad(f"queries holds {len(queries)}; it must be {limits.queries_at_once} at most in one request")
+        raise _bad(f"{name} holds {len(queries)}; it must be {limits.queries_at_once} at most in one request")
     for position, query in enumerate(queries):
-        where = f"queries[{position}]"
+        where = name if alone else f"{name}[{position}]"
         if not isinstance(query, str):
             raise _bad(f"{where} is {_kind(query)}; it must be a string")
         if not query.strip() and not limits.allow_empty:

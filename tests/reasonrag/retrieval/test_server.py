@@ -189,6 +189,28 @@ async def test_the_client_of_search_r1_reads_its_references(retriever: Retriever
     assert "\n".join(contents[1].split("\n")[1:]) == "Cats are animals."
 
 
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        ("capital of Italy", ["capital of Italy"]),
+        ("  cats?", ["  cats?"]),
+        ("zebra", ["zebra"]),
+        (["capital of Italy", "cats"], ["capital of Italy", "cats"]),
+        (["cats"], ["cats"]),
+        ([], []),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"topk": 1}, {"topk": 2, "return_scores": True}])
+async def test_the_client_of_skyrl_is_answered_like_that_of_search_r1(
+    asked: object, same: list[str], more: dict[str, object], retriever: Retriever
+) -> None:
+    """It posts one text as `query`, and reads the lists of `result`."""
+    async with served(retriever) as client:
+        answer = await client.post(orjson.dumps({"query": asked, **more}))
+        assert (answer.status, answer.json) == (200, (await client.retrieve(same, **more)).json)
+        assert len(answer.json["result"]) == len(same)
+
+
 async def test_where_no_sample_searches_the_trainer_of_search_r1_goes_on(retriever: Retriever) -> None:
     """It asks for no queries then, and reads `result`; an empty query, where a search tag is empty, must be allowed."""
     async with served(retriever, allow_empty=True) as client:
@@ -270,7 +292,15 @@ BAD_BODIES: list[tuple[object, str]] = [
     ("cats", "the body is a string"),
     (None, "the body is null"),
     ({}, '"queries" is missing'),
-    ({"query": "cats"}, '"queries" is missing'),
+    ({"question": "cats"}, '"queries" is missing'),
+    ({"query": 7}, "query is a number; it must be a string or a list of strings"),
+    ({"query": None}, "query is null"),
+    ({"query": {"text": "cats"}}, "query is an object"),
+    ({"query": ""}, "query is empty; leave it out, or serve with --allow-empty-queries"),
+    ({"query": ["cats", 7]}, "query[1] is a number; it must be a string"),
+    ({"query": "x" * 100_000}, "query is of 100000 bytes; it must be of 32768 at most"),
+    ({"query": ["a"] * (LIMITS.max_queries + 1)}, "query holds 4097; it must be 4096 at most"),
+    ({"query": "cats", "queries": ["dogs"]}, '"queries" and "query" are both given; leave one out'),
     ({"queries": "cats"}, "queries is a string"),
     ({"queries": None}, "queries is null"),
     ({"queries": {"0": "cats"}}, "queries is an object"),
@@ -317,7 +347,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=8,
 )
-REQUESTS = JSON | st.fixed_dictionaries({}, optional={"queries": JSON, "topk": JSON, "return_scores": JSON})
+REQUESTS = JSON | st.fixed_dictionaries(
+    {}, optional={"queries": JSON, "query": JSON, "topk": JSON, "return_scores": JSON}
+)
 
 
 @settings(max_examples=40)
