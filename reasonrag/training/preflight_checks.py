@@ -22,7 +22,7 @@ from reasonrag.curation.audit.cutoffs import advised_cutoff, count_cut_rows
 from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import Blocker, evaluation_blockers
 from reasonrag.curation.import_published import UNKNOWN
-from reasonrag.curation.token_counters import token_counter
+from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
@@ -288,8 +288,14 @@ def resolve_cutoff(
         resolution.notes.append("the lengths of its rows are not known, so cutoff_len stays as it is")
         return {"cutoff_len": resolution.config.get("cutoff_len"), "counted_by": None}
     advised = advised_cutoff(prompt, reply)
-    if not resolution.chosen_cutoff:
-        before = resolution.config.get("cutoff_len")
+    before, model = resolution.config.get("cutoff_len"), resolution.config.get("model_name_or_path")
+    exact = judgement.lengths is not None or ("qwen2.5" in str(model).lower() and counted_by == QwenTokenCounter.name)
+    if not resolution.chosen_cutoff and isinstance(before, int) and not exact:
+        resolution.notes.append(
+            f"cutoff_len stays {before:,}: the tokenizer of {model} is not on this machine, and other tokenizers count "
+            f"other lengths; by {counted_by} {advised:,} cuts no row. Set it with --set cutoff_len=N"
+        )
+    elif not resolution.chosen_cutoff:
         resolution.config["cutoff_len"] = advised
         was = f" (was {before:,})" if isinstance(before, int) and before != advised else ""
         resolution.notes.append(f"cutoff_len: {advised:,}, the smallest that cuts no row{was}; tokens by {counted_by}")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from reasonrag.run_config import config_hash
 from reasonrag.training.llamafactory.config_files import as_yaml, find_config, parse_changes, shipped_names
 from reasonrag.training.llamafactory.config_resolution import resolve_config, training_identity
 from reasonrag.training.llamafactory.dataset_info import read_questions, read_training_data
+from reasonrag.training.llamafactory.inspection import ConfigCheck
 from reasonrag.training.llamafactory.launcher import (
     Launch,
     check_no_spaces,
@@ -41,7 +43,7 @@ from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
 from reasonrag.training.model_card import ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import OutputDirectory, TrainingRecord
-from reasonrag.training.preflight_checks import PreflightFindings, check_rows
+from reasonrag.training.preflight_checks import PreflightFindings, check_rows, resolve_cutoff
 from reasonrag.training.progress import HINTS, LogParser, failure_hint
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import Done, Reasonrag
@@ -312,6 +314,47 @@ def test_held_out_rows_count_for_the_cutoff(data: Path) -> None:
     rows = resolved(data).countable
     assert rows is not None
     assert [Path(file).name for file in rows.files] == ["RAG_ProGuide.json", "RAG_ProGuide.validation.json"]
+
+
+CUTOFFS: dict[str, tuple[dict[str, Any], bool, str]] = {
+    "another family by its name": ({"model_name_or_path": "meta-llama/Llama-3.1-8B"}, True, "stays 8,192"),
+    "another family with a short cutoff": (
+        {"model_name_or_path": "google/gemma-3-4b-it", "cutoff_len": 6000},
+        True,
+        "6,000",
+    ),
+    "a later Qwen": (
+        {"model_name_or_path": "Qwen/Qwen3-8B"},
+        True,
+        "tokenizer of Qwen/Qwen3-8B is not on this",
+    ),
+    "a folder without its tokenizer": ({"model_name_or_path": "base"}, True, "the tokenizer of base is not on this"),
+    "a model whose vocabulary is at hand": ({"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"}, False, "(was 8,192)"),
+    "a coder whose vocabulary is at hand": ({"model_name_or_path": "Qwen/Qwen2.5-Coder-7B"}, False, "(was 8,192)"),
+    "no cutoff is configured": ({"model_name_or_path": "base", "cutoff_len": None}, False, "cuts no row; tokens by"),
+}
+
+
+@pytest.mark.parametrize(("changes", "stays", "said"), CUTOFFS.values(), ids=CUTOFFS.keys())
+def test_only_the_tokenizer_of_the_student_lowers_its_cutoff(
+    data: Path, changes: dict[str, Any], stays: bool, said: str
+) -> None:
+    """What another vocabulary counts is told, and decides nothing."""
+    resolution = resolved(data)
+    resolution.config |= {"cutoff_len": 8192} | changes
+    before = resolution.config["cutoff_len"]
+    lengths = resolve_cutoff(resolution, read_training_data(data), ConfigCheck(), PreflightFindings())
+    assert (resolution.config["cutoff_len"] == before) is stays
+    assert lengths["cutoff_len"] == resolution.config["cutoff_len"]
+    assert lengths["longest_row"] <= lengths["advised_cutoff"] < 6000
+    assert said in resolution.notes[-1]
+
+
+def test_a_cutoff_that_is_asked_for_stays_whatever_counts(data: Path) -> None:
+    resolution = replace(resolved(data), chosen_cutoff=True)
+    resolution.config |= {"cutoff_len": 7000, "model_name_or_path": "Qwen/Qwen2.5-7B"}
+    resolve_cutoff(resolution, read_training_data(data), ConfigCheck(), PreflightFindings())
+    assert resolution.config["cutoff_len"] == 7000
 
 
 def test_data_that_name_no_questions_are_told_of(data: Path) -> None:
