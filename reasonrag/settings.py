@@ -223,6 +223,8 @@ Address: TypeAlias = Annotated[
 ]
 
 
+GUARDS = frozenset({"allow", "allow_critic", "allow_eval", "replace", "yes"})
+"""What sets a guard aside is said anew each time: a settings file would switch the guard off for good."""
 AnySettings = TypeVar("AnySettings", bound=Settings)
 Source = Literal["flag", "environment", "file"]
 
@@ -255,6 +257,12 @@ def resolve(
             raise InputError(f"{where}: {HOLDS_A_KEY}")
 
     for name, value in _read_table(file, command).items():
+        if name in GUARDS & fields.keys() and value:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{file}, [{command}] {name}: this guards every run, so a settings file cannot switch it off; leave it "
+                f"out, and give {flag} to the command that is meant"
+            )
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
     for name in fields:
         variable = ENV_PREFIX + name.upper()

@@ -14,7 +14,8 @@ from reasonrag.curation.settings import PairsSettings
 from reasonrag.errors import InputError
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.settings import resolve
+from reasonrag.settings import Settings, resolve
+from reasonrag.training.settings import TrainSettings
 
 
 def settings_of(
@@ -284,3 +285,52 @@ def test_a_filter_that_no_summary_could_hold_is_refused(name: str, value: float)
 def test_every_setting_says_what_it_is(model: type[GenerateSettings | PairsSettings]) -> None:
     """The description is the flag's help."""
     assert all(field.description for field in model.model_fields.values())
+
+
+GUARDED: dict[str, tuple[type[Settings], str, str, str]] = {
+    "consent to the cost": (GenerateSettings, "generate", "yes = true", "--yes"),
+    "consent to a judge's cost": (PairsSettings, "pairs", "yes = true", "--yes"),
+    "another data set in its place": (PairsSettings, "pairs", "replace = true", "--replace"),
+    "errors of the audit": (PairsSettings, "pairs", 'allow = ["secret"]', "--allow"),
+    "questions of evaluation sets": (PairsSettings, "pairs", 'allow-eval = ["all"]', "--allow-eval"),
+    "objections to a training": (TrainSettings, "train", 'allow = "trust_remote_code"', "--allow"),
+    "questions of evaluation sets in a training": (TrainSettings, "train", 'allow_eval = ["nq/dev"]', "--allow-eval"),
+    "other conditions than in training": (EvaluateSettings, "evaluate", 'allow = ["top_k"]', "--allow"),
+    "a critic to which there are objections": (GenerateSettings, "generate", "allow-critic = true", "--allow-critic"),
+}
+
+
+@pytest.mark.parametrize(("model", "command", "line", "flag"), GUARDED.values(), ids=GUARDED.keys())
+def test_no_settings_file_switches_a_guard_off_for_good(
+    model: type[Settings], command: str, line: str, flag: str, tmp_path: Path
+) -> None:
+    """It is refused by name with the flag; said with the command it counts."""
+    file, name = tmp_path / "reasonrag.toml", flag.removeprefix("--").replace("-", "_")
+    file.write_text(f"[{command}]\n{line}\n")
+    message = rf"reasonrag.toml, \[{command}\] {name}: this guards every run.* give {flag} to the command"
+    with pytest.raises(InputError, match=message):
+        resolve(model, command, {}, environment={}, file=file)
+
+
+@pytest.mark.parametrize(
+    ("model", "command", "line"),
+    [
+        (GenerateSettings, "generate", "yes = false"),
+        (PairsSettings, "pairs", "replace = false"),
+        (PairsSettings, "pairs", "allow = []"),
+        (PairsSettings, "pairs", "allow_cut_prompts = true"),
+        (GenerateSettings, "generate", "max_cost = 5.0"),
+    ],
+)
+def test_what_guards_and_what_filters_may_stand_in_a_settings_file(
+    model: type[Settings], command: str, line: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "reasonrag.toml"
+    file.write_text(f"[{command}]\n{line}\n")
+    name, _, value = line.partition(" = ")
+    found = getattr(resolve(model, command, {}, environment={}, file=file), name)
+    assert str(found).lower() == value
+
+
+def test_the_environment_of_one_start_may_set_a_guard_aside() -> None:
+    assert resolve(GenerateSettings, "generate", {}, environment={"REASONRAG_YES": "true"}).yes
