@@ -683,7 +683,7 @@ def evaluate(
     patience: float = 120.0,
     shard: str | None = None,
     limiter: str | None = None,
-    run: str | Path,
+    run: str | Path | None = None,
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
     ] = "agent",
@@ -793,7 +793,8 @@ def evaluate(
             divided by n, unless a --limiter holds them
         limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
             from REASONRAG_LIMITER_TOKEN
-        run: Directory of the evaluation; an interrupted one found there is continued
+        run: Directory of the evaluation; an interrupted one found there is continued [default:
+            evals/QUESTIONS-SPLIT-METHOD-MODEL]
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
             iter-retgen, search-r1, ircot, flare (needs token log-probabilities), adaptive-rag-prompted
         vote: Answer every question so many times and take the answer that most attempts agree on

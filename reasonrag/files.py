@@ -30,8 +30,8 @@ TUNING, TRIALS = "tuning.json", "trials"
 """Files of a `tune` directory, which has no rollouts."""
 
 
-RUN_HOME, DATA_HOME = Path("runs"), Path("data")
-"""Where runs and data sets are written that are given no other place."""
+RUN_HOME, DATA_HOME, EVALUATION_HOME = Path("runs"), Path("data"), Path("evals")
+"""Where runs, data sets and evaluations are written that are given no other place."""
 _OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
 """What a start writes before anything is asked."""
 _ANSWERS = (ROLLOUTS, JOURNAL)

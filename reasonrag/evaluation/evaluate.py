@@ -23,6 +23,7 @@ from reasonrag.agent.from_settings import (
     caps_of,
     enter_limits,
     find_data,
+    model_name,
     questions_left,
     say_caps,
     shown_sampling,
@@ -172,7 +173,11 @@ class _Parts:
 
 
 async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher) -> Report:
-    _check_place(settings.run, settings.rank)
+    if settings.run is None:
+        name = parts.chat_model.name if parts.chat_model else model_name(settings)
+        settings = settings.model_copy(update={"run": settings.default_run(name)})
+        watcher.say(f"run directory: {settings.run}")
+    _check_place(settings.whole_run, settings.rank)
     settings = with_limiter(settings, None)
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
@@ -300,7 +305,7 @@ class _Setup:
         """Enter a rank into the whole evaluation, which gets the configuration. Raises InputError."""
         judge = {"judge": self.judge.name, "sampling": shown_sampling(self.judge.sampling)} if self.judge else None
         decides = config_hash({"answers": self.config.config_hash, "judge": judge})
-        whole = self.settings.run
+        whole = self.settings.whole_run
         with config_restored(whole):
             keep_config(whole, self.config, held=has_answers(whole))
             join_to_ask(whole, rank, decides, [each.id for each in self.every])
@@ -349,7 +354,7 @@ class _Run:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings, folder = self.setup, self.setup.settings, self.setup.settings.run_directory
         async with AsyncExitStack() as opened:
-            known = settings.run / JOURNAL if settings.rank else None
+            known = settings.whole_run / JOURNAL if settings.rank else None
             opening = open_journal(folder / JOURNAL, known=known, say=self.watcher.say)
             journal = await opened.enter_async_context(opening)
             failures = opened.enter_context(FailureLog(folder / FAILURES))
@@ -379,8 +384,8 @@ class _Run:
             self.watcher.warn(warning)
         self._write(report)
         if settings.rank:
-            note_refusals(settings.run, self.refused)
-            self.watcher.say(complete_part(settings.run, settings.rank, len(setup.every)))
+            note_refusals(settings.whole_run, self.refused)
+            self.watcher.say(complete_part(settings.whole_run, settings.rank, len(setup.every)))
         return report
 
     async def _agree(self, session: EvaluationSession, models: Models, owed: Sequence[Question], *, fresh: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -9,7 +10,9 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.agent.settings import AgentSettings, CriticSettings, RankSettings
+from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.errors import choices
+from reasonrag.files import EVALUATION_HOME
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import (
     COMMON,
@@ -134,8 +137,10 @@ class AskSettings(ModelSettings):
 class EvaluateSettings(RankSettings, ModelSettings):
     """Settings of `evaluate`."""
 
-    run: Annotated[Path, Panel.EXECUTION, COMMON] = Field(
-        description="Directory of the evaluation; an interrupted one found there is continued"
+    run: Annotated[Path | None, Panel.EXECUTION, COMMON] = Field(
+        default=None,
+        description="Directory of the evaluation; an interrupted one found there is continued [default: "
+        "evals/QUESTIONS-SPLIT-METHOD-MODEL]",
     )
     split: str = setting("Split of the data set; bamboogle and popqa have test", Panel.DATA, default="dev", common=True)
     method: MethodName = setting(
@@ -186,7 +191,17 @@ class EvaluateSettings(RankSettings, ModelSettings):
     @property
     def run_directory(self) -> Path:
         """Of the rank if this is one, else of the whole."""
-        return self.rank.folder(self.run) if self.rank else self.run
+        return self.rank.folder(self.whole_run) if self.rank else self.whole_run
+
+    @property
+    def whole_run(self) -> Path:
+        """--run, or the default place."""
+        return self.run or self.default_run(self.model or "offline")
+
+    def default_run(self, model: str) -> Path:
+        """Named after questions, split, method and the last part of the model's name."""
+        named = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
+        return EVALUATION_HOME / re.sub(r"[^\w.+-]+", "-", f"{named}-{self.split}-{self.method}-{Path(model).name}")
 
     @property
     def of_agent(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,12 @@ class Done:
     status: int
     out: str
     err: str
+
+
+def next_commands(shown: str) -> list[list[str]]:
+    """The words of each command that a command proposes to go on with, without the program."""
+    told = [line.partition("next: reasonrag ") for line in shown.splitlines()]
+    return [shlex.split(command) for before, found, command in told if found and not before]
 
 
 Reasonrag = Callable[..., Done]

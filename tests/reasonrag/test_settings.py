@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from preference import ExportOptions, PairingRules
 from reasonrag.agent.settings import AGENT_DEFAULTS
@@ -166,10 +167,32 @@ def test_a_margin_of_zero_is_a_margin() -> None:
     assert resolve(PairsSettings, "pairs", {"out": "x", "min_margin": 0}, environment={}).min_margin == 0
 
 
+class Needs(Settings):
+    """With a setting that has no default."""
+
+    out: Path = Field(description="Where to write")
+
+
 def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
-    """The directory of an evaluation has no default."""
-    with pytest.raises(InputError, match=r"^--run is required: "):
-        resolve(EvaluateSettings, "evaluate", {}, environment={})
+    with pytest.raises(InputError, match=r"^--out is required: Where to write"):
+        resolve(Needs, "evaluate", {}, environment={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "directory"),
+    [
+        ({}, "evals/atlas-dev-agent-offline"),
+        ({"dataset": "HotpotQA", "model": "saves/h"}, "evals/hotpotqa-dev-agent-h"),
+        ({"dataset": "popqa", "model": "Qwen/Qwen2.5-7B", "method": "rag"}, "evals/popqa-dev-rag-Qwen2.5-7B"),
+        ({"questions": "mine/handbook.jsonl", "model": "gpt-4o"}, "evals/handbook-dev-agent-gpt-4o"),
+        ({"dataset": "nq", "model": "ft:gpt-4o:acme"}, "evals/nq-dev-agent-ft-gpt-4o-acme"),
+        ({"dataset": "nq", "split": "test", "model": "saves/h/"}, "evals/nq-test-agent-h"),
+        ({"run": "evals/a", "dataset": "nq"}, "evals/a"),
+    ],
+)
+def test_an_evaluation_is_named_after_questions_method_and_model(flags: dict[str, Any], directory: str) -> None:
+    found = resolve(EvaluateSettings, "evaluate", flags, environment={})
+    assert (str(found.whole_run), found.run_directory) == (directory, found.whole_run)
 
 
 @pytest.mark.parametrize(

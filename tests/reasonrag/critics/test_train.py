@@ -16,6 +16,7 @@ from preference.candidates import QuestionRecord, question_key, read_lines
 from reasonrag.critics.rows import Fold, read_rows
 from reasonrag.llm.critic import find_critic
 from reasonrag.training.provenance import read_provenance
+from tests.helpers.command_line import next_commands
 from tests.helpers.critic_world import CriticWorld, make_critic_world
 from tests.helpers.shared import Shared, held
 from tests.helpers.training_world import interrupted
@@ -74,6 +75,14 @@ def test_a_critic_of_values_learns_all_weights_against_soft_targets(world: Criti
     assert metrics["last"]["eval_loss"] == pytest.approx(0.69, abs=0.3), "cross-entropy, in nats"
 
 
+def test_a_critic_is_evaluated_by_the_command_that_its_training_proposes(world: CriticWorld) -> None:
+    world.trained("pairwise")
+    [evaluate] = next_commands(world.run(*world.words("pairwise")).out)
+    assert evaluate[::2] == ["evaluate-critic", "RUN"]
+    done = world.run(*["runs/dev" if word == "RUN" else word for word in evaluate], "--out", "as-printed")
+    assert done.status == 0, done.err
+
+
 def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world: CriticWorld) -> None:
     words = world.words("folds", "max_steps=1", "eval_strategy=null", "save_strategy=no")
     done = world.run(*words, "--folds", 2)
@@ -83,8 +92,10 @@ def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world:
         seen = find_critic(str(world.critic("folds") / f"fold-{number}")).questions
         assert seen
         assert seen == {key for key in asked if not Fold(number, 2).holds(key)} & seen
-    assert "--critic" in done.out
-    assert "--consensus" in done.out
+    [pairs] = next_commands(done.out)
+    assert (pairs[:3], pairs.count("--critic")) == (["pairs", "RUN", "--consensus"], 2)
+    consensus = world.run(*["runs/a" if word == "RUN" else word for word in pairs], "--out", "data/as-printed")
+    assert consensus.status == 0, consensus.err
 
 
 def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(world: CriticWorld) -> None:
