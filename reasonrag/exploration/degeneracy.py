@@ -9,7 +9,7 @@ models; `docs/troubleshooting/degenerate-trees.md` has a section for every sign.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -33,7 +33,7 @@ healthy runs."""
 SEVERAL = 2
 """Minimum number of cases for *most*, of continuations that all end alike, and of siblings."""
 NEARLY_ALL = 0.75
-"""Share of continuations without an answer that marks a teacher who never answers; a long-thinking one is forced to
+"""Share of continuations without an answer of their own that marks a question; a long-thinking teacher is forced to
 conclude half of the time."""
 STATES_ALIKE = 20
 """After this many states, all with equivalent siblings only, the endpoint is taken to repeat itself."""
@@ -42,6 +42,10 @@ STEPS_TO_AN_ANSWER = 3
 STEPS_WITHOUT_END = 8
 """Steps of a tree without any end, after which it is taken never to end: the longest path of the recipes that do not
 follow every step to its end."""
+
+
+SHOWN = {"never_answers": "answers only when forced"}
+"""Names of signs where what is seen takes other words than in files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Sign:
     @property
     def words(self) -> str:
         """The name as people read it."""
-        return self.name.replace("_", " ")
+        return SHOWN.get(self.name, self.name).replace("_", " ")
 
     @property
     def advice(self) -> str:
@@ -162,7 +166,8 @@ SIGNS = (
     ),
     Sign(
         "never_answers",
-        "nearly all continuations end in the forced conclusion or in failed steps",
+        "an answer came only when it was forced: nearly all continuations end in the forced conclusion or in failed "
+        "steps",
         "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
         never_answers,
         stops_from=OUTCOMES_STOP_FROM,
@@ -238,6 +243,11 @@ def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> Observe
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
     pairless = for_stop and bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout)
     return ObservedSigns(signs, len(alike), sum(alike), pairless)
+
+
+def shown_signs(by_sign: Mapping[str, int]) -> dict[str, int]:
+    """Counts of signs under the names that people read."""
+    return {SHOWN.get(name, name): count for name, count in by_sign.items()}
 
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from preference import Usage
 from preference.causes import NOT_DEAD, CauseCount
 from reasonrag.curation.audit.report import Histogram
+from reasonrag.exploration.degeneracy import shown_signs
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
@@ -79,7 +80,7 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
         ("steps in trees", f"{facts.steps:,}"),
         ("continuations", f"{facts.continuations:,}{', of steps that a critic kept' * facts.of_kept_steps}"),
         ("mean F1, EM, outcome", ", ".join(map(share_text, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
-        ("degenerate", counts_text(facts.degenerate)),
+        ("degenerate", counts_text(shown_signs(facts.degenerate))),
         ("unreadable replies", counts_text(facts.parse_failures_by_cause)),
         ("repair turns", f"{facts.repair_turns:,}"),
     ]

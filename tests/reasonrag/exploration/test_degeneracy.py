@@ -29,12 +29,14 @@ from reasonrag.exploration.degeneracy import (
     SignCounts,
     StopDecision,
     observed_signs,
+    shown_signs,
 )
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
+from reasonrag.terminal import counts_text
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import QUESTIONS, real_run
 from tests.helpers.shared import Shared
@@ -466,6 +468,31 @@ class Listener(SilentWatcher):
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
+
+
+@pytest.mark.parametrize(
+    ("by_sign", "shown"),
+    [
+        ({"never_answers": 16}, "answers only when forced 16"),
+        (
+            {"identical_siblings": 1, "never_answers": 2, "all_wrong": 3},
+            "identical siblings 1, answers only when forced 2, all wrong 3",
+        ),
+        ({"never_parses": 4}, "never parses 4"),
+        ({"never_answers": 0}, "-"),
+        ({"a_sign_of_later": 1}, "a sign of later 1"),
+    ],
+)
+def test_a_mark_says_what_was_seen(by_sign: dict[str, int], shown: str) -> None:
+    """Such questions do have answers; that of a reply that never parses says so already."""
+    assert counts_text(shown_signs(by_sign)) == shown
+
+
+def test_a_question_that_is_answered_when_forced_is_no_question_without_answers() -> None:
+    [sign] = [each for each in SIGNS if each.name == "never_answers"]
+    told = sign.tell(3, 6)
+    assert told.startswith("answers only when forced in 3 of 6 questions: an answer came only when it was forced")
+    assert told.endswith("degenerate-trees.md#never-answers")
 
 
 def test_every_sign_has_its_teacher() -> None:
