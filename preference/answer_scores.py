@@ -1,16 +1,19 @@
-"""Scores of an answer against gold answers (EM, cover-EM, token F1, precision and recall): SQuAD normalisation with
-FlashRAG's yes/no rule.
+"""Scores of an answer against gold answers, for reports and for labels. Each is the best over all gold answers.
 
-`builder_f1` and `prorag_f1` are the F1 of published codes, which normalise less. Each score is the best over all gold
-answers. Does not know where the answer came from.
+Reports are compared with those of others: `exact_match`, `cover_em`, `f1_score`, `token_precision` and `token_recall`
+have SQuAD's normalisation and FlashRAG's yes/no rule; `builder_f1` and `prorag_f1` are the F1 of published codes.
+Labels go by meaning: `label_em`, `label_cover_em` and `label_f1` compare what is `comparable`. Does not know where the
+answer came from.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -100,3 +103,149 @@ def _overlap(left: Sequence[str], right: Sequence[str]) -> tuple[float, float]:
     """Precision and recall of the tokens on the left."""
     common = (Counter(left) & Counter(right)).total()
     return (common / len(left), common / len(right)) if common else (0.0, 0.0)
+
+
+# -- for labels -----------------------------------------------------------------------------------------------------
+
+_FOLDED = str.maketrans(
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
+    | dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\u00b4`", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb", '"')
+    | {"\u2044": "/"}
+)
+"""Dashes, quotes and the slash of fractions. (`½` is 1/2 after NFKC.)"""
+_CURRENCIES = {"€": "eur", "$": "usd", "£": "gbp", "¥": "jpy"}
+_MONEY_FIRST = re.compile(
+    rf"(?<!\w)([-+]?)([{''.join(_CURRENCIES)}]|(?<!\d\s)(?:{'|'.join(_CURRENCIES.values())})\b)\s*([-+]?\d[\d.,']*)"
+)
+_BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+_NARROW_BLANK = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
+"""Between thousands."""
+_AROUND = "\u00b0.,;:!?\"'()[]{}<>*_~\u2026\u3001\u3002\u30fb\u00b7"
+_QUANTITY = re.compile(r"([-+]?)(\d[\d.,']*)(%|[^\W\d_]{1,4}|°[^\W\d_]?)?")
+_SUFFIXES = frozenset({"st", "nd", "rd", "th", "s"})
+"""Of ordinals and decades, which are no units."""
+_RANGE = re.compile(r"\d[\d.,']*(?:-\d[\d.,']*)+")
+_SIGNED = re.compile(r"[^\W_]+[+#]+|[^\W\d_]{1,2}-+")
+"""Names whose signs count: C++, C#, blood type O-."""
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Letters of scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han. Each is a word."""
+ARTICLES = frozenset({"a", "an", "the"})
+
+
+@lru_cache(maxsize=1 << 14)  # the same answers and passages are compared again and again
+def comparable(text: str) -> str:
+    """What of a text counts for labels, words with a blank between them; empty where it is marks alone, as `?!` is.
+
+    NFKC, case, dashes, quotes, `\\boxed{}` and punctuation do not count. Signs, decimal points and what C++ and C# end
+    with do, and thousands are joined: 1,450 is 1450, 14,5 is 14.5, 1.450 is 1.45. €145 is 145 eur. Articles count only
+    at the end, as in `type A`. Of scripts without spaces every letter is a word.
+    """
+    folded = unicodedata.normalize("NFKC", _NARROW_BLANK.sub("", _BOXED.sub(r" \1 ", text))).translate(_FOLDED)
+    folded = _MONEY_FIRST.sub(r"\1\3 \2 ", folded.casefold().replace("us$", "$"))
+    folded = _BARE_POINT.sub("0.", folded)
+    for sign, code in _CURRENCIES.items():
+        folded = folded.replace(sign, f" {code} ")
+    words = [word for chunk in _UNSPACED.sub(r" \g<0> ", folded).split() for word in _words(chunk.strip(_AROUND))]
+    told = [word for place, word in enumerate(words) if word not in ARTICLES or place == len(words) - 1]
+    return " ".join(told)
+
+
+def _words(chunk: str) -> Iterator[str]:
+    """The words of what stands between two blanks."""
+    if chunk.isalpha():
+        yield chunk
+    elif quantity := _QUANTITY.fullmatch(chunk):
+        sign, digits, unit = quantity.groups()
+        number = f"{'-' * (sign == '-')}{_number(digits)}"
+        yield from [number + unit] if unit in _SUFFIXES else [number, *_unit(unit)]
+    elif _RANGE.fullmatch(chunk):
+        yield from map(_number, chunk.split("-"))
+    elif _SIGNED.fullmatch(chunk):
+        yield chunk
+    elif word := _without_marks(chunk):
+        yield from [word] if word == chunk else _words(word)
+
+
+def _without_marks(chunk: str) -> str:
+    """Its letters, with their accents and vowel signs, symbols beyond ASCII, and digits with what stands between two of
+    them."""
+    kept = []
+    for place, letter in enumerate(chunk):
+        between = chunk[place - 1 : place].isdigit() and chunk[place + 1 : place + 2].isdigit()
+        kind = unicodedata.category(letter)[0]
+        if letter.isalnum() or between or kind == "M" or (kind == "S" and not letter.isascii()):
+            kept.append(letter)
+    return "".join(kept)
+
+
+def _unit(unit: str | None) -> list[str]:
+    if unit == "%":
+        return ["percent"]
+    return [unit.removeprefix("°")] if unit and unit != "°" else []
+
+
+def _number(digits: str) -> str:
+    """A number without what separates thousands or ends it; as it stands where that is unclear."""
+    digits = digits.rstrip(".,'")
+    marks = re.findall("[.,']", digits)
+    whole, mark, rest = digits.rpartition(marks[-1]) if marks else (digits, "", "")
+    inner = set(marks[:-1])
+    if mark and len(rest) == 3 and inner <= {mark} and (mark != "." or inner) and _grouped(whole, mark):  # noqa: PLR2004
+        whole, rest = digits.replace(mark, ""), ""
+    elif mark:
+        if mark == "'" or mark in inner or len(inner) > 1 or (inner and not _grouped(whole, *inner)):
+            return digits
+        whole = re.sub("[.,']", "", whole)
+    elif digits.startswith("0") and len(digits) > 1:
+        return digits
+    rest = rest.rstrip("0")
+    return f"{whole}.{rest}" if rest else whole
+
+
+def _grouped(whole: str, mark: str) -> bool:
+    """Whether the digits before a mark can be those before thousands: 1 and 12,345, but neither 0 nor 1234."""
+    return bool(re.fullmatch(rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})*", whole))
+
+
+def label_em(answer: str, golden_answers: Iterable[str]) -> float:
+    """1.0 if the answer is `comparable` to a gold answer word by word, else 0.0."""
+    said = comparable(answer)
+    return float(bool(said) and any(said == comparable(gold) for gold in golden_answers))
+
+
+def label_cover_em(answer: str, golden_answers: Iterable[str]) -> float:
+    """1.0 if the words of a gold answer stand in the answer one after another, else 0.0."""
+    return float(any(holds(answer, gold) for gold in golden_answers))
+
+
+def label_f1(answer: str, golden_answers: Iterable[str]) -> float:
+    """F1 in [0, 1] of the words that are `comparable`; 1.0 wherever `label_em` is.
+
+    A yes, no or noanswer on either side scores only if both are the same. A gold answer of one number, perhaps with a
+    unit or a name, scores only where the answer has that number: 2.5 mg is no half of 25 mg.
+    """
+    said = comparable(answer)
+    return max((_label_f1(said, comparable(gold)) for gold in golden_answers), default=0.0)
+
+
+def _label_f1(said: str, gold: str) -> float:
+    words = gold.split()
+    numbers = [each for each in words if each.lstrip("-")[:1].isdigit()]
+    if len(numbers) == 1 and len(words) <= 2 and numbers[0] not in said.split():  # noqa: PLR2004 - a number and a word
+        return 0.0
+    return normalized_f1(said, gold)
+
+
+def holds(text: str, answer: str) -> bool:
+    """Whether the words of an answer stand in a text one after another. One that ends in what is an article elsewhere,
+    as blood type A does, must stand there letter by letter."""
+    said = comparable(answer)
+    if said.rpartition(" ")[2] in ARTICLES:
+        stands = re.search(rf"(?<!\w){re.escape(answer.strip(_AROUND + ' '))}(?!\w)", text)
+        return bool(stands) or said == comparable(text)
+    return bool(said) and f" {said} " in f" {comparable(text)} "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preference.answer_scores import cover_em
+from preference.answer_scores import label_cover_em
 from preference.candidates import Ends, Origin, PathStep, QuestionRecord
 from preference.labelling import is_hint_only, origin_of
 from preference.records import RolloutNode, RolloutRecord
@@ -57,7 +57,7 @@ def _is_right(rollout: RolloutRecord, answer: RolloutNode) -> bool:
     if answer.parse_error is not None:
         return False
     if answer.outcome is None:
-        return (answer.f1 or 0.0) >= RIGHT and bool(cover_em(answer.content or "", rollout.golden_answers))
+        return (answer.f1 or 0.0) >= RIGHT and bool(label_cover_em(answer.content or "", rollout.golden_answers))
     least = RIGHT if answer.outcome.name in _BY_GOLDEN_ANSWERS else RIGHT_TO_A_JUDGE
     return answer.outcome.value is not None and answer.outcome.value >= least
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import orjson
 from pydantic import Field, ValidationError
 
-from preference.answer_scores import exact_match, normalize_answer
+from preference.answer_scores import label_em, normalize_answer
 from preference.records import (
     ActionType,
     AgentAction,
@@ -195,7 +195,13 @@ def support_decides(golden_answers: Sequence[str], chosen: StepRecord, rejected:
 
 
 def _is_golden(answer: StepRecord, golden_answers: Sequence[str]) -> bool:
-    return answer.em == 1 or bool(exact_match(answer.content or "", golden_answers))
+    said = answer.content or ""
+    return bool(label_em(said, golden_answers)) or (answer.em == 1 and is_letter(said))
+
+
+def is_letter(answer: str) -> bool:
+    """Whether an answer may be the letter of an option, whose record alone says whether it is right."""
+    return len("".join(each for each in answer if each.isalnum())) == 1
 
 
 def _support(answer: StepRecord) -> bool | None:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel
 
-from preference.answer_scores import VERDICTS, cover_em, exact_match, normalize_answer
+from preference.answer_scores import VERDICTS, comparable, label_cover_em, label_em
 from preference.records import FinalScore, RolloutNode, RolloutRecord, title_key
 
 Cause = Literal[
@@ -211,12 +211,12 @@ class _Tree:
 
     def nearest(self, name: str) -> str | None:
         """The query that found a gold passage first, else the one with most words of its name; None without any."""
-        key, words = title_key(name), set(normalize_answer(name).split())
+        key, words = title_key(name), set(comparable(name).split())
         for node in self.nodes:
             if key in self._shown(node) and node.parent_id is not None:
                 return self.nodes[node.parent_id].content
         queries = [node.content for node in self.nodes if node.action_type == "query" and node.content]
-        shared = {query: len(words & set(normalize_answer(query).split())) for query in queries}
+        shared = {query: len(words & set(comparable(query).split())) for query in queries}
         best = max(shared, key=shared.__getitem__, default=None)
         return best if best is not None and shared[best] else None
 
@@ -241,11 +241,11 @@ def _reported(node: RolloutNode, shown: list[str | None]) -> frozenset[str]:
     many = (node.gold or 0) if node.action_type == "evidence" else 0
     if many >= len(gold):
         return frozenset(gold.values())
-    said = set(normalize_answer(node.content or "").split())
+    said = set(comparable(node.content or "").split())
     texts = node.prompt[-1].content.split(_PASSAGE)[1:] if node.prompt else []
     if len(texts) != len(shown):
         texts = [each.title for each in node.passages or ()]
-    nearest = sorted(gold, key=lambda place: -len(said & set(normalize_answer(texts[place]).split())))
+    nearest = sorted(gold, key=lambda place: -len(said & set(comparable(texts[place]).split())))
     return frozenset(gold[place] for place in nearest[:many])
 
 
@@ -258,6 +258,6 @@ def _quality(answer: RolloutNode) -> float:
 
 def _names_golden(answer: str, golden_answers: list[str]) -> bool:
     """Whether the answer holds a golden answer as whole words; yes and no must be all of it."""
-    verdicts = [each for each in golden_answers if normalize_answer(each) in VERDICTS]
+    verdicts = [each for each in golden_answers if comparable(each) in VERDICTS]
     others = [each for each in golden_answers if each not in verdicts]
-    return bool(exact_match(answer, verdicts) or cover_em(answer, others))
+    return bool(label_em(answer, verdicts) or label_cover_em(answer, others))

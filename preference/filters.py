@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from preference.answer_scores import normalize_answer
+from preference.answer_scores import comparable
 from preference.candidates import (
     GoldVerdict,
     PairRecord,
@@ -310,12 +310,12 @@ def _repeats_a_query(each: Candidate) -> bool:
     """Whether the chosen query repeats one that the prompt of its state shows."""
     if each.chosen.action_type != "query" or each.chosen.content is None or not each.state.prompt:
         return False
-    return normalize_answer(each.chosen.content) in _queries_in(each.state.prompt[-1].content)
+    return comparable(each.chosen.content) in _queries_in(each.state.prompt[-1].content)
 
 
 @lru_cache(maxsize=8)  # the candidates of a state come together
 def _queries_in(prompt: str) -> frozenset[str]:
-    return frozenset(map(normalize_answer, _QUERY.findall(prompt))) - {""}
+    return frozenset(map(comparable, _QUERY.findall(prompt))) - {""}
 
 
 def _is_unshown(each: Candidate) -> bool:

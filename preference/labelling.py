@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from mcts.recipes import recipe_named
-from preference.answer_scores import normalize_answer
+from preference.answer_scores import label_cover_em
 from preference.candidates import (
     GoldVerdict,
     Origin,
@@ -23,6 +23,7 @@ from preference.candidates import (
     StateRecord,
     StepRecord,
     Tag,
+    is_letter,
     pair_key,
     state_key,
     support_decides,
@@ -359,14 +360,13 @@ class _Sibling:
 
     @cached_property
     def covers(self) -> bool:
-        """Whether the answer contains a gold answer: `answer_scores.cover_em` on answers normalised once. A letter does
-        if its option is right; with outcome `choice` nothing else counts."""
+        """Whether the answer contains a gold answer, by `label_cover_em`. A letter does if its option is right; with
+        outcome `choice` nothing else counts."""
         if self.node.outcome is not None and self.node.outcome.name == "choice":
             return bool(self.node.outcome.value)
-        if self.node.em:
+        if self.node.em and is_letter(self.text):
             return True
-        padded = f" {normalize_answer(self.text)} "
-        return any(f" {gold} " in padded for each in self.rollout.golden_answers if (gold := normalize_answer(each)))
+        return bool(label_cover_em(self.text, self.rollout.golden_answers))
 
     @cached_property
     def mean_outcome(self) -> float | None:

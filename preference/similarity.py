@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from preference.answer_scores import normalize_answer
+from preference.answer_scores import comparable
 from preference.records import ActionType
 
 NEARLY_THE_SAME = 0.9
@@ -24,8 +24,8 @@ class StepContent(Protocol):
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The different words after SQuAD normalisation."""
-    return frozenset(normalize_answer(text).split())
+    """The different words that count for labels."""
+    return frozenset(comparable(text).split())
 
 
 def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
@@ -48,7 +48,7 @@ def equivalent_steps(step: StepContent, other: StepContent) -> bool:
     equivalent to no other."""
     if step.content is None or other.content is None or step.action_type != other.action_type:
         return False
-    text, another = normalize_answer(step.content), normalize_answer(other.content)
+    text, another = comparable(step.content), comparable(other.content)
     if text == another:
         return bool(text) or step.content == other.content
     if step.action_type == "answer" or similarity(text, another) < NEARLY_THE_SAME:

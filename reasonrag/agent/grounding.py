@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from preference import ActionType, normalize_answer
-from preference.answer_scores import VERDICTS
+from preference import ActionType
+from preference.answer_scores import ARTICLES, VERDICTS, comparable, holds
 from reasonrag.data.corpus import Passage
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -18,22 +18,22 @@ _LITTLE_WORDS = frozenset(
 
 
 def is_grounded(action_type: ActionType, content: str, passages: Iterable[Passage]) -> bool | None:
-    """Support of a step's content by passages (their titles included), after SQuAD normalisation.
+    """Support of a step's content by passages (their titles included), as labels compare them.
 
     An answer is grounded if it occurs in a passage as whole words; evidence if for each of its sentences some passage
     contains the sentence, or all of its words except function words. An answer given before anything was read is never
     grounded. None where grounding does not apply: queries, yes and no after some reading, and evidence that reports
     nothing.
     """
-    said = normalize_answer(content)
-    sources = [_normalized(each.title, each.text) for each in passages]
-    if action_type == "answer" and not sources:
+    said, read = comparable(content), list(passages)
+    if action_type == "answer" and not read:
         return False
     if action_type == "query" or said in (*VERDICTS, "none", ""):
         return None
     if action_type == "answer":
-        return any(f" {said} " in source for source in sources)
-    sentences = filter(None, map(normalize_answer, SENTENCE_END.split(content)))
+        return any(holds(f"{each.title} {each.text}", content) for each in read)
+    sources = [_normalized(each.title, each.text) for each in read]
+    sentences = filter(None, map(_sentence, SENTENCE_END.split(content)))
     return all(any(_holds(source, sentence) for source in sources) for sentence in sentences)
 
 
@@ -51,16 +51,15 @@ def grounded_by_evidence(
 
 
 def is_in_evidence(answer: str, evidence: Iterable[str]) -> bool | None:
-    """Whether an answer occurs, as whole words after SQuAD normalisation, in evidence reported before it.
+    """Whether an answer occurs, as whole words as labels compare them, in evidence reported before it.
 
     Evidence is all an answering turn sees of the passages. None for yes and no once anything was reported: string match
     cannot tell whether they follow; `support` knows more forms, and what follows from several pieces.
     """
-    reported = [said for each in evidence if (said := normalize_answer(each)) not in ("", "none")]
-    said = normalize_answer(answer)
-    if said in VERDICTS and reported:
+    reported = [each for each in evidence if comparable(each) not in ("", "none")]
+    if comparable(answer) in VERDICTS and reported:
         return None
-    return any(f" {said} " in f" {each} " for each in reported)
+    return any(holds(each, answer) for each in reported)
 
 
 def reports(evidence: str, passage: Passage) -> bool:
@@ -68,16 +67,22 @@ def reports(evidence: str, passage: Passage) -> bool:
 
     Evidence that reports nothing (`None`) reports from no passage.
     """
-    if normalize_answer(evidence) == "none":
+    if comparable(evidence) == "none":
         return False
     source = _normalized(passage.title, passage.text)
-    return any(_holds(source, normalize_answer(each)) for each in SENTENCE_END.split(evidence))
+    return any(_holds(source, _sentence(each)) for each in SENTENCE_END.split(evidence))
+
+
+def _sentence(text: str) -> str:
+    """What counts of a sentence, which may end after an initial: `William A.`"""
+    said, _, last = comparable(text).rpartition(" ")
+    return said if last in ARTICLES else f"{said} {last}".strip()
 
 
 @lru_cache(maxsize=4096)
 def _normalized(title: str, text: str) -> str:
     """Normalised and padded with blanks, to match whole words; cached, because siblings read the same passages."""
-    return f" {normalize_answer(f'{title} {text}')} "
+    return f" {comparable(f'{title} {text}')} "
 
 
 def _holds(source: str, sentence: str) -> bool:

@@ -12,14 +12,14 @@ import asyncio
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Protocol
 
 from mcts.recipes import JUDGED_OUTCOMES, SupportBy
-from preference import Message, cover_em, normalize_answer
-from preference.answer_scores import VERDICTS, builder_f1, prorag_f1
+from preference import Message
+from preference.answer_scores import VERDICTS, builder_f1, comparable, label_cover_em, label_em, label_f1, prorag_f1
 from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.grounding import grounded_by_evidence
@@ -40,7 +40,7 @@ JUDGED_FROM = -(10**6)
 COVERED, NOT_COVERED = 0.5, 0.4
 """`evident_f1` of an answer that contains a gold answer is at least the first, that of any other at most the second:
 however many words a wrong answer shares, a right one in more words outranks it."""
-EVIDENT_F1_VERSION = 2
+EVIDENT_F1_VERSION = 3
 """Of the rule behind that name, and part of a run's identity: another one for every change of what it gives."""
 SUPPORTED = 0.5
 """A judge's score above which evidence supports an answer: the prompt gives 30 to a guess and 100 to what follows."""
@@ -90,15 +90,15 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
 def _evident_f1(step: AgentStep) -> float:
     if step.in_evidence is False or step.f1 is None:
         return 0.0
-    return max(step.f1, COVERED) if step.em or _covers(step) else min(step.f1, NOT_COVERED)
+    golds, said = step.state.question.golden_answers, in_words(step.state.question.question, step.content or "")
+    f1 = label_f1(said, golds)
+    return max(f1, COVERED) if label_em(said, golds) or _covers(said, golds) else min(f1, NOT_COVERED)
 
 
-def _covers(step: AgentStep) -> bool:
-    """Whether the answer contains a gold answer. A yes or no in other words does not count: "no" begins many a reply
+def _covers(answer: str, golden_answers: Sequence[str]) -> bool:
+    """Whether an answer contains a gold answer. A yes or no in other words does not count: "no" begins many a reply
     that says nothing."""
-    asked = step.state.question
-    golds = [each for each in asked.golden_answers if normalize_answer(each) not in VERDICTS]
-    return bool(cover_em(in_words(asked.question, step.content or ""), golds))
+    return bool(label_cover_em(answer, [each for each in golden_answers if comparable(each) not in VERDICTS]))
 
 
 def _answer_of(step: AgentStep) -> str | None:
@@ -161,7 +161,7 @@ class SupportJudge(AnswerJudge):
         """Only of answers with a worth to lose: right ones, at least in part, of a kind that can be derived."""
         asked = step.state.question
         said = in_words(asked.question, step.content or "")
-        worth = bool(step.f1 or cover_em(said, asked.golden_answers))
+        worth = bool(label_f1(said, asked.golden_answers) or label_cover_em(said, asked.golden_answers))
         return step.in_evidence is not True and worth and any(_reported(step)) and may_be_derived(asked.question, said)
 
     def _prompt(self, agent: Agent, step: AgentStep) -> tuple[Message, ...]:
@@ -176,7 +176,7 @@ class SupportJudge(AnswerJudge):
 
 
 def _reported(step: AgentStep) -> list[str]:
-    return [each for each in step.state.evidence if normalize_answer(each) not in ("", "none")]
+    return [each for each in step.state.evidence if comparable(each) not in ("", "none")]
 
 
 def answer_prompt(agent: Agent, step: AgentStep, *, rubric: tuple[str, ...], gold: bool) -> tuple[Message, ...]:

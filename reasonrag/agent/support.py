@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations, groupby
 
-from preference import exact_match, normalize_answer
-from preference.answer_scores import VERDICTS
+from preference.answer_scores import VERDICTS, comparable, label_em
 from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
 from reasonrag.data.corpus import Passage
 
@@ -43,7 +42,7 @@ def is_supported(
     golden_answers: aliases of each other, for an answer that equals one of them. passages: read so far; evidence also
         names what the title of a passage names that it reports from.
     """
-    pieces = [each for each in evidence if normalize_answer(each) not in ("", "none")]
+    pieces = [each for each in evidence if comparable(each) not in ("", "none")]
     literally = is_in_evidence(answer, pieces)
     pieces = [each[:LONGEST_PIECE] for each in pieces[-MOST_PIECES:]]
     if not pieces or len(answer) > LONGEST_ANSWER:
@@ -51,7 +50,7 @@ def is_supported(
     found, asked = _reported(tuple(pieces)), _asked(question)
     about = _reported(tuple(_titled(each, passages) for each in pieces)) if passages else found
     pairs = _compared(asked)
-    if normalize_answer(answer) in VERDICTS:
+    if comparable(answer) in VERDICTS:
         return any(map(about.names_both, pairs)) if pairs else None
     alternatives = (_compared(asked, _OR) or pairs) if _ORDER.search(asked) else []
     if chosen_from := [pair for pair in alternatives if _is_one_of(answer, pair)]:
@@ -74,7 +73,7 @@ def may_be_derived(question: str, answer: str) -> bool:
     asked = _asked(question)
     counted = bool(_QUANTITY.search(asked) and _number_in(answer) is not None)
     shared = bool(_SHARED.search(asked))
-    return normalize_answer(answer) in VERDICTS or counted or shared or _is_compared(answer, asked)
+    return comparable(answer) in VERDICTS or counted or shared or _is_compared(answer, asked)
 
 
 def _is_compared(answer: str, asked: str) -> bool:
@@ -191,7 +190,7 @@ def _plain(name: str) -> str:
     """A name padded with blanks, to match whole words: normalised, without accents, each mark a blank, its
     numbers up to 99 in figures."""
     letters = unicodedata.normalize("NFKD", _MARKS.sub(" ", name))
-    return _in_figures(normalize_answer("".join(each for each in letters if not unicodedata.combining(each))))
+    return _in_figures(comparable("".join(each for each in letters if not unicodedata.combining(each))))
 
 
 # -- other forms of an answer ---------------------------------------------------------------------------------------
@@ -217,8 +216,8 @@ def _in_figures(normalized: str) -> str:
 def _other_forms(answer: str, golden_answers: Sequence[str]) -> Iterator[str]:
     """The answer, and its aliases where it equals a gold answer."""
     yield answer
-    if exact_match(answer, golden_answers):
-        yield from (each for each in golden_answers if len(normalize_answer(each)) >= _SHORTEST_ALIAS)
+    if label_em(answer, golden_answers):
+        yield from (each for each in golden_answers if len(comparable(each)) >= _SHORTEST_ALIAS)
 
 
 _MONTHS = "january february march april may june july august september october november december".split()
@@ -250,9 +249,7 @@ _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 def _numbers(text: str) -> list[float]:
     """The different numbers in a text, in figures or words, in order."""
     figures = [float(each.replace(",", "")) for each in _NUMBER.findall(text)]
-    return list(
-        dict.fromkeys([*figures, *(float(_FIGURES[w]) for w in normalize_answer(text).split() if w in _FIGURES)])
-    )
+    return list(dict.fromkeys([*figures, *(float(_FIGURES[w]) for w in comparable(text).split() if w in _FIGURES)]))
 
 
 def _number_in(answer: str) -> float | None:
@@ -273,7 +270,7 @@ class _Evidence:
 
     @cached_property
     def _normalized(self) -> tuple[str, ...]:
-        return tuple(_in_figures(normalize_answer(each)) for each in self.pieces)
+        return tuple(_in_figures(comparable(each)) for each in self.pieces)
 
     @cached_property
     def _plain(self) -> tuple[str, ...]:
@@ -289,7 +286,7 @@ class _Evidence:
 
     def holds(self, text: str) -> bool:
         """Whether a piece has the text as whole words; numbers up to 99 may be in figures or words."""
-        wanted = _in_figures(normalize_answer(text))
+        wanted = _in_figures(comparable(text))
         return bool(wanted.strip()) and any(wanted in each for each in self._normalized)
 
     def names(self, thing: str) -> bool:

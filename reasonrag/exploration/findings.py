@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from preference import equivalent_steps, normalize_answer
-from preference.answer_scores import VERDICTS
+from preference import equivalent_steps
+from preference.answer_scores import VERDICTS, comparable
 from reasonrag.agent.agent import AgentStep, State
 from reasonrag.agent.grounding import is_in_evidence, reports
 from reasonrag.data.corpus import Passage
@@ -72,7 +72,7 @@ def gold_found(question: Question, step: AgentStep, after: State | None) -> int 
 
 def _names(question: Question) -> list[str]:
     """The gold answers that passages can hold."""
-    return [each for each in question.golden_answers if normalize_answer(each) not in (*VERDICTS, "")]
+    return [each for each in question.golden_answers if comparable(each) not in (*VERDICTS, "")]
 
 
 def _shown(question: Question, passages: Sequence[Passage]) -> frozenset[str]:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import cover_em, exact_match, f1_score, normalize_answer, token_precision, token_recall
-from preference.answer_scores import builder_f1, prorag_f1
+from preference.answer_scores import (
+    builder_f1,
+    comparable,
+    holds,
+    label_cover_em,
+    label_em,
+    label_f1,
+    prorag_f1,
+)
 
 words = st.sampled_from(["the", "a", "Paris", "paris!", "in", "1974", "yes", "no", "noanswer", "São", "...", ""])
 phrases = st.lists(words, max_size=6).map(" ".join) | st.text(max_size=20)
@@ -226,3 +234,143 @@ def test_scores_see_only_normalised_text(answer: str, golden_answers: list[str])
     """Case, punctuation, articles and white space change no score."""
     for score in (exact_match, f1_score, cover_em):
         assert score(normalize_answer(answer), map(normalize_answer, golden_answers)) == score(answer, golden_answers)
+
+
+# -- for labels -----------------------------------------------------------------------------------------------------
+
+MEANT: dict[str, list[tuple[str, str, str]]] = {
+    "letters that are articles elsewhere": [
+        ("A", "A", "Leeds"),
+        ("A", "the A", "an A or B"),
+        ("type A", "Type A.", "type B"),
+        ("vitamin A", "Vitamin A", "vitamin"),
+        ("The The", "the the", "The Who"),
+    ],
+    "decimals": [
+        ("2.5", "2.5", "25"),
+        ("2.5", "2,50", "2.05"),
+        ("25 mg", "25 mg", "2.5 mg"),
+        ("25 mg", "25mg", "250 mg"),
+        ("0.5", ".5", "5"),
+        ("0,5", "0.5", "05"),
+        ("v2.5", "V2.5", "v25"),
+        ("3.11.7", "3.11.7", "3117"),
+        ("10:30", "10:30", "1030"),
+    ],
+    "thousands": [
+        ("1,450", "1450", "1.45"),
+        ("1450", "1'450", "145"),
+        ("1.450.000", "1,450,000", "1450"),
+        ("1.450", "1.45", "1450"),
+        ("14,5", "14.5", "145"),
+        ("12,345.60", "12.345,6", "12345.06"),
+        ("12345", "12\u202f345", "12 345"),
+        ("0,450", "0.45", "450"),
+        ("007", "007", "7"),
+    ],
+    "signs": [
+        ("-5", "\u22125", "5"),
+        ("-5 °C", "-5°C", "5 °C"),
+        ("+5", "5", "-5"),
+        ("C++", "c++", "C"),
+        ("C#", "C#.", "C"),
+        ("A+", "A+", "A-"),
+        ("O-", "O\u2212", "O+"),
+        ("1990-1995", "1990\u20131995", "1990-1996"),
+    ],
+    "money and shares": [
+        ("145 EUR", "145 EUR", "1.45 EUR"),
+        ("145 EUR", "€145", "14,5 EUR"),
+        ("$5", "5 USD", "5 EUR"),
+        ("US$1,450.50", "1450.5 usd", "1450 USD"),
+        ("-£20", "-20 GBP", "20 GBP"),
+        ("¥500", "500 jpy", "500"),
+        ("25%", "25 percent", "2.5%"),
+    ],
+    "spelling": [
+        ("Sean O'Brien", "Sean O\u2019Brien", "1988"),
+        ("Leeds", r"\boxed{Leeds}", "A"),
+        ("3/4", r"\boxed{3/4}", "3"),
+        ("Paris\u2013Roubaix", "Paris-Roubaix", "Roubaix"),
+        ("\uff21\uff22\uff23", "ABC", "AB"),
+        ("Stra\u00dfe", "STRASSE", "Strand"),
+        ("U.S.", "US", "U.K."),
+        ("\u00bd", "1/2", "2"),
+        ("The Beatles", "\u00abBeatles\u00bb", "The Kinks"),
+    ],
+    "scripts": [
+        ("王丽华", "《王丽华》", "李明"),
+        ("3,776 m", "3776m", "富士山"),
+        ("हिन्दी", "हिन्दी।", "हिन्दु"),
+        ("서울", "서울", "부산"),
+        ("القاهرة", "القاهرة،", "الإسكندرية"),
+        ("กรุงเทพ", "กรุงเทพ", "ภูเก็ต"),
+        ("🇦🇹", "🇦🇹", "🇧🇪"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("gold", "same", "other"), [case for kind in MEANT.values() for case in kind], ids=lambda each: each
+)
+def test_labels_go_by_what_an_answer_means(gold: str, same: str, other: str) -> None:
+    """EM and F1 are 1 for one spelling, and EM is 0 for another thing; F1 is 0, too, where no word is the same."""
+    assert (label_em(same, [gold]), label_f1(same, [gold]), label_cover_em(same, [gold])) == (1, 1, 1)
+    assert label_em(other, [gold]) == 0
+    numbers = [each for each in comparable(gold).split() if each.lstrip("-").replace(".", "").isdigit()]
+    if len(numbers) == 1:
+        assert (label_f1(other, [gold]) == 0) == (numbers[0] not in comparable(other).split())
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "f1", "covers"),
+    [
+        ("王丽华", "王丽华医生", 0.75, 1),
+        ("25 mg", "25 mg a day", 0.8, 1),
+        ("12 May 1990", "May 1990", 0.8, 0),
+        ("1990", "in May 1990", 0.5, 1),
+        ("Apollo 11", "Apollo 13", 0, 0),
+        ("yes", "yes, it is", 0, 1),
+        ("no", "no", 1, 1),
+        ("Leeds", "it is Leeds, England", 0.4, 1),
+        ("?!", "?!", 0, 0),
+        ("", " ", 0, 0),
+        ("Leeds", "", 0, 0),
+    ],
+)
+def test_labels_score_what_is_partly_right(gold: str, answer: str, f1: float, covers: int) -> None:
+    """By words, or letters of scripts without spaces; of what is marks alone nothing is compared."""
+    assert label_f1(answer, [gold]) == pytest.approx(f1)
+    assert label_cover_em(answer, [gold]) == covers
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "found"),
+    [
+        ("A", "His blood type is A and hers is B.", True),
+        ("A", "It was a hot day", False),
+        ("2.5 mg", "She takes 2.5 mg.", True),
+        ("2.5 mg", "She takes 25 mg.", False),
+        ("25 mg", "takes 25mg daily", True),
+        ("C", "written in C++ and C#", False),
+        ("1,450", "It has 1450 rooms", True),
+        ("1420年", "北京故宫建于1420年。", True),
+        ("€145", "It costs 145 EUR.", True),
+        ("?!", "What?!", False),
+    ],
+)
+def test_a_text_holds_an_answer_whose_words_stand_in_it(answer: str, text: str, found: bool) -> None:
+    assert holds(text, answer) is found
+
+
+spellings = st.sampled_from(
+    ["A", "the", "2.5", "25", "-5", "1,450", "1.450", "€145", "mg", "C++", "王丽", "O\u2019Brien", "!"]
+)
+said = st.lists(spellings, max_size=4).map(" ".join) | phrases
+
+
+@given(answer=said, gold=said)
+def test_what_is_exactly_right_for_labels_is_wholly_right(answer: str, gold: str) -> None:
+    """EM is 1 only with F1 1, both ways round, and of all but what is marks alone."""
+    assert label_em(answer, [gold]) == label_em(gold, [answer]) <= label_f1(answer, [gold]) <= 1
+    assert label_em(answer, [answer]) == label_f1(answer, [answer]) == (comparable(answer) != "")

@@ -25,7 +25,9 @@ NINE = "birth place of Ada Lovelace who wrote first program"
         ("Ada", "Bob", 0.0),
         ("Ada", "", 0.0),
         ("", "", 1.0),
-        ("The", "?!", 1.0),  # no words on either side
+        ("...", "?!", 1.0),  # no words on either side
+        ("25 mg", "2.5 mg", 1 / 3),
+        ("富士山の標高", "富士山", 0.5),  # letters, where words have no spaces
     ],
 )
 def test_similarity_is_the_share_of_words_in_common(text: str, other: str, expected: float) -> None:
@@ -108,6 +110,11 @@ def test_one_number_is_enough_to_be_another_thing() -> None:
         ("Lovelace, Ada", "Ada Lovelace", False),
         ("!?", "...", False),  # no words: only if it is the same text
         ("!?", "!?", True),
+        ("25 mg", "2.5 mg", False),
+        ("€145", "145 EUR", True),
+        ("C++", "C", False),
+        ("-5", "\u22125", True),
+        ("王丽华", "王丽华。", True),
     ],
 )
 def test_answers_say_the_same_if_they_are_equal_after_normalisation(content: str, other: str, *, same: bool) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 import reasonrag as package
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
+from reasonrag.agent.outcomes import EVIDENT_F1_VERSION
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
@@ -563,7 +564,7 @@ def test_a_run_of_an_older_reasonrag_is_told_how_to_be_mended(run: Path) -> None
 
 def test_a_run_whose_answers_were_valued_by_an_earlier_rule_is_refused(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
-    assert config["decides_answers"].pop("outcome_rule") == 2
+    assert config["decides_answers"].pop("outcome_rule") == EVIDENT_F1_VERSION
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"were valued by another rule of evident_f1 .* generate it again"):
         package.calibrate(run, revalue=10, k=2, chat_model=Offline())
