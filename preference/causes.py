@@ -224,7 +224,7 @@ class _Tree:
         """The gold passage behind each passage of a read turn; None for others."""
         if not self.gold:
             return []
-        keys = ((title_key(each.id), title_key(each.title)) for each in node.passages or ())
+        keys = ((title_key(each.id), "" if each.not_gold else title_key(each.title)) for each in node.passages or ())
         return [own if own in self.gold else title if title in self.gold else None for own, title in keys]
 
     def _supported(self, answer: RolloutNode) -> bool:

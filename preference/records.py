@@ -7,6 +7,8 @@ may be added; a change of meaning needs a new SCHEMA_VERSION.
 
 from __future__ import annotations
 
+import html
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
@@ -89,12 +91,16 @@ class Message(Record):
     content: str
 
 
-class PassageRef(Record):
-    """A passage as a read turn saw it, without its text. score: null if an imported tree does not have it."""
+class PassageRef(SparseRecord):
+    """A passage as a read turn saw it, without its text. score: null if an imported tree does not have it. not_gold:
+    whether it has a gold passage's title and the text of another paragraph."""
+
+    ABSENT_IF_EMPTY = ("not_gold",)
 
     id: str
     title: str
     score: float | None
+    not_gold: bool = False
 
 
 OF_THE_STATE = frozenset({"withheld", "too_long", "rejected", "no_passages"})
@@ -440,8 +446,13 @@ def read_rollouts(path: Path) -> Iterator[RolloutRecord]:
 
 
 def title_key(title: str) -> str:
-    """What is compared of a gold passage's title: without case, runs of spaces and outer quotes."""
-    return " ".join(title.split()).strip('"').casefold()
+    """What is compared of a gold passage's title: without case, runs of spaces, outer quotes, HTML entities, and forms
+    of one letter, quote or dash."""
+    plain = unicodedata.normalize("NFKC", html.unescape(html.unescape(title))).translate(_SAME_SIGNS)
+    return " ".join(unicodedata.normalize("NFC", plain.casefold()).split()).strip('"').strip()
+
+
+_SAME_SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u2212_", "''\"\"------ ")
 
 
 def shared_fields(record: BaseModel | DataclassInstance, kind: type[BaseModel]) -> dict[str, Any]:

@@ -126,7 +126,11 @@ class AgentStep:
     def passage_refs(self) -> list[PassageRef] | None:
         if self.state.action != "read":
             return None
-        return [PassageRef(id=p.id, title=p.title, score=p.score) for p in self.state.passages]
+        gold = self.state.question.gold
+        return [
+            PassageRef(id=p.id, title=p.title, score=p.score, not_gold=gold is not None and gold.only_by_title(p))
+            for p in self.state.passages
+        ]
 
 
 def steps_of_hops(hops: int, *, least: int) -> int:

@@ -190,8 +190,10 @@ def find_data(
     """
     check_names(settings)
     names = [None] if settings.questions else settings.dataset or [ATLAS]
-    files = [_questions(settings, each, check) for each in names]
+    files = [_questions(settings, each, check, say) for each in names]
     for each in files:
+        if each.unread:
+            say(each.unread)
         if settings.sample and each.total < settings.sample:
             has = counted(each.total, "question")
             say(f"{each.name} has {has}, fewer than --sample {settings.sample:,}: all are used")
@@ -209,12 +211,14 @@ def find_data(
     return QuestionSource(tuple(files), sample_seed=settings.seed if settings.sample else None), corpus
 
 
-def _questions(settings: AgentSettings, dataset: str | None, check: Check) -> QuestionFile:
+def _questions(settings: AgentSettings, dataset: str | None, check: Check, say: Callable[[str], None]) -> QuestionFile:
     """The questions of a data set, or None: those of --questions."""
     sample = Sample(settings.sample, settings.seed) if settings.sample else None
     if dataset is None:
-        path = settings.questions or Path()
-        return open_questions(path, dataset=path.stem, split=settings.split, check=check, sample=sample)
+        path, home = settings.questions or Path(), settings.index_home
+        return open_questions(
+            path, dataset=path.stem, split=settings.split, check=check, sample=sample, home=home, say=say
+        )
     if canonical_dataset(dataset) == ATLAS:
         if settings.split not in SPLITS:
             raise InputError(f"atlas has no split {settings.split!r}; {choices(settings.split, SPLITS)}")

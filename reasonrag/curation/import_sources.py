@@ -16,7 +16,7 @@ from preference.export.json_stream import JsonItem
 from preference.export.summary import CANDIDATES
 from preference.published.rows import is_row
 from preference.published.trees import is_tree
-from reasonrag.data.compressed import is_on_the_hub, plain_corpus
+from reasonrag.data.compressed import is_on_the_hub, plain_file
 from reasonrag.data.item_files import read_items
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, reading
@@ -77,13 +77,13 @@ def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> Import
     for each in given:
         source = Path(each)
         if is_on_the_hub(source):
-            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
+            files.append(_file(str(each), plain_file(source, scratch, say=say)))
         elif source.is_dir():
             chosen, others = _pipeline_files(source)
             files.extend(_file(str(path), path) for path in chosen)
             passed_over.extend(map(str, others))
         elif source.is_file():
-            files.append(_file(str(each), plain_corpus(source, scratch, say=say)))
+            files.append(_file(str(each), plain_file(source, scratch, say=say)))
         else:
             raise InputError(f"there is no {each} to import")
     once: dict[str, ImportFile] = {}

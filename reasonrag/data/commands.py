@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reasonrag.data.settings import CorpusSettings
+from reasonrag.data.documents.settings import CorpusSettings
 from reasonrag.options import Json, interrupts, options, print_result
 from reasonrag.rendering import counted
 from reasonrag.terminal import PLAIN_LINE_EVERY_S, counts_text, on_one_line, print_next, print_shown, print_table

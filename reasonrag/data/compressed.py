@@ -1,7 +1,8 @@
-"""Compressed and remote corpora: gzip, Zstandard, or a data set on the Hugging Face Hub.
+"""Files in another form than JSONL: gzip, Zstandard, a data set on the Hugging Face Hub, JSON lists, Parquet and TSV.
 
-Passages are read by offset, so such a corpus is unpacked once, into a folder of `indexes/` that is complete once it has
-a `source.json`; from then on it is a plain file. Does not look into the passages: `corpus` does.
+Passages and questions are read by offset, so such a file is rewritten once, into a folder of `indexes/` that is
+complete once it has a `source.json`; from then on it is a plain file. Does not look into the rows: `corpus` and
+`questions` do.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import IO, Any
 
 import orjson
 
+from reasonrag.data.item_files import form_of, read_rows
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import build_lock
 
 SOURCE = "source.json"
-CORPUS = "corpus.jsonl"
+CORPUS, ROWS = "corpus.jsonl", "rows.jsonl"
 _GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ON_THE_HUB = re.compile(r"hf:/+(?:datasets/)?(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?(?:/(?P<file>.+))?")
 WIKI_18 = "hf://datasets/PeterJinGo/wiki-18-corpus/wiki-18.jsonl.gz"
@@ -33,7 +35,35 @@ MOST_TIMES, _SMALL = 200, 1 << 26
 
 
 def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
-    """The corpus as a plain JSONL file: itself, or its copy unpacked below `home`, now or earlier.
+    """The corpus as a plain JSONL file: itself, or its copy below `home`, written now or earlier. See `plain_file`."""
+    return as_lines(plain_file(source, home, say=say), home, say=say)
+
+
+def as_lines(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
+    """A JSON list, a Parquet file or a TSV table as JSONL, one row per line; JSONL is returned as it is.
+
+    A row without `id` and `_id` gets its number, from 0. Raises InputError naming a row that cannot be read.
+    """
+    if form_of(source) == "lines":
+        return source
+
+    def write(target: IO[bytes]) -> None:
+        unnamed = 0
+        for number, row in enumerate(read_rows(source)):
+            named = row.get("id") is not None or "_id" in row
+            unnamed += not named
+            try:
+                target.write(orjson.dumps(row if named else row | {"id": str(number)}, default=str) + b"\n")
+            except orjson.JSONEncodeError as error:
+                raise InputError(f"{source}, row {number + 1:,} is nested too deeply; correct it") from error
+        if unnamed:
+            say(f"{source}: rows without an id have their number, from 0, as id: {unnamed:,}")
+
+    return _kept(home, source.name.split(".")[0], _version(source), write, say=say, doing="rewriting", name=ROWS)
+
+
+def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
+    """A file that is not compressed: itself, or its copy unpacked below `home`, now or earlier.
 
     source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION][/FILE]`; without FILE the train split is read by
     `datasets`. Raises InputError if it is missing or damaged, or the Hub cannot be used.
@@ -57,14 +87,12 @@ def _on_the_hub(source: Path) -> re.Match[str] | None:
 
 
 def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
-    stat = source.stat()
-    origin = {"source": str(source.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    name = source.name.split(".")[0]
+    size = source.stat().st_size
 
     def unpack(target: IO[bytes]) -> None:
         try:
             for block in _blocks(source):
-                if target.tell() > max(_SMALL, MOST_TIMES * stat.st_size):
+                if target.tell() > max(_SMALL, MOST_TIMES * size):
                     raise InputError(
                         f"{source} unpacks to more than {MOST_TIMES} times its size, which text never does; check "
                         "the file, or unpack it yourself"
@@ -73,7 +101,12 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
         except _damages() as error:
             raise InputError(f"{source} is damaged or truncated ({error}); download it again") from error
 
-    return _kept(home, name, origin, unpack, say=say)
+    return _kept(home, source.name.split(".")[0], _version(source), unpack, say=say)
+
+
+def _version(source: Path) -> dict[str, Any]:
+    stat = source.stat()
+    return {"source": str(source.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
 def _packing(source: Path) -> bytes:
@@ -124,7 +157,7 @@ def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | No
         if file:
             say(f"fetching {file} of {name} from the Hub")
             fetched = Path(hf_hub_download(name, file, repo_type="dataset", revision=commit))
-            return plain_corpus(fetched, home, say=say)
+            return plain_file(fetched, home, say=say)
     except InputError:
         raise
     except Exception as error:
@@ -151,38 +184,40 @@ def _training_rows(name: str, commit: str | None) -> Iterator[Any]:
 
 def _kept(
     home: Path,
-    name: str,
+    beginning: str,
     origin: dict[str, Any],
     write: Callable[[IO[bytes]], None],
     *,
     say: Callable[[str], None],
+    doing: str = "unpacking",
+    name: str = CORPUS,
 ) -> Path:
     """The file that `write` produces, in a folder named after its origin; written only once."""
     mark = hashlib.sha256(str(origin["source"]).encode()).hexdigest()[:8]
-    folder = home / f"{name}-{mark}"
+    folder = home / f"{beginning}-{mark}"
     with build_lock(folder, say=say):
         if _origin(folder) == origin:
-            return folder / CORPUS
-        say(f"unpacking {origin['source']} into {folder / CORPUS}")
+            return folder / name
+        say(f"{doing} {origin['source']} into {folder / name}")
         unfinished = folder.with_name(f".{folder.name}.building")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
             unfinished.mkdir(parents=True)
-            with (unfinished / CORPUS).open("wb") as target:
+            with (unfinished / name).open("wb") as target:
                 write(target)
             (unfinished / SOURCE).write_bytes(orjson.dumps(origin, option=orjson.OPT_INDENT_2))
             if folder.exists():
                 (folder / SOURCE).unlink(missing_ok=True)
-                (folder / CORPUS).unlink(missing_ok=True)
+                (folder / name).unlink(missing_ok=True)
                 folder.rmdir()
             unfinished.rename(folder)
         except OSError as error:
             raise InputError(
-                f"cannot unpack into {folder}: {error.strerror or error}. Give another --index-home"
+                f"cannot write into {folder}: {error.strerror or error}. Give another --index-home"
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    return folder / CORPUS
+    return folder / name
 
 
 def _origin(folder: Path) -> Any:

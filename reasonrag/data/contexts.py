@@ -10,62 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
 from preference.export.files import atomic_replacement
+from reasonrag.data.columns import UnreadColumns, passages_with
 from reasonrag.data.compressed import CORPUS, SOURCE, plain_corpus
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.questions import QuestionFile
 from reasonrag.errors import InputError
 from reasonrag.files import build_lock, numbered_lines, read_small, reading, writing
 from reasonrag.rendering import counted
-
-# -- passages of a question ------------------------------------------------------------------------------------
-
-
-def passages_with(record: object) -> Iterator[tuple[str, str]]:
-    """Title and text of the passages that came with a question; none in a form that is unknown.
-
-    Looked for in the record and in its metadata: `context` as {"title": [..], "sentences" or "content": [..]} or as
-    [[title, sentences], ..], and `paragraphs` as [{"title", "paragraph_text"}, ..].
-    """
-    if not isinstance(record, dict):
-        return
-    for place in (record, record.get("metadata")):
-        if isinstance(place, dict):
-            for title, text in chain(_of_context(place.get("context")), _of_paragraphs(place.get("paragraphs"))):
-                if said := _joined(text):
-                    yield _joined(title), said
-
-
-def _of_context(context: object) -> Iterator[tuple[object, object]]:
-    if isinstance(context, dict):
-        titles, texts = context.get("title"), context.get("sentences") or context.get("content")
-        if isinstance(titles, list) and isinstance(texts, list):
-            yield from zip(titles, texts, strict=False)
-    elif isinstance(context, list):
-        for each in context:
-            match each:
-                case [title, sentences]:
-                    yield title, sentences
-
-
-def _of_paragraphs(paragraphs: object) -> Iterator[tuple[object, object]]:
-    for each in paragraphs if isinstance(paragraphs, list) else ():
-        if isinstance(each, dict):
-            yield each.get("title"), each.get("paragraph_text")
-
-
-def _joined(text: object) -> str:
-    """A text, or a list of sentences, on one line; empty for anything else."""
-    if isinstance(text, list) and all(isinstance(each, str) for each in text):
-        text = " ".join(text)
-    return " ".join(text.split()) if isinstance(text, str) else ""
-
 
 # -- corpora ---------------------------------------------------------------------------------------------------
 
@@ -74,14 +31,14 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
     """The corpus of all passages that came with the questions of these files. Raises InputError for a file without any,
     naming the other ways."""
     for each in files:
-        if next(_all_passages(each.path), None) is None:
+        if next(_all_passages(each.rows or each.path), None) is None:
             raise InputError(needs_passages(each.name, ", and its questions came without any"))
     name = f"{'+'.join(each.dataset for each in files)}-{files[0].split}-passages"
 
     def write(target: BinaryIO) -> int:
         seen: set[bytes] = set()
         for file in files:
-            for title, text in _all_passages(file.path):
+            for title, text in _all_passages(file.rows or file.path):
                 line = f"{title}\n{text}"
                 digest = hashlib.sha256(line.encode()).digest()[:16]
                 if digest not in seen:
@@ -123,11 +80,14 @@ def joined_corpus(corpora: Sequence[tuple[str, Path]], home: Path, *, say: Calla
     def write(target: BinaryIO) -> int:
         count = 0
         for dataset, corpus in plain:
+            unread = UnreadColumns()
             with corpus.open("rb") as lines:
                 for number, line in numbered_lines(corpus, lines):
-                    passage = parse_passage(line, where=f"{corpus}, line {number}")
+                    passage = parse_passage(line, where=f"{corpus}, line {number}", unread=unread)
                     target.write(_line(f"{passage_prefix(dataset)}{passage.id}", passage.contents))
                     count += 1
+            if notice := unread.notice(corpus):
+                say(notice)
         return count
 
     stats = [(dataset, corpus.resolve(), corpus.stat()) for dataset, corpus in plain]

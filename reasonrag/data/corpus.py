@@ -1,6 +1,6 @@
 """Corpora in FlashRAG's format, read by offset and never held whole.
 
-A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`title` and `text` fields are taken too).
+A corpus is JSONL, one `{"id", "contents": "title\\ntext"}` per line (`columns` says which others are taken).
 Scanning it once finds every broken line and duplicate id before anything is built on it.
 """
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from reasonrag.data.columns import UnreadColumns, id_of, title_and_text
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 
@@ -83,19 +84,21 @@ class CorpusScan:
     long_passages: LongPassages | None
 
 
-def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: None) -> CorpusScan:
+def scan_corpus(
+    path: Path, *, advanced: Callable[[int], object] = lambda _: None, say: Callable[[str], None] = lambda _: None
+) -> CorpusScan:
     """Check a corpus line by line, in 24 bytes of memory per passage.
 
-    advanced: called with the bytes read so far, about every MiB. Raises InputError for a file that cannot be read, is
-        empty, or has a broken line or a duplicate id.
+    advanced: called with the bytes read so far, about every MiB. say: told of columns that are not read. Raises
+        InputError for a file that cannot be read, is empty, or has a broken line or a duplicate id.
     """
     digest = hashlib.sha256()
-    offsets, names, long = array("q"), array("q"), None
+    offsets, names, long, unread = array("q"), array("q"), None, UnreadColumns()
     with reading(f"the corpus {path}"):
         with path.open("rb") as lines:
             position = told = 0
             for number, line in numbered_lines(path, lines):
-                passage = parse_passage(line, where=f"{path}, line {number}")
+                passage = parse_passage(line, where=f"{path}, line {number}", unread=unread)
                 names.append(hash(passage.id))
                 long = _with_passage(long, passage)
                 digest.update(line)
@@ -107,6 +110,8 @@ def scan_corpus(path: Path, *, advanced: Callable[[int], object] = lambda _: Non
         _refuse_duplicates(path, np.frombuffer(names, dtype=np.int64))
     if not offsets:
         raise InputError(f"the corpus {path} is empty; it needs one passage per line")
+    if notice := unread.notice(path):
+        say(notice)
     return CorpusScan(digest.hexdigest(), np.frombuffer(offsets, dtype=np.int64), long)
 
 
@@ -164,8 +169,8 @@ class Corpus:
         return [parse_passage(line, where=f"{self.path}, passage {row}") for row, line in enumerate(lines, start)]
 
 
-def parse_passage(line: bytes, *, where: str) -> Passage:
-    """One line of a corpus. Raises InputError naming `where`."""
+def parse_passage(line: bytes, *, where: str, unread: UnreadColumns | None = None) -> Passage:
+    """One line of a corpus. unread: collects its columns that are not read. Raises InputError naming `where`."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -173,14 +178,13 @@ def parse_passage(line: bytes, *, where: str) -> Passage:
     passage = _as_passage(record) if isinstance(record, dict) else None
     if passage is None:
         raise InputError(f'{where} is not a passage: it needs "id" and "contents" ("title\\ntext")')
+    if unread is not None:
+        unread.add_passage(record)
     return passage
 
 
 def _as_passage(record: dict[str, Any]) -> Passage | None:
-    passage_id, contents = record.get("id"), record.get("contents")
-    title, text = record.get("title") or "", record.get("text")
-    if isinstance(contents, str):
-        title, _, text = contents.partition("\n")
+    passage_id, (title, text) = id_of(record), title_and_text(record)
     if isinstance(passage_id, bool) or not isinstance(passage_id, str | int) or passage_id == "":
         return None
     if not (isinstance(title, str) and isinstance(text, str)):

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from preference.candidates import is_training_split
 from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
+from reasonrag.data.columns import question_record
 from reasonrag.data.datasets import fetch_questions
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
@@ -274,6 +275,9 @@ def _question(line: bytes, number: int, *, where: str) -> EvalQuestion:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
+    if isinstance(record, dict):
+        with suppress(ValueError):  # without an answer: compared by its question
+            record = question_record(record)
     if not isinstance(record, dict) or not isinstance(record.get("question"), str):
         raise InputError(f'{where} is not a question; it needs a text "question"')
     with suppress(ValueError):  # another form of multiple choice: compared by what its question says

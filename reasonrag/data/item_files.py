@@ -1,24 +1,35 @@
-"""Files of many items: JSON in any layout (`preference.export.json_stream`), or Parquet.
+"""Files of many items: JSON in any layout (`preference.export.json_stream`), Parquet, or a TSV table.
 
-Decides which of the two a file is, and turns reading errors into messages for users.
+Decides which of them a file is, and turns reading errors into messages for users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+import csv
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
+
+import orjson
 
 from preference.candidates import MalformedCandidatesError
 from preference.export.json_stream import LONGEST_ITEM, JsonItem, MalformedFileError
 from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError
+from reasonrag.data.columns import LISTS
 from reasonrag.errors import InputError, needs_extra
-from reasonrag.files import reading
+from reasonrag.files import numbered_lines, reading
 
 _ROWS = 1000
 """Rows of a Parquet file held in memory at a time."""
 _PARQUET = b"PAR1"
+_BEGINNING, _LONGEST_LIST = 1 << 16, 1 << 16
+"""Bytes by which a file's form is told, and the longest list in Python's notation that is read."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEADERS = ({"question"}, {"id", "text"}, {"_id", "text"}, {"id", "contents"})
+"""Names of columns, some of which the first line of a table has."""
 
 
 @contextmanager
@@ -61,3 +72,88 @@ def _rows(path: Path) -> Iterator[JsonItem]:
                         yield JsonItem(number, row, too_long=too_long)
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{path} is damaged after row {number:,} ({error}); fetch it again") from error
+
+
+# -- rows of questions and passages ------------------------------------------------------------------------------------
+
+
+def form_of(path: Path) -> Literal["lines", "items", "table"]:
+    """Whether a file is JSONL, a JSON list or Parquet, or a table, as far as its beginning shows."""
+    with reading(path), path.open("rb") as file:
+        beginning = file.read(_BEGINNING).removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if beginning.startswith((_PARQUET, b"[")):
+        return "items"
+    return "table" if b"\t" in beginning.split(b"\n", 1)[0] and not beginning.startswith(b"{") else "lines"
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file that is not JSONL, as mappings. Raises InputError naming the first that cannot be read."""
+    for item in _table(path) if form_of(path) == "table" else read_items(path):
+        where = f"{path}, row {item.number:,}"
+        if item.too_long:
+            raise InputError(f"{where} is longer than {LONGEST_ITEM // 10**6} MB; correct or remove it")
+        if item.repaired or not isinstance(item.value, dict):
+            what = "has NaN or a character that JSON does not know" if item.repaired else "is not an object"
+            raise InputError(f"{where} {what}; correct it")
+        yield {name: _cell(name, value, where) for name, value in item.value.items()}
+
+
+def _table(path: Path) -> Iterator[JsonItem]:
+    """The rows of a TSV table with a header, or DPR's of questions and answers, which has none."""
+    columns: Sequence[str] = ()
+    with reading(path), path.open("rb") as file:
+        for number, line in numbered_lines(path, file):
+            where = f"{path}, line {number}"
+            try:
+                text = line.removeprefix(_BYTE_ORDER_MARK).decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{where} is not UTF-8 ({error.reason}); convert the file") from error
+            cells = _split(text, len(columns))
+            if not columns:
+                columns, headed = _columns(cells, where)
+                if headed:
+                    continue
+            if len(cells) != len(columns):
+                raise InputError(f"{where} has {len(cells)} cells, not {len(columns)} as line 1; correct it")
+            yield JsonItem(number, dict(zip(columns, cells, strict=True)))
+
+
+def _columns(cells: Sequence[str], where: str) -> tuple[Sequence[str], bool]:
+    """Names of the columns, by the first line's cells, and whether that line is a header."""
+    if any(each <= set(cells) for each in _HEADERS) and len(set(cells)) == len(cells):
+        return cells, True
+    if len(cells) == 2 and cells[1].startswith("["):  # noqa: PLR2004 - question and answers
+        return ("question", "answers"), False
+    raise InputError(
+        f"{where} does not name the columns; begin the table with a line such as id, text, title for passages, or id, "
+        "question, answers for questions, separated by tabs"
+    )
+
+
+def _split(line: str, columns: int) -> list[str]:
+    """The cells of a line, quoted as in CSV; a line that is not gets split as it stands."""
+    plain = line.split("\t")
+    try:
+        quoted = next(csv.reader([line], delimiter="\t", strict=True), [])
+    except csv.Error:
+        return plain
+    return plain if columns and len(quoted) != columns else quoted
+
+
+def _cell(name: str, value: object, where: str) -> object:
+    """A list or mapping that is written as text, in JSON or in Python's notation; any other value as it is."""
+    if name not in LISTS or not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        found = ast.literal_eval(value) if len(value) <= _LONGEST_LIST else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        found = None
+    if not isinstance(found, list | dict):
+        if name == "answer":  # a text that begins with a bracket
+            return value
+        raise InputError(f"{where}: {name} is no list that can be read: {value!r:.80}; write it as JSON")
+    return found

@@ -5,17 +5,18 @@ run does not need them. A named data set comes from a directory (`<data-dir>/<da
 `corpus.jsonl`), from FlashRAG's collection on the Hub, or, for atlas, from the project itself. Decides that a bad line
 is found before any work starts, which questions a sample draws, how the data sets of a mixture take turns, and which
 metadata name gold passages, kind, hops, style and rubric. `datasets` knows where named data sets are, `contexts` which
-passages came with questions.
+passages came with questions, `columns` what published data sets call their columns.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from array import array
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -25,6 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from preference.records import first_error, title_key
 from preference.stratified_sample import StratifiedSample
+from reasonrag.data.columns import UnreadColumns, fact_titles, gold_texts, question_record
+from reasonrag.data.compressed import as_lines
 from reasonrag.data.multiple_choice import options_of, spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 AnswerStyle = Literal["short", "long"]
 """What an answer is: a name, a date, a number, yes or no ..; or sentences for a reader."""
 SHORT: AnswerStyle = "short"
+_PIECE, _COMPARED = 12, 20_000
+"""Letters of the runs by which texts are compared, and the most that are compared of a text."""
 _HOPS_OF_AN_ID = re.compile(r"(?:[^:]+:)?([1-9])hop[0-9]*__")
 """In a mixture, the data set's name is before it."""
 
@@ -46,11 +51,19 @@ class GoldPassages:
 
     by: Literal["id", "title"]
     names: tuple[str, ...]
+    texts: tuple[tuple[str, str], ...] = ()
+    """Title key and text of gold paragraphs: of such a title, only passages with most of such a text count."""
 
     def found_in(self, passages: Iterable[Passage]) -> frozenset[str]:
-        """Keys of the gold passages among these. Titles compare without case, spaces and quotes; several passages of
-        one title count as one."""
+        """Keys of the gold passages among these. Titles compare by `title_key`; several passages of one title count as
+        one."""
         return self.keys & {self.key(each) for each in passages}
+
+    def only_by_title(self, passage: Passage) -> bool:
+        """Whether a passage has a gold title and the text of another paragraph."""
+        key = title_key(passage.title)
+        texts = [text for title, text in self.texts if title == key]
+        return self.by == "title" and bool(texts) and not any(_mostly_same(passage.text, text) for text in texts)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -58,8 +71,22 @@ class GoldPassages:
         return frozenset(self.names) if self.by == "id" else frozenset(map(title_key, self.names))
 
     def key(self, passage: Passage) -> str:
-        """The key this passage would have as a gold passage."""
-        return passage.id if self.by == "id" else title_key(passage.title)
+        """The key this passage would have as a gold passage; empty for another paragraph of a gold title."""
+        if self.by == "id":
+            return passage.id
+        return "" if self.only_by_title(passage) else title_key(passage.title)
+
+
+def _mostly_same(text: str, other: str) -> bool:
+    """Whether half of the shorter of two texts is in the other: corpora cut articles in different places."""
+    one, two = _pieces(text), _pieces(other)
+    return one == two or 2 * len(one & two) > min(len(one), len(two))
+
+
+def _pieces(text: str) -> frozenset[str]:
+    """All runs of some letters, of the beginning of a long text."""
+    letters = "".join(re.findall(r"\w", unicodedata.normalize("NFKC", text[:_COMPARED]).casefold()))
+    return frozenset(letters[start : start + _PIECE] for start in range(max(1, len(letters) - _PIECE + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +114,11 @@ class Question(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spelled_out(cls, record: object) -> object:
-        """Multiple choice: the text names the options, and gold answers are the texts of options."""
+        """Columns of published data sets by their meaning. Multiple choice: the text names the options, and gold
+        answers are the texts of options."""
         if not isinstance(record, dict):
             return record
-        return spelled_out({name: value for name, value in record.items() if name != "origin"})
+        return spelled_out({name: value for name, value in question_record(record).items() if name != "origin"})
 
     @field_validator("question")
     @classmethod
@@ -120,21 +148,17 @@ class Question(BaseModel):
     def gold_titles(self) -> tuple[str, ...]:
         """Titles of the gold passages by `gold_titles`, else by `supporting_facts` or supporting `paragraphs`; empty if
         the metadata name none, even where they name ids."""
-        facts, near = self.metadata.get("supporting_facts"), self.metadata.get("paragraphs")
-        titles = self.metadata.get("gold_titles") or (facts.get("title") if isinstance(facts, dict) else None)
-        if not titles and isinstance(near, list):
-            titles = [
-                each.get("title") for each in near if isinstance(each, dict) and each.get("is_supporting") is True
-            ]
-        return _names(titles)
+        return _names(self.metadata.get("gold_titles") or fact_titles(self.metadata))
 
     @property
     def gold(self) -> GoldPassages | None:
-        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (FlashRAG's
-        HotpotQA and 2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue's own); None if the metadata name none."""
+        """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (HotpotQA and
+        2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue), whose texts count, too; None if the metadata name
+        none."""
         if ids := _names(self.metadata.get("gold_ids")):
             return GoldPassages("id", ids)
-        return GoldPassages("title", self.gold_titles) if self.gold_titles else None
+        titles = self.gold_titles
+        return GoldPassages("title", titles, gold_texts(self.metadata)) if titles else None
 
     @property
     def type(self) -> str | None:
@@ -203,7 +227,8 @@ class QuestionFile:
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
         passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
         so that titles name the gold ones. options: whether some question has options, which earlier versions did not
-        show.
+        show. rows: the file that is read, one question per line, where `path` has another form. unread: a notice that
+        names the columns that are not read.
     """
 
     dataset: str
@@ -217,6 +242,8 @@ class QuestionFile:
     drawn: Sequence[int] | None = None
     passage_prefix: str | None = ""
     options: bool = False
+    rows: Path | None = None
+    unread: str | None = None
 
     @property
     def name(self) -> str:
@@ -240,7 +267,7 @@ class QuestionFile:
 
     def read(self, limit: int | None = None) -> Generator[Question]:
         """The first `limit` questions, in file order or as they were drawn."""
-        with self.path.open("rb") as lines:
+        with (self.rows or self.path).open("rb") as lines:
             if self.drawn is None:
                 for number, line in enumerate(islice(lines, limit), start=1):
                     yield self._question(line, f"line {number}")
@@ -366,18 +393,23 @@ def open_questions(
     check: Check = require_golden_answers,
     sample: Sample | None = None,
     partition: dict[str, Any] | None = None,
+    home: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> QuestionFile:
-    """Check a whole question file. Raises InputError naming the first bad line."""
+    """Check a whole question file. home: where a file that is not JSONL is written as such; without it, only JSONL is
+    read. say: told of that. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
-    options = False
+    options, unread = False, UnreadColumns()
+    rows = path if home is None or not path.is_file() else as_lines(path, home, say=say)
+    unit = "line" if rows == path else "row"
     draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
-    with reading(f"the questions {path}"), path.open("rb") as lines:
+    with reading(f"the questions {path}"), rows.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
-            question = parse_question(line, where=f"{path}, line {number}", check=check)
+            question = parse_question(line, where=f"{path}, {unit} {number}", check=check, unread=unread)
             if first_seen.setdefault(question.id, number) != number:
                 raise InputError(
-                    f"{path}, line {number}: question id {question.id!r} was already used in line "
+                    f"{path}, {unit} {number}: question id {question.id!r} was already used in {unit} "
                     f"{first_seen[question.id]}. Ids must be unique"
                 )
             digest.update(line)
@@ -390,15 +422,19 @@ def open_questions(
         raise InputError(f"the question file {path} is empty; it needs one question per line")
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
     total = len(first_seen) if drawn is None else len(drawn)
-    return QuestionFile(
-        dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn, options=options
-    )
+    found = QuestionFile(dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn)
+    return replace(found, options=options, rows=None if rows == path else rows, unread=unread.notice(path))
 
 
-def parse_question(line: bytes, *, where: str, check: Check = require_golden_answers) -> Question:
-    """One line of a question file. Raises InputError naming `where`."""
+def parse_question(
+    line: bytes, *, where: str, check: Check = require_golden_answers, unread: UnreadColumns | None = None
+) -> Question:
+    """One line of a question file. unread: collects its columns that are not read. Raises InputError naming `where`."""
     try:
-        question = Question.model_validate(orjson.loads(line))
+        record = orjson.loads(line)
+        question = Question.model_validate(record)
+        if unread is not None:
+            unread.add_question(record)
         check(question)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error

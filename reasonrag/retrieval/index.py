@@ -91,7 +91,10 @@ def index_check(
         watcher: is told what happens while it goes on; none: silent.
     """
     place, watcher = Path(directory), watcher or SilentWatcher()
-    source = open_questions(Path(questions), dataset=Path(questions).stem, split="") if questions else None
+    asked = Path(questions) if questions else None
+    source = open_questions(asked, dataset=asked.stem, split="", home=place.parent, say=watcher.say) if asked else None
+    if source and source.unread:
+        watcher.say(source.unread)
     manifest = read_manifest(place)
     if not manifest.files:
         watcher.say(f"{place} {NO_DIGESTS}")

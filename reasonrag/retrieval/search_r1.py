@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
+from reasonrag.data.columns import id_of
 from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
@@ -323,7 +324,7 @@ def _passage(item: object, position: int) -> Passage:
     where = f"passage {position} of its answer"
     if not isinstance(document, dict):
         raise SearchFailed("garbled", f"{where} is not a document")
-    if document.get("id") is None:
+    if id_of(document) is None:
         raise SearchFailed(
             "garbled",
             f"{where} has no id, by which passages are told apart: some servers (Search-R1's BM25 and web search) "
@@ -338,7 +339,7 @@ def _passage(item: object, position: int) -> Passage:
 
 def _of_document(document: dict[str, Any], score: float, where: str) -> Passage:
     """The passage exactly as our server has it; for other servers, as a corpus line with the same content is read."""
-    passage_id, title, contents = document["id"], document.get("title"), document.get("contents")
+    passage_id, title, contents = id_of(document), document.get("title"), document.get("contents")
     if isinstance(passage_id, str) and isinstance(title, str) and isinstance(contents, str):
         head = f"{title}\n"
         if passage_id and contents.startswith(head):

@@ -106,6 +106,14 @@ def test_of_several_passages_that_are_read_evidence_reports_those_that_share_its
         assert cause_of(record).lacking == (lacking.upper(),)
 
 
+def test_another_paragraph_of_a_gold_title_is_not_found() -> None:
+    """The record marks it; by its title alone it would count."""
+    step = read(*GOLD)
+    assert cause_of(chain(ask(), step, says(WRONG), gold=GOLD)).never_found == ()
+    marked = [each | {"not_gold": True} for each in step["passages"]]
+    assert cause_of(chain(ask(), step | {"passages": marked}, says(WRONG), gold=GOLD)).never_found == tuple(GOLD)
+
+
 @pytest.mark.parametrize(
     ("steps", "nearest"),
     [

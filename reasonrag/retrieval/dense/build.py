@@ -240,7 +240,7 @@ class _Build:
 
     def _from_scratch(self, encoder: Encoder) -> DenseManifest:
         self.watcher.stage(READING, total=self.stat.st_size)
-        scan = scan_corpus(self.corpus, advanced=self.watcher.reached)
+        scan = scan_corpus(self.corpus, advanced=self.watcher.reached, say=self.watcher.say)
         adopted = FaissVectors(self.options.from_faiss) if self.options.from_faiss else None
         wanted = self.options.index_type or (adopted.index_type if adopted else "flat")
         plan_index(wanted, rows=len(scan.offsets), dimension=encoder.spec.dimension)  # refuse now, not after 8 hours

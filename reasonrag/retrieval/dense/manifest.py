@@ -283,7 +283,7 @@ def default_index_directory(corpus: Path, home: Path, kind: str = "bm25") -> Pat
     kind: `bm25`, or `dense-` and the encoder's short name.
     """
     path = corpus.resolve()
-    name = path.parent.name if path.stem == "corpus" else path.stem
+    name = path.parent.name if path.stem in ("corpus", "rows") else path.stem
     return home / f"{name}-{kind}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 

@@ -95,7 +95,7 @@ def build_bm25_alone(corpus: Path, directory: Path, watcher: BuildWatcher) -> BM
     try:
         check_replaceable(directory, corpus, "bm25")
         watcher.stage(READING, total=stat.st_size)
-        scan = scan_corpus(corpus, advanced=watcher.reached)
+        scan = scan_corpus(corpus, advanced=watcher.reached, say=watcher.say)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         _index_words(Corpus(corpus, scan.offsets), unfinished, watcher)

@@ -19,6 +19,7 @@ from reasonrag.agent.prompting import (
     render_repair,
     render_variation,
 )
+from reasonrag.data.corpus import Passage
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.prices import Price
@@ -224,6 +225,18 @@ async def test_a_state_is_asked_about_with_everything_it_has_seen(agent_of: Call
     prompt = render_prompt(PROMPTS, "read", question=QUESTION.question, thoughts=[QUERY], passages=state.passages)
     assert model.requests[0].messages == step.prompt == prompt
     assert step.passage_refs == [PassageRef(id=p.id, title=p.title, score=p.score) for p in state.passages]
+
+
+def test_a_record_marks_another_paragraph_of_a_gold_title() -> None:
+    """Who reads the record has titles, and no texts."""
+    near = [("Seine", "The Seine flows through Paris."), ("Seine", "Seine was a department until 1968.")]
+    paragraphs = [{"title": title, "paragraph_text": text} for title, text in near]
+    about = {"paragraphs": [paragraphs[0] | {"is_supporting": True}, paragraphs[1]]}
+    passages = tuple(Passage(str(number), title, text) for number, (title, text) in enumerate(near))
+    state = State(QUESTION.model_copy(update={"metadata": about}), "read", 1, (QUERY,), passages)
+    refs = taken(state, EVIDENCE, "evidence", "Paris").passage_refs or []
+    assert [each.not_gold for each in refs] == [False, True]
+    assert ["not_gold" in each.model_dump() for each in refs] == [False, True]
 
 
 async def test_only_reading_has_passages(agent_of: Callable[..., Agent]) -> None:

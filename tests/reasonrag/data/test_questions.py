@@ -70,8 +70,8 @@ def row(question_id: object, question: str = "Where?") -> bytes:
             Question(id="a", question="When?", golden_answers=["1"]),
         ),
         (
-            {"id": "a", "question": "Where?", "golden_answers": ["here"], "context": ["more"], "type": "bridge"},
-            Question(id="a", question="Where?", golden_answers=["here"]),
+            {"id": "a", "question": "Where?", "golden_answers": ["here"], "level": "hard", "type": "bridge"},
+            Question(id="a", question="Where?", golden_answers=["here"], metadata={"type": "bridge"}),
         ),
     ],
 )
@@ -186,7 +186,8 @@ def test_a_limit_takes_the_first_questions_in_file_order(limit: int | None, ids:
         ({"gold_ids": None, "gold_titles": None, "supporting_facts": None}, None),
         ({"gold_ids": "p1"}, None),
         ({"gold_ids": [None, " "], "gold_titles": [["A"]]}, None),
-        ({"supporting_facts": [["Ed Wood", 0]]}, None),
+        ({"supporting_facts": [["Ed Wood", 0]]}, GoldPassages("title", ("Ed Wood",))),
+        ({"supporting_facts": "Ed Wood"}, None),
     ],
 )
 def test_gold_passages_are_known_by_id_else_by_title(metadata: dict[str, Any], gold: GoldPassages | None) -> None:

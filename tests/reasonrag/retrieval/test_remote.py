@@ -281,6 +281,9 @@ async def test_a_query_that_the_service_refuses_fails_alone(retriever: Retriever
         ({"id": "7", "title": "A", "text": "b\nc"}, Passage("7", "A", "b\nc", 0.0)),
         ({"id": "7", "title": "A", "text": "b", "contents": '"A"\nb'}, Passage("7", '"A"', "b", 0.0)),
         ({"id": "7", "contents": "no line end"}, Passage("7", "no line end", "", 0.0)),
+        ({"id": "7", "title": "A", "contents": "A is b."}, Passage("7", "A", "A is b.", 0.0)),
+        ({"document": {"id": "7", "title": "A", "contents": "b.\nc"}, "score": 1}, Passage("7", "A", "b.\nc", 1.0)),
+        ({"document": {"_id": "7", "title": "A", "text": "b"}}, Passage("7", "A", "b", 0.0)),
     ],
 )
 async def test_documents_of_other_servers_are_read(item: dict[str, Any], passage: Passage) -> None:
