@@ -160,11 +160,11 @@ class RunConfig(_Kept):
         )
 
     def with_refusals(self, refused: dict[str, list[str]]) -> RunConfig:
-        """The configuration that records these refused parameters, beside those that it has, and of these models no
-        other length from which prompts are cut."""
+        """The configuration that records these refused parameters, beside those that it has. The lengths from which
+        these models cut prompts are replaced."""
         known = self.operational.refused_parameters if self.operational else {}
         for name in known.keys() & refused.keys():
-            known = known | {name: [each for each in known[name] if not each.startswith(CUT)]}
+            known = known | {name: [each for each in known[name] if each not in cuts_in(known[name])]}
         every = {name: sorted({*known.get(name, []), *refused.get(name, [])}) for name in sorted({*known, *refused})}
         every = {name: lessons for name, lessons in every.items() if lessons}
         given = self.model_dump()
@@ -176,6 +176,11 @@ class RunConfig(_Kept):
     def changed_to(self, other: RunConfig) -> list[str]:
         """`key was x, is y` for everything that decides answers and differs."""
         return changed_keys(self.decides_answers.model_dump(), other.decides_answers.model_dump())
+
+
+def cuts_in(refused: list[str]) -> list[str]:
+    """The lengths from which prompts are cut among what is recorded as refused."""
+    return [each for each in refused if each.startswith(CUT)]
 
 
 def has_answers(directory: Path) -> bool:

@@ -13,6 +13,7 @@ from preference import Message, Usage
 from preference.export.sanitize import plain_text
 from reasonrag.agent.parsing import NOT_REPAIRED, NOTHING_SAID, ParsedReply, ParseError, TaggedReply, is_copied
 from reasonrag.agent.prompting import Prompts, render_repair
+from reasonrag.errors import ModelError
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endpoint.endings import ending_of
@@ -160,7 +161,12 @@ class ModelCaller:
             else render_repair(self.prompts, messages, reply=_shown(completion.text, content), detail=content.detail)
         )
         self.spending.repairs += 1
-        [second] = await self.complete(question_id, again, [sample], stop, sampling)
+        try:
+            [second] = await self.complete(question_id, again, [sample], stop, sampling)
+        except ModelError as error:
+            if not error.of_prompt:
+                raise
+            return ReadReply(completion, content, tuple(messages))  # the endpoint takes no such turn
         repaired = _unless_copied(parse(second), [*instructions, again[-1].content])
         if isinstance(repaired, ParseError):
             return ReadReply(completion, content, tuple(messages), unrepaired=second)

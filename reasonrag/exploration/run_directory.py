@@ -26,7 +26,15 @@ from preference.records import OtherSchemaError, parse_rollout
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, storing, writing
 from reasonrag.llm.failure_log import FailureLog
-from reasonrag.run_config import RunConfig, config_restored, has_answers, keep_config, note_refusals, read_config
+from reasonrag.run_config import (
+    RunConfig,
+    config_restored,
+    cuts_in,
+    has_answers,
+    keep_config,
+    note_refusals,
+    read_config,
+)
 
 
 class RunDirectory:
@@ -41,6 +49,8 @@ class RunDirectory:
         self._say = say
         self._lines: dict[str, tuple[int, int]] = {}
         self._failed: set[str] = set()
+        self._cut: dict[str, list[str]] | None = None
+        """Lengths from which prompts were cut in earlier sessions, by name of the model."""
 
     def __enter__(self) -> Self:
         with ExitStack() as files:
@@ -99,7 +109,13 @@ class RunDirectory:
         self._rollouts = self._files.enter_context(open_private(self.rollouts_path, "a+b"))
 
     def note_refusals(self, refused: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Record which parameters endpoints refused in this session; returns those of all sessions."""
+        """Record which parameters endpoints refused in this session; returns those of all sessions. A length from which
+        prompts were cut in an earlier session stays where this one finds none: the server may be another now."""
+        if self._cut is None:
+            known = read_config(self.path / CONFIG).operational
+            self._cut = {name: cuts_in(each) for name, each in known.refused_parameters.items()} if known else {}
+        earlier = {name: [] if cuts_in(found) else self._cut.get(name, []) for name, found in refused.items()}
+        refused = {name: [*found, *earlier[name]] for name, found in refused.items()}
         return note_refusals(self.path, refused)
 
     def write_summary(self, summary: dict[str, Any]) -> None:

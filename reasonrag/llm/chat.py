@@ -126,7 +126,7 @@ class Completion(BaseModel):
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
     said: the endpoint's words, where an error stands for the reply.
-    prompt_bytes: of the request's messages, where an endpoint counted their tokens; address: which of several, from 0.
+    prompt_bytes: of the request's messages, where an endpoint counted their tokens. server: a digest of its address.
     at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
@@ -150,7 +150,7 @@ class Completion(BaseModel):
     cached_tokens: int = 0
     tokens_bounded: bool = False
     prompt_bytes: int = 0
-    address: int = 0
+    server: str = ""
 
     @field_validator("text", "reasoning", "refusal", "finish_reason", mode="before")
     @classmethod
@@ -169,7 +169,7 @@ USAGE = (
     "cached_tokens",
     "tokens_bounded",
     "prompt_bytes",
-    "address",
+    "server",
 )
 """Fields of a completion that are the whole request's."""
 

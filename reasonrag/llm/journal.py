@@ -231,8 +231,8 @@ class JournaledModel:
         self.ledger = ledger
         self.cached_calls = 0
         """Draws answered by the journal so far."""
-        self.on_news: Callable[[int, str], None] = lambda *_: None
-        """Called with the number of an address and what its answers show; may be set later."""
+        self.on_news: Callable[[str, str], None] = lambda *_: None
+        """Called with the mark of a server and what its answers show; may be set later."""
         self._journal = journal
         self.recorded_as = recorded_as
         self._fetching: set[asyncio.Task[list[Completion]]] = set()
@@ -310,7 +310,7 @@ class JournaledModel:
             reservation.settle(completions)
         for each in completions:
             if news := self._journal.windows.add(self.recorded_as, each).news():
-                self.on_news(each.address, news)
+                self.on_news(each.server, news)
         return completions
 
     def _to_record(
@@ -326,13 +326,13 @@ class JournaledModel:
         return completions, journal_line(request.question_id, answered, completions, model=self.recorded_as)
 
     def note_trials(self, replies: Iterable[Completion]) -> None:
-        """To requests outside the journal, which show what a short prompt has."""
+        """Replies to requests outside the journal. They show how many tokens a short prompt has."""
         for each in replies:
             self._journal.windows.add(self.recorded_as, each)
 
     @property
     def lessons(self) -> list[str]:
-        """What all its answers show, as a run records it."""
+        """From which lengths its servers cut prompts, by all its answers, as a run records it."""
         return self._journal.windows.lessons(self.recorded_as)
 
     def holds(self, request: ChatRequest) -> bool:

@@ -103,8 +103,8 @@ class Models:
 
     @property
     def lessons(self) -> dict[str, list[str]]:
-        """What the endpoints of this session refused, perhaps nothing, and the length from which they cut prompts, by
-        all answers of the journal; without those that were not checked."""
+        """By name of the model, what its endpoints refused in this session, and from which lengths they cut prompts. A
+        model that was not checked is left out."""
         return {
             each.name: each.inner.refused + each.lessons
             for each in self.all

@@ -38,6 +38,7 @@ def _tags(name: str, *, prose: bool = False) -> _Mark:
 
 _MESSAGE = r"(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:{}).{{0,99}}?<\|message\|>"
 _THINKS, _FINAL = _MESSAGE.format("analysis|commentary"), r"(?-i:(?<![ >\"'])assistantfinal)"
+_HERE = r"here(?: is|['\u2019]s)"
 _MARKS = (
     # Open WebUI; Ollama's command line
     _Mark(r"<details\b", "</details>", r"<details\s++type=[\"']?reasoning\b[^>]{0,200}>", prose=True),
@@ -54,22 +55,27 @@ _MARKS = (
     _Mark(r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
     _Mark(r"<unused94>(?:thought\b)?", "<unused95>"),
     _Mark(r"<\|channel>(?:thought\b)?", r"<channel\|>"),
-    _Mark("(?!)", "here is my response:", r"here is my thought process:(?=[\s\S]*?here is my response:)", prose=True),
+    _Mark(
+        "(?!)", rf"{_HERE} my response:", rf"{_HERE} my thought process:(?=[\s\S]*?{_HERE} my response:)", prose=True
+    ),
+    _Mark("(?!)", "## Final Response", r"## Thinking\b(?=[\s\S]*?## Final Response)", prose=True),  # HuatuoGPT-o1
     # the rest, which also match some of those before: Qwen, DeepSeek, GLM; <seed:think> of Seed-OSS, <longcat_think>;
     # [THINK] of Magistral; ◁think▷ of Kimi-VL
     _tags("think"),
     *(_tags(word, prose=True) for word in ("thinking", "thoughts?", "reasoning", "reason", "reflection", "analysis")),
-    *(_tags(word, prose=True) for word in ("scratchpad", "rationale", "cot")),
+    *(_tags(word, prose=True) for word in ("scratch_?pad", "rationale", "cot")),
 )
 """Those that are known, mostly by vLLM's parsers (https://github.com/vllm-project/vllm/tree/main/vllm/reasoning)."""
-_LEADING = re.compile(rf"\s*+(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
+_BEFORE = r"(?:\s|\ufeff|<s>|<bos>|<\|(?:begin_of_text|assistant|im_start)\|>)*+"
+"""What a server may leave of its template."""
+_LEADING = re.compile(rf"{_BEFORE}(?:{'|'.join(f'({each.leads or each.opening})' for each in _MARKS)})", re.IGNORECASE)
 _STRICT = "|".join(each.closing for each in _MARKS if not each.prose)
 _IN_A_TAG = rf"<(?P<tag>\w{{1,20}})>(?:(?!(?=<)(?:<\w{{1,20}}>|{_STRICT}))[\s\S])*?</(?P=tag)>"
 """Any tag up to its end: marks in it are what the reply speaks of, but for those such as `</think>`."""
 _CLOSING = re.compile("|".join([*(f"({each.closing})" for each in _MARKS), _IN_A_TAG]), re.IGNORECASE)
 _MAY_CLOSE = re.compile(
     r"/[\s|\uff5c]*[\w:]{0,21}(?:think|thou|reas|refl|anal|scra|rati|cot|deta)"
-    r"|\|>|done thinking|assistantfinal|unused95|my response:"
+    r"|\|>|done thinking|assistantfinal|unused95|my response:|final response"
 )
 """In every text that holds a closing mark, in small letters: found a hundred times as fast."""
 _ENDS = "\n.!?…。:;\"')]*>"

@@ -362,11 +362,17 @@ def _verify(run: Path, settings: GenerateSettings, watcher: Watcher) -> None:
         ours, theirs = run / ROLLOUTS, again.run_directory / ROLLOUTS
         if filecmp.cmp(ours, theirs, shallow=False):
             return
+        failed = 0
         for joined, replayed in zip_longest(read_rollouts(ours), read_rollouts(theirs)):
-            if joined != replayed:
+            if joined and joined.error and replayed and replayed.error:
+                failed += 1
+            elif joined != replayed:
                 of = f"question {(joined or replayed).question_id!r}"
                 break
         else:
+            if failed:
+                watcher.say(f"{counted(failed, 'question')} without a tree cannot be compared")
+                return
             of = "no question, but in bytes"
         if replayed and replayed.error and replayed.error.cause == "not_recorded":
             raise NotReproduced(

@@ -125,6 +125,21 @@ def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reaso
     assert all(("prompt_cut" in tags) == (cut is not None and long >= cut) for cut, long, tags in both)
 
 
+def test_a_run_that_goes_on_at_another_server_keeps_its_mark(reasonrag: Reasonrag) -> None:
+    """So does one whose ranks had a server each: what one of them cut, stays marked."""
+    with serving().open() as server, serving(window=10**6).open() as whole:
+        assert reasonrag(*generate(server.base_url, "runs/r", "--concurrency", 1, "--max-calls", 150)).status == 3
+        known = config("runs/r")["operational"]["refused_parameters"]
+        done = reasonrag(*generate(whole.base_url, "runs/r"))
+        for rank, base_url in (("0/2", server.base_url), ("1/2", whole.base_url)):
+            assert reasonrag(*generate(base_url, "runs/ranks", "--shard", rank)).status == 0
+    assert (done.status, recorded_cut(known) is None) == (0, False)
+    assert config("runs/r")["operational"]["refused_parameters"] == known
+    assert "does not cut prompts" not in done.err
+    assert reasonrag("merge", "runs/ranks").status == 0
+    assert recorded_cut(config("runs/ranks")["operational"]["refused_parameters"])
+
+
 @pytest.mark.parametrize(
     "tells",
     [

@@ -194,6 +194,24 @@ def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: 
     )
 
 
+def test_a_repair_turn_that_is_refused_costs_its_step_alone(reasonrag: Reasonrag) -> None:
+    inner = teacher(lambda reply, number: ({"content": "Well." if number % 5 == 4 else reply}, "stop"))
+
+    @web.middleware
+    async def short(request: web.Request, handler: Any) -> web.StreamResponse:
+        if len(orjson.loads(await request.read())["messages"]) > 2:
+            said = {"error": {"message": "Your request exceeded model token limit: 8192"}}
+            return web.json_response(said, status=400)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    inner._app.middlewares.append(short)
+    with inner.open() as endpoint:
+        summary = explored(reasonrag, endpoint.base_url)
+    assert (summary["done"], summary["failed"]) == (6, 0)
+    assert summary["parse_failures_by_cause"]["no_tag"] > 0
+
+
 def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Reasonrag) -> None:
     """Once for each cause, as the first of them fails."""
 

@@ -8,12 +8,15 @@ requested, nor their seeds. `rate_limits` and `scheduler` decide when a request 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -89,6 +92,8 @@ MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
 _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
 """Failures that a prompt may cause by itself."""
+_BY_THIS_PROMPT = re.compile("bad_answer|http_500|http_4(?!01|02|08|29)..")
+"""Failures that a prompt causes by itself where others were answered meanwhile."""
 MAX_REJECTED = 20
 """After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
 MOST_KEPT = 300
@@ -166,6 +171,11 @@ class OneAddress:
     """The end of the wait that the user was told of."""
     stop_cuts_reasoning: bool = False
     """Whether stop strings could cut the model's reasoning: then it is sent none, unless think tags are its format."""
+
+    @cached_property
+    def mark(self) -> str:
+        """Tells this server from others in a journal, which names none."""
+        return hashlib.blake2b(self.connection.base_url.encode(), digest_size=4).hexdigest()
 
     def note_body(self, body: str | None) -> None:
         self.body_said, self.said = body, self.said + 1 if body == self.body_said else 1
@@ -337,10 +347,10 @@ class EndpointModel:
         if self.trials is not None:
             return
         unreachable, replies = list[InputError](), list[Completion]()
-        for address, endpoint in enumerate(self._endpoints):
+        for endpoint in self._endpoints:
             try:
                 reply = await self._check(endpoint, last_hope=len(unreachable) == len(self._endpoints) - 1)
-                replies += [reply.model_copy(update={"address": address})] if reply else []
+                replies += [reply.model_copy(update={"server": endpoint.mark})] if reply else []
             except _UnreachableError as error:
                 unreachable.append(error)
         if len(unreachable) == len(self._endpoints):
@@ -491,7 +501,7 @@ class EndpointModel:
         """
         from openai import APIError
 
-        trials = _Attempts()
+        trials, before = _Attempts(), self._answered
         retrying = self._retrying(trials, is_retryable, paced=True)
         try:
             return await retrying(self._send, request, trials)
@@ -502,14 +512,16 @@ class EndpointModel:
             tries = f" after {attempts} attempts" if attempts > 1 else ""
             message = f"{self._shown()} gave no answer{tries}: {failure.message}"
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
-            self._rejected += failure.cause in _REJECTING
+            rejected = failure.cause in _REJECTING
+            rejected |= self._answered > before and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
+            self._rejected += rejected
             alone = self._rejected < MAX_REJECTED
             if is_account_refused(error):
                 shut = f"{self._shown()} {self._shut(error, failure.message)}"
                 raise EndpointLost(f"{shut}, then run the same command to continue") from error
             if failure.cause == "http_403" and not alone:
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
-            raise ModelError(message, cause=failure.cause, of_prompt=alone and failure.cause in _REJECTING) from error
+            raise ModelError(message, cause=failure.cause, of_prompt=alone and rejected) from error
 
     async def _send(self, request: ChatRequest, trials: _Attempts) -> list[Completion]:
         """One attempt, once it has a slot; its result is reported to the endpoint's pace."""
@@ -581,7 +593,8 @@ class EndpointModel:
 
     def _account(self, answer: _Answer, slot: RequestSlot) -> None:
         """Count an answer, and report it to the pacing of its endpoint."""
-        answer.completions[0] = first = answer.completions[0].model_copy(update={"address": slot.lane})
+        mark = self._endpoints[slot.lane].mark
+        answer.completions[0] = first = answer.completions[0].model_copy(update={"server": mark})
         now = self.scheduler.clock()
         spent = 0 if first.tokens_bounded else first.prompt_tokens + first.completion_tokens
         slot.succeeded(spent or slot.tokens, now=now)
@@ -647,9 +660,11 @@ class EndpointModel:
         if endpoint.gives_one_choice:
             self._say_of(endpoint, f"returns one choice per request: {DISPENSABLE['n']}")
 
-    def tell(self, address: int, lesson: str) -> None:
-        """Tell the user of an address, by its number."""
-        self._say_of(self._endpoints[address], lesson)
+    def tell(self, server: str, lesson: str) -> None:
+        """Tell the user of a server, by its mark."""
+        for endpoint in self._endpoints:
+            if endpoint.mark == server:
+                self._say_of(endpoint, lesson)
 
     def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
         words = f": {one_line(_clean(error_message(error)))}" if error else ""

@@ -26,12 +26,17 @@ _MOST_LEAVES = 400
 _MOST_READ = 2000
 """Characters of a code or sentence that are read."""
 _NAMES = frozenset({"code", "type", "status", "reason", "error_type", "error_code", "status_code", "statusCode"})
+_NAMES |= {"http_status", "httpStatus", "http_code"}
 """Keys of what names an error."""
 _SAYING = frozenset({"", "message", "detail", "msg", "error", "errors", "error_msg", "error_message", "status_msg"})
 """Keys of sentences; the error itself may be one."""
+_EMPTY = (
+    "insufficient(user)?(quota|balance|credit|funds)|exceededyourcurrentquota|outofcredits|creditbalance(is)?toolow"
+    "|balance(is)?insufficient|notenoughcredits?|spendinglimit|quotaexhausted"
+)
+"""What says that an account is empty, also where the status is 400."""
 _MEANT = {
-    402: r"insufficient(user)?(quota|balance|credit|funds)|exceededyourcurrentquota|billing|paymentrequired|arrearage"
-    r"|outofcredits",
+    402: rf"{_EMPTY}|billing|paymentrequired|arrearage",
     401: r"(invalid|incorrect|missing|expired|no)(valid)?((api|access)key|(access|auth)token|credential)|apikeyinvalid"
     r"|unauthenticated|unauthori[sz]ed|authentication|invalidauth|authcredential|provideanapikey",
     429: r"(rate|request|usage)limit|toomanyrequests|resourceexhausted|throttl|limitrequests|requestsper|slowdown"
@@ -51,12 +56,13 @@ _TOO_LONG = re.compile(
     r"(?<!model)context(length|window|size|overflow|limit)|modelcontext(length|size|limit)|stringabovemaxlength"
     r"|(prompt|input|request|string|message)s?(is|are|body)?too(long|large)|too(largeformodel|longtofit)"
     r"|(input|prompt)(tokencount|length).*exceed|maximumpromptlength|longerthanthe(maximum)?model|reducethelengthof"
-    r"|toomany(input)?tokens|inputs(tokens|musthavelessthan)"
+    r"|toomany(input)?tokens|inputs(tokens|musthavelessthan)|exceed\w*tokenlimit|inputlength(shouldbe|limit)"
+    r"|inputtokensexceed|sequencelength|maxseqlen"
 )
 _WITHHELD = re.compile(
     r"(content|safety|output|prompt|response)filter|(content|prompt|response|output|input)(was|hasbeen)?(blocked|flagged)"
     r"|content(management)?policy|policyviolation|usagepolicy|responsibleai|guardrail\w*(intervened|blocked)"
-    r"|inspectionfailed|inappropriatecontent|consideredhighrisk|(moderation(blocked|failed)?|recitation)$|^prohibited"
+    r"|sensitivecontent|guardrails?policy|guardrails?violat|user_?unsafe|inspectionfailed|inappropriatecontent|consideredhighrisk|(moderation(blocked|failed)?|recitation)$|^prohibited"
 )
 """What the letters of a code or sentence say of the prompt, beside the words that end replies."""
 _CONTEXT = re.compile(r"(?:context (?:length|size|window)\D{0,20}|tokens`? must be <= )(\d[\d,]*)", re.IGNORECASE)
@@ -106,6 +112,8 @@ def _leaves(content: Any, key: str, depth: int) -> Iterator[tuple[str, Any]]:
     elif isinstance(content, list):
         for value in content:
             yield from _leaves(value, key, depth + 1)
+    elif key == "raw" and isinstance(content, str) and content.startswith("{"):  # OpenRouter: the provider's own error
+        yield from _leaves(decoded(content[:_MOST_READ].encode()), "", depth + 1)
     else:
         yield key, content
 
@@ -119,7 +127,10 @@ def error_in(body: Any) -> Any:
     first = choices[0] if isinstance(choices, list) and choices else None
     found = body.get("error") or body.get("errors") or (isinstance(first, dict) and first.get("error"))  # OpenRouter
     told = body.get("object") == "error" or body.get("detail") or is_blocked(body) or status_of(body, None)
-    return found or (body if told and not first else None)
+    if found and (first or status_of(found, None)):
+        return found
+    frame = {name: value for name, value in body.items() if name not in ("choices", "usage")}
+    return (frame if status_of(frame, None) else found) or (body if told and not first else None)
 
 
 def status_of(error: Any, status: int | None) -> int | None:
@@ -128,12 +139,17 @@ def status_of(error: Any, status: int | None) -> int | None:
     A refusal of a request keeps its status, unless a code says that it is one of the account or of its pace.
     """
     names, refused = _values(error, _NAMES), status is not None and status < HTTPStatus.INTERNAL_SERVER_ERROR
+    names += [str(value) for key, value in leaves(error) if key == "error" and isinstance(value, int)]
     if refused:
         names = [each for each in names if not _INVALID.match(letters_of(each))]
     digits = r"[45][0-9]{2}" if status else r"[45][0-9]{2}([0-9]{2})?"  # FastChat's 42901; others number their own
-    numbers, meant = (int(each[:3]) for each in names if re.fullmatch(digits, each)), _meant(names)
+    numbers, meant = (int(each[:3]) for each in names if re.fullmatch(rf"{digits}(\.0)?", each)), _meant(names)
     told = [None if meant == HTTPStatus.BAD_REQUEST else meant, next(numbers, None)]
     found = (each for each in told if each and (each in _OF_AN_ACCOUNT or not refused))
+    if status == HTTPStatus.BAD_REQUEST and any(
+        re.search(_EMPTY, letters_of(each)) for each in _values(error, _SAYING)
+    ):
+        return HTTPStatus.PAYMENT_REQUIRED
     return next(found, None) or status or meant or _meant(_values(error, _SAYING))
 
 

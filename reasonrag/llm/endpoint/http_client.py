@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -52,9 +52,10 @@ MOST_TOKEN_BYTES = 6 * MOST_BYTES_PER_TOKEN
 """Bytes of a token in JSON, which may write a byte in 6 (`\\u0007`)."""
 MOST_LOGPROB_BYTES = 512
 """Bytes of a token or alternative in `logprobs`: its text, its bytes as a list of numbers, and its probability."""
-_REASONING = ("reasoning_content", "reasoning")
+_REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 """Where servers put the reasoning of a message: DeepSeek, vLLM, SGLang and llama.cpp the first; OpenRouter and newer
-vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second."""
+vLLM (https://docs.vllm.ai/en/latest/features/reasoning_outputs) the second; Ollama the third. Parts of a content may
+have these types, too."""
 NEAR = 0.95
 """Share of the token limit from which one of several replies counts as cut, as its tokens are an estimate."""
 _RETRIED_STATUSES = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -283,7 +284,7 @@ def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]
         "reasoning_tokens": reasoning,
         "cached_tokens": min(cached, prompt),
         "tokens_bounded": not (prompt_told and reply_told),
-        "prompt_bytes": prompt_size,
+        "prompt_bytes": prompt_size if _count(usage.get("prompt_tokens")) else 0,
     }
 
 
@@ -334,7 +335,9 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     said, refusal = message.get("content"), message.get("refusal")
     if isinstance(said, list):  # content parts, as newer servers send them
         parts = [part for part in said if isinstance(part, dict)]
-        said = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+        thought = [part for part in parts if part.get("type") in _REASONING or part.get("thought") is True]
+        message = message | {"thinking": message.get("thinking") or _text_of(thought)}
+        said = _text_of(part for part in parts if part not in thought)
         refusal = refusal or next((part["refusal"] for part in parts if part.get("refusal")), None)
     if not isinstance(said, str | None):
         raise BadAnswerError("the content of a reply is not text")
@@ -349,12 +352,21 @@ def _reply(choice: object, known_secrets: Sequence[str]) -> Completion:
     )
 
 
+def _text_of(parts: Iterable[Mapping[str, Any]]) -> str:
+    """Of parts of a content. Those of reasoning may have their text under the name of their type."""
+    found = (part.get(name) for part in parts for name in ("text", *_REASONING))
+    return "".join(each for each in found if isinstance(each, str))
+
+
 def _reason(choice: object, known_secrets: Sequence[str]) -> str:
     """The finish reason of a choice; empty if it gives none."""
     told = choice if isinstance(choice, dict) else {}
-    said = told.get("finish_reason") or told.get("native_finish_reason")  # OpenRouter: the provider's own
-    said = said.get("type") if isinstance(said, dict) else said  # SGLang: with what it stopped at
-    return excerpt(said, _MOST_REASON, known_secrets) if isinstance(said, str) else ""
+    given = (told.get(name) for name in ("finish_reason", "native_finish_reason", "stop_reason"))
+    # SGLang: with what it stopped at; OpenRouter: the provider's own, too
+    words = [each.get("type") if isinstance(each, dict) else each for each in given]
+    said = [each for each in words if isinstance(each, str) and each]
+    ended = [each for each in said[1:] if meaning_of(said[0]) == "stopped" and meaning_of(each) in ("cut", "withheld")]
+    return excerpt([*ended, *said][0], _MOST_REASON, known_secrets) if said else ""
 
 
 def _is_count(said: object) -> TypeGuard[float]:

@@ -19,6 +19,8 @@ EQUAL, NEARLY, GROWTH, NEARLY_GROWTH = 4, 9, 1.25, 2.5
 """Sizes that must have one count; sizes that must have counts within a tenth, or too small for their bytes; and the
 factor from the smallest of them to the second largest, more where counts are rounded: for those within a tenth more
 than between languages, as passages may all have the same tokens."""
+FEW = 5
+"""Sizes of prompts for each different count, from which on counts are taken for padded."""
 CUT_FROM = CUT + "{} bytes"
 """How a run records it, among what its endpoints refuse."""
 CUT_WARNING = (
@@ -27,7 +29,7 @@ CUT_WARNING = (
     "(llama.cpp -c, Ollama OLLAMA_CONTEXT_LENGTH, vLLM --max-model-len and no truncate_prompt_tokens) or show less "
     "(--top-k, --max-passage-chars), and start another --run"
 )
-NOT_CUT = "does not cut prompts after all: longer ones have more tokens, and no step is left out"
+NOT_CUT = "does not cut prompts of that length: longer ones have more tokens"
 
 
 class PromptWindow:
@@ -35,7 +37,8 @@ class PromptWindow:
 
     def __init__(self) -> None:
         self._known: tuple[int | None] | None = None
-        self._told = 0
+        self._told = list[int]()
+        """The largest count at each piece of news."""
         self._least, self._most = dict[int, int](), dict[int, int]()
         """Tokens by size, in steps of `GRAIN`."""
         self._too_few = set[int]()
@@ -63,17 +66,23 @@ class PromptWindow:
         return self._known[0]
 
     def news(self) -> str:
-        """That prompts are cut, or are not after all, once each; else empty."""
-        if self._told > 1 or (self.cut_from is None) != bool(self._told):
+        """That prompts are cut, or that longer ones show that they are not, once each; else empty."""
+        window = max(self._most.values(), default=0)
+        if self._told:
+            new = len(self._told) == 1 and self.cut_from is None and window > self._told[0]
+        else:
+            new = self.cut_from is not None
+        if not new:
             return ""
-        self._told += 1
+        self._told.append(window)
         return NOT_CUT if self.cut_from is None else CUT_WARNING.format(self.cut_from)
 
     def _cut_from(self) -> int | None:
         window = max(self._most.values(), default=0)
         if window < LEAST_WINDOW or window == self._rounded_to or min(self._least.values()) > window / 2:
             return None  # or short prompts have as many
-        rounding = (window + self._rounded_to) / (window - self._rounded_to)
+        grain = self._grain(window)
+        rounding = (window + grain) / (window - grain) if grain < window else math.inf
         equal, near = self._from_which_all_have(window), self._from_which_all_have(0.9 * window)
         beyond = [step for step in self._too_few if GRAIN**step > window * MOST_BYTES_PER_TOKEN]
         reaching = [step for step, most in self._most.items() if most == window]
@@ -86,39 +95,46 @@ class PromptWindow:
                 return round(GRAIN ** min(cut))
         return None
 
+    def _grain(self, window: int) -> int:
+        """What counts are rounded to; where few sizes of padding stand for all, the distance to the one below."""
+        counts = {*self._least.values(), *self._most.values()} - {window}
+        padded = 1 < len(counts) < len(self._least) / FEW
+        return max(self._rounded_to, window - max(counts) if padded else 0)
+
     def _from_which_all_have(self, tokens: float) -> list[int]:
         shorter = max((step for step, least in self._least.items() if least < tokens), default=-1)
         return [step for step in self._least if step > shorter]
 
 
 class PromptWindows:
-    """Of all addresses of the models of a journal."""
+    """The windows of all servers of a journal, by model."""
 
     def __init__(self) -> None:
-        self._of = defaultdict[tuple[str | None, int], PromptWindow](PromptWindow)
+        self._of = defaultdict[tuple[str | None, str], PromptWindow](PromptWindow)
 
     def add(self, model: str | None, first: Completion) -> PromptWindow:
-        """What a model's address counted of a prompt, by its first reply."""
-        window = self._of[model, first.address]
+        """Add what a server counted of a prompt, by its first reply, and return the server's window."""
+        window = self._of[model, first.server]
         if first.prompt_bytes:
             untold = first.tokens_bounded and first.prompt_tokens == first.prompt_bytes
             window.add(first.prompt_bytes, None if untold else first.prompt_tokens)
         return window
 
     def lessons(self, model: str | None) -> list[str]:
-        """The lengths from which a model's addresses cut prompts, as a run records them."""
+        """The lengths from which a model's servers cut prompts, as a run records them."""
         cuts = {each.cut_from for (name, _), each in self._of.items() if name == model}
         return sorted(CUT_FROM.format(each) for each in cuts if each)
 
     def lessons_of_ranks(self, teacher: str, refused: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-        """By name of the model, of those that cut prompts by what ranks recorded as refused: their trial requests had
-        fewer tokens, and are in no journal. teacher: the name of the model that has none in the journal."""
+        """The lengths of each model that some rank recorded as cutting prompts, where the joined journal shows them. A
+        rank's trial request is in no journal, so a short prompt is added for such a model. teacher: the name of the
+        model that has none in the journal."""
         names = {name or teacher: name for name, _ in self._of}
         cutting = {name for name in names if recorded_cut({name: refused.get(name, ())})}
         for (name, _), window in self._of.items():
             if (name or teacher) in cutting:
                 window.add(1, 1)
-        return {name: self.lessons(names[name]) for name in cutting}
+        return {name: found for name in cutting if (found := self.lessons(names[name]))}
 
 
 def recorded_cut(refused: Mapping[str, Iterable[str]]) -> int | None:

@@ -232,19 +232,29 @@ def test_a_refused_writer_leaves_everything_as_it_was(home: Path) -> None:
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
-@pytest.mark.parametrize("first", [["messages from 2900 bytes", "n"], ["n"]])
-@pytest.mark.parametrize("then", [["messages from 3100 bytes", "stop"], ["stop"]])
-def test_the_length_from_which_prompts_are_cut_is_the_latest(first: list[str], then: list[str], home: Path) -> None:
-    """Of a model; other refusals stay, and those of a model that is not asked again."""
+@pytest.mark.parametrize(
+    ("sessions", "kept"),
+    [
+        ([[["messages from 2900 bytes", "n"]], [["messages from 3100 bytes"]]], ["messages from 3100 bytes", "n"]),
+        ([[["messages from 2900 bytes"]], [["stop"]]], ["messages from 2900 bytes", "stop"]),
+        ([[["messages from 2900 bytes"], ["n"]]], ["n"]),  # withdrawn in its own session
+        ([[["messages from 2900 bytes"], []], [["messages from 9 bytes"], []]], []),
+        ([[["n"]], [[]]], ["n"]),
+    ],
+)
+def test_the_length_from_which_prompts_are_cut_is_the_latest(
+    sessions: list[list[list[str]]], kept: list[str], home: Path
+) -> None:
+    """Of a model; one of an earlier session stays where a session finds none, as it may ask another server."""
     with open_run(home) as run:
         run.append(rollout("q0"))
-        run.note_refusals({"m": first, "other": ["messages from 7 bytes"]})
-    with open_run(home) as run:
-        noted = run.note_refusals({"m": then})
-        assert run.note_refusals({}) == noted
-    assert noted == {"m": sorted(["n", *then]), "other": ["messages from 7 bytes"]}
-    with open_run(home) as run:
-        assert run.note_refusals({"m": [], "other": []}) == {"m": ["n", "stop"]}
+        run.note_refusals({"other": ["messages from 7 bytes"]})
+    for session in sessions:
+        with open_run(home) as run:
+            for refused in session:
+                noted = run.note_refusals({"m": refused})
+            assert run.note_refusals({}) == noted
+    assert noted == {**({"m": kept} if kept else {}), "other": ["messages from 7 bytes"]}
 
 
 def test_another_configuration_is_refused_with_every_key_that_differs(home: Path) -> None:

@@ -486,6 +486,34 @@ async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None
     assert len(failures) == MAX_REJECTED + 5
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 0}}),
+        (200, {"choices": [{"message": None, "finish_reason": "stop"}]}),
+        (200, {"choices": [{"message": None, "finish_reason": "content_moderation"}]}),
+        (451, {"error": {"message": "not here"}}),
+        (446, {"error": {"message": "no"}}),
+        (500, {"error": {"message": "Internal error"}}),
+    ],
+    ids=["no choices", "a null message", "null for an unknown reason", "451", "446", "500"],
+)
+async def test_what_one_prompt_alone_gets_is_about_the_prompt(status: int, body: Any) -> None:
+    """Where others are answered meanwhile."""
+
+    async def picky(request: web.Request) -> web.Response:
+        bad = b"secret" in await request.read()
+        return web.json_response(body, status=status) if bad else answer("So the answer is <answer>x</answer>")
+
+    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+        bad = asyncio.create_task(client.complete(request_for(1, question="the secret?")))
+        while not bad.done():
+            await client.complete(request_for(1))
+        with pytest.raises(ModelError) as raised:
+            await bad
+    assert raised.value.of_prompt is True
+
+
 async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
     """403 may be about one prompt, not about twenty in a row."""
 

@@ -33,6 +33,13 @@ IN_A_200: dict[str, tuple[Any, int]] = {
     "FastChat": ({"object": "error", "message": "wait", "code": 42901}, 429),
     "a detail": ({"detail": "Too Many Requests"}, 429),
     "the frame itself": ({"code": 429, "message": "wait"}, 429),
+    "the frame's code beside a sentence": ({"error": "Quota of this minute is used up", "code": 429}, 429),
+    "the frame's status beside a flag": ({"error": True, "message": SLOW, "status": 429}, 429),
+    "the frame's code beside an object": ({"error": {"message": "wait"}, "status": 429, "choices": []}, 429),
+    "the frame's code of an account": ({"error": {"message": "no"}, "code": 401}, 401),
+    "a number alone": ({"error": 429}, 429),
+    "a number with a point": ({"error": {"code": 429.0, "message": "wait"}}, 429),
+    "a status of HTTP": ({"error": {"http_status": 429, "message": "wait"}}, 429),
     "the frame's message": ({"message": "API rate limit exceeded"}, 429),
     "several": ({"success": False, "errors": [{"code": 429, "message": "wait"}]}, 429),
     "in a choice": ({"choices": [{"error": {"code": 429, "message": SLOW}, "finish_reason": "error"}]}, 429),
@@ -51,6 +58,9 @@ IN_A_200: dict[str, tuple[Any, int]] = {
     "no money": ({"error": {"type": "insufficient_quota", "message": "You exceeded your current quota"}}, 402),
     "no money by its number": ({"error": {"code": 402, "message": "Insufficient credits"}}, 402),
     "no money in words": ({"error": "Insufficient Balance"}, 402),
+    "not enough credits": ({"error": {"message": "Not enough credits for this request"}}, 402),
+    "no balance": ({"error": {"message": "Your account balance is insufficient"}}, 402),
+    "no quota": ({"error": {"code": "quota_exhausted", "message": "x"}}, 402),
     "no billing": ({"error": {"code": "billing_hard_limit_reached", "message": "x"}}, 402),
     "a wrong key": ({"error": {"type": "invalid_request_error", "code": "invalid_api_key", "message": "x"}}, 401),
     "a wrong key at Anthropic": ({"error": {"type": "authentication_error", "message": "x"}}, 401),
@@ -142,6 +152,12 @@ STATUSES: dict[str, tuple[int, Any, int]] = {
     "a model in a code": (400, {"code": "unavailable_model"}, 400),
     "a field in a code": (400, {"code": "invalid_rate_limit_field"}, 400),
     "a wrong key with 400": (400, {"code": "invalid_api_key"}, 401),
+    "no money with 400, in words": (
+        400,
+        {"type": "invalid_request_error", "message": "Your credit balance is too low"},
+        402,
+    ),
+    "no word of money with 400": (400, {"message": "billing is no field"}, 400),
     "a private number": (401, {"code": 40000}, 401),
     "another": (429, {"code": 50001}, 429),
     "nor a success": (503, {"code": 200}, 503),
@@ -163,6 +179,21 @@ def openai(message: str, **said: object) -> dict[str, Any]:
 
 LONG = "context_length_exceeded"
 ENDED: dict[str, tuple[int, Any, str]] = {
+    "Qwen's length": (400, openai("Range of input length should be [1, 30720]"), LONG),
+    "Moonshot's length": (400, openai("Your request exceeded model token limit: 8192"), LONG),
+    "Nova's length": (400, openai("Input Tokens Exceeded: 9000"), LONG),
+    "tabbyAPI's length": (400, openai("The prompt is greater than max_seq_len of 4096"), LONG),
+    "a length at OpenRouter": (
+        400,
+        openai("Provider returned error", metadata={"raw": '{"error": {"code": "context_length_exceeded"}}'}),
+        LONG,
+    ),
+    "Volcengine's filter": (400, openai("x", code="SensitiveContentDetected"), "content_filter"),
+    "a violated guardrail": (
+        400,
+        openai("Violated guardrail policy: guardrails_violation", code=None),
+        "content_filter",
+    ),
     "OpenAI's filter": (400, openai("no", code="content_filter"), "content_filter"),
     "Azure's filter": (
         400,

@@ -759,6 +759,29 @@ REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
     "no refusal": (message("a", refusal=None), Completion(text="a", finish_reason="stop")),
     "a refusal that is none": (message("a", refusal={"x": 1}), Completion(text="a", finish_reason="stop")),
     "parts": (message([{"type": "text", "text": "a"}, {"text": "b"}]), Completion(text="ab", finish_reason="stop")),
+    "parts of reasoning": (
+        message(
+            [{"type": "thinking", "thinking": "hm"}, {"type": "reasoning", "text": "m"}, {"type": "text", "text": "b"}]
+        ),
+        Completion(text="b", reasoning="hmm", finish_reason="stop"),
+    ),
+    "a part that is a thought": (
+        message([{"thought": True, "text": "hm"}, {"text": "b"}]),
+        Completion(text="b", reasoning="hm", finish_reason="stop"),
+    ),
+    "Ollama's thinking": (message("a", thinking="hm"), Completion(text="a", reasoning="hm", finish_reason="stop")),
+    "the provider's own cut": (
+        message("a") | {"native_finish_reason": "MAX_TOKENS"},
+        Completion(text="a", finish_reason="MAX_TOKENS"),
+    ),
+    "the provider's own filter": (
+        message("a") | {"native_finish_reason": "SAFETY"},
+        Completion(text="a", finish_reason="SAFETY"),
+    ),
+    "a stop string beside the reason": (
+        message("a") | {"stop_reason": "</a>"},
+        Completion(text="a", finish_reason="stop"),
+    ),
     "a call": (
         message(None, tool_calls=[{"id": "1"}]) | {"finish_reason": "tool_calls"},
         Completion(text="", called=True, finish_reason="tool_calls"),

@@ -45,6 +45,10 @@ HONEST: dict[str, Tells] = {
     **{f"to {step}": lambda tokens, _, step=step: round(tokens / step) * step for step in (10, 64, 100, 256, 1000)},
     **{f"up to {step}": lambda tokens, _, step=step: -(-tokens // step) * step for step in (10, 64, 100, 256, 1000)},
     **{f"down to {step}": lambda tokens, _, step=step: tokens // step * step for step in (10, 64, 100, 256, 1000)},
+    "padded to 32, 128, 512, 2048": lambda tokens, _: next(
+        each for each in (32, 128, 512, 2048, 8192, 1 << 15) if each >= tokens
+    ),
+    "padded to powers of two": lambda tokens, _: 1 << (tokens - 1).bit_length(),
     "two digits": lambda tokens, _: float(f"{tokens:.1e}"),
     "without the cached system turn": lambda tokens, dice: max(1, tokens - dice.choice((0, 96, 208, 208))),
     "without cached blocks": lambda tokens, dice: tokens - 16 * ((tokens - 1) // 16) if dice.random() < 0.7 else tokens,
@@ -147,7 +151,7 @@ def test_an_alarm_is_withdrawn_by_longer_prompts_that_have_more_tokens() -> None
     assert cut_from(*((size, 2249) for size in range(9000, 20000, 250)))
     assert [each.partition(":")[0][:30] for each in said] == [
         "seems to CUT PROMPTS of 2,986 ",
-        "does not cut prompts after all",
+        "does not cut prompts of that l",
     ]
 
 
