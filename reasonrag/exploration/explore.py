@@ -14,7 +14,7 @@ from pathlib import Path
 
 from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
-from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
@@ -87,8 +87,8 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        _say_terms(settings, teacher, student, watcher)
-        warn_all(answers_rehearsed(teacher.name, rule.name, rule.support), watcher)
+        _say_terms(teacher, student, rule, watcher, capped=settings.max_cost is not None)
+        say_caps(settings, watcher.say)
     async with AsyncExitStack() as opened:
         chat_model, value_chat_model = _opened(
             opened, teacher, student, (chat_model, value_chat_model), replay=bool(replay), say=watcher.say
@@ -179,12 +179,14 @@ def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
     return Manifest(ranks=rank.ranks, config_hash=identity.config_hash, question_ids=ids)
 
 
-def _say_terms(settings: GenerateSettings, teacher: ModelSpec, student: ModelSpec | None, watcher: Watcher) -> None:
-    """Prices and caps. Raises InputError for a cap on money without a price."""
-    check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
-    say_caps(settings, watcher.say)
+def _say_terms(
+    teacher: ModelSpec, student: ModelSpec | None, rule: OutcomeRule, watcher: Watcher, *, capped: bool
+) -> None:
+    """What prices and outcomes are worth. Raises InputError for a cap on money without a price."""
+    check_prices(watcher.say, teacher, student, capped=capped)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
+    warn_all(answers_rehearsed(teacher.name, rule.name, rule.support), watcher)
 
 
 def _opened(

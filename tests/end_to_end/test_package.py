@@ -121,7 +121,7 @@ SHOWN_BY = {
     "end_to_end/test_kills": "preference/export/staging",
     "end_to_end/test_scale_chaos": "reasonrag/scale/ray_limiter",
     "reasonrag/scale/test_ray_ranks": "reasonrag/scale/commands reasonrag/scale/generate",
-    "end_to_end/test_consent": "reasonrag/llm/consent reasonrag/exploration/rehearsal",
+    "end_to_end/test_consent": "reasonrag/exploration/rehearsal",
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
     "preference/published/test_published": """
