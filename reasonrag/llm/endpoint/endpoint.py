@@ -92,7 +92,7 @@ MAX_GIVEN_UP = 5
 """After this many failed requests in a row, with no answer between, the endpoint counts as down."""
 _REJECTING = frozenset({"http_400", "http_403", "http_413", "http_422", "too_large"})
 """Failures that a prompt may cause by itself."""
-_BY_THIS_PROMPT = re.compile("bad_answer|http_500|http_4(?!01|02|08|29)..")
+_BY_THIS_PROMPT = re.compile("bad_answer|http_4(?!01|02|04|08|29)..")
 """Failures that a prompt causes by itself where others were answered meanwhile."""
 MAX_REJECTED = 20
 """After this many of them in a row no prompt is blamed alone; where they are forbidden, the run ends."""
