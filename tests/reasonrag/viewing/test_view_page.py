@@ -428,7 +428,7 @@ def test_a_link_into_a_run_that_is_still_being_read_leads_there(visit: Visit, ru
         more_of_the_list(page)
         collection.allowed.release(len(rows) - row.number)
         wait_for_list(page, len(rows))
-        assert page.locator(TREE).is_visible()
+        expect(page.locator(TREE)).to_be_visible()
         again = any(pair.tags for pair in view_of(run, row.id).pairs)  # caps are known at the end
         assert sum("/api/question/" in each for each in asked) == 1 + again
 
