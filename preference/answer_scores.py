@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+ARTICLES = frozenset({"a", "an", "the"})
+_ARTICLES = re.compile(rf"\b({'|'.join(sorted(ARTICLES))})\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 VERDICTS = ("yes", "no")
 """Answers, normalised, that no string match finds in a text."""
@@ -134,7 +135,6 @@ _UNSPACED = re.compile(
     "\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Letters of scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han. Each is a word."""
-ARTICLES = frozenset({"a", "an", "the"})
 
 
 @lru_cache(maxsize=1 << 14)  # the same answers and passages are compared again and again

@@ -18,7 +18,7 @@ from reasonrag.progress import Watcher
 from reasonrag.terminal import dollars
 
 UNASKED_DOLLARS = 100.0
-"""The most that a start may be expected to cost where nobody can be asked."""
+"""Without a terminal to ask in, a start that may cost more is refused."""
 
 
 def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool:
@@ -29,8 +29,8 @@ def needs_consent(models: Sequence[ModelSpec], caps: Caps, *, yes: bool) -> bool
 def get_consent(
     work: str, expected: Sequence[tuple[ModelSpec, ExpectedUsage]], watcher: Watcher, models: Models
 ) -> None:
-    """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no, and if
-    nobody can be asked where it may be more than UNASKED_DOLLARS.
+    """Show what the work is expected to cost, and ask if the watcher can. Raises InputError if the answer is no, and
+    without a terminal if it may be more than UNASKED_DOLLARS.
 
     expected: of every model, in the order of `models`; empty if it could not be measured. models: checked, so that it
         is known which of them reason; their caps on calls and tokens bound the estimate.

@@ -1,8 +1,7 @@
 """How a reply ended, by what its endpoint says of it: one table of the words that endpoints use.
 
 Decides which words mean that the model stopped, that the reply was cut, withheld or refused, or that the prompt was too
-long. Any other word is unknown. Knows no tag by name: a reply that closes its tag itself is whole,
-however it ended.
+long. Any other word is unknown. Knows no tag by name: a reply that closes its tag itself is whole, however it ended.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ _WORDS: Final[dict[Word, str]] = {
     "usercancelled insufficientsystemresource network timeout interrupted disconnect disconnected",
     "called": "toolcall toolcalls tooluse functioncall functioncalls",
 }
-"""By the letters of what an endpoint says, without what begins and ends many: `FinishReason.MAX_TOKENS` is `maxtokens`.
+"""Letters only, without a prefix such as `FinishReason` and an end such as `reached`: `FinishReason.MAX_TOKENS` is
+`maxtokens`.
 Of OpenAI, Azure, Anthropic, Bedrock, Gemini, Cohere, Mistral, watsonx, xAI, TGI, vLLM, SGLang, llama.cpp and others."""
 _MEANINGS: Final[dict[str, Word]] = {letters: word for word, every in _WORDS.items() for letters in every.split()}
 _BEGINS, _ENDS = re.compile(r".*(finish|stop|end)reason(?=.)"), re.compile(r"(?<=.)(exceeded|reached|hit|error)$")

@@ -1,4 +1,4 @@
-"""How much may be spent where nobody can be asked."""
+"""How much a start may cost without a terminal."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_up_to_a_hundred_dollars_a_line_warns_and_the_work_starts(
 
 
 class Asked(SilentWatcher):
-    """A terminal in which somebody agrees."""
+    """A terminal in which the user says yes."""
 
     def confirm(self, question: str) -> bool:  # type: ignore[override]
         return question.startswith("9 questions: about $1,000.00 to $90,000.00")
