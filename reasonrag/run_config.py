@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -164,7 +164,7 @@ class RunConfig(_Kept):
         these models cut prompts are replaced."""
         known = self.operational.refused_parameters if self.operational else {}
         for name in known.keys() & refused.keys():
-            known = known | {name: [each for each in known[name] if each not in cuts_in(known[name])]}
+            known = known | {name: [each for each in known[name] if not each.startswith(CUT)]}
         every = {name: sorted({*known.get(name, []), *refused.get(name, [])}) for name in sorted({*known, *refused})}
         every = {name: lessons for name, lessons in every.items() if lessons}
         given = self.model_dump()
@@ -178,7 +178,7 @@ class RunConfig(_Kept):
         return changed_keys(self.decides_answers.model_dump(), other.decides_answers.model_dump())
 
 
-def cuts_in(refused: list[str]) -> list[str]:
+def cuts_in(refused: Iterable[str]) -> list[str]:
     """The lengths from which prompts are cut among what is recorded as refused."""
     return [each for each in refused if each.startswith(CUT)]
 

@@ -146,8 +146,7 @@ def _merge_trees(
     known = content["operational"]
     own = {"settings": known.get("settings", {}) | whole | {"run": str(run)}}
     config = RunConfig.model_validate(content | {"operational": known | own})
-    told = [each.operational.refused_parameters for each in configs if each.operational]
-    refused = {name: sorted({said for each in told for said in each.get(name, [])}) for name in set().union(*told)}
+    refused = _refused_by_any([each.operational.refused_parameters for each in configs if each.operational])
     every = len(manifest.question_ids)
     with ExitStack() as replaced:
         journal, failures, rollouts = (
@@ -311,6 +310,11 @@ def _answers(journals: Sequence[Path], say: Callable[[str], None], windows: Prom
         )
 
 
+def _refused_by_any(ranks: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:
+    names = sorted({name for each in ranks for name in each})
+    return {name: sorted({said for each in ranks for said in each.get(name, [])}) for name in names}
+
+
 def summary_of_ranks(
     run: Path,
     folders: Sequence[Path],
@@ -328,8 +332,8 @@ def summary_of_ranks(
     if not parts:
         raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
     costs = [each.cost_usd for each in parts]
-    names = sorted({name for each in parts for name in each.refused_parameters})
-    told = {name: sorted({said for each in parts for said in each.refused_parameters.get(name, [])}) for name in names}
+    if refused is None:
+        refused = _refused_by_any([each.refused_parameters for each in parts])
     return count_run(
         rollouts,
         SessionNumbers(
@@ -337,7 +341,7 @@ def summary_of_ranks(
             run=str(run),
             questions=questions,
             cost_usd=None if None in costs else sum(each for each in costs if each is not None),
-            refused_parameters=told if refused is None else refused,
+            refused_parameters=refused,
             session_questions=sum(each.session_questions for each in parts),
             session_seconds=max(each.session_seconds for each in parts),
             session_failed_calls=sum(each.session_failed_calls for each in parts),
