@@ -80,7 +80,7 @@ class ChatRequest(BaseModel):
 
     @property
     def least_tokens(self) -> int:
-        """Those of all messages by a tokenizer of today: none holds two words, or more bytes than a token may have."""
+        """Those of all messages by most tokenizers of today: no token holds two words, or more bytes than it may."""
         words = (word for message in self.messages for word in message.content.split())
         return sum(math.ceil(len(word.encode()) / MOST_BYTES_PER_TOKEN) for word in words)
 

@@ -1,8 +1,8 @@
 """Whether an address cuts prompts without a word, as servers do whose context window is smaller than a prompt.
 
 Decides that by what it counted of prompts of all sizes, whatever their order: from some size on, none has more tokens,
-or prompts have fewer than words. Honest counts may be rounded, estimated, without cached tokens or missing, and
-languages differ in tokens per byte.
+or prompts have fewer than words and than shorter ones. Honest counts may be rounded, estimated, without cached tokens
+or missing, and languages differ in tokens per byte.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from reasonrag.run_config import CUT, cuts_in
 
 GRAIN, LEAST_WINDOW = 1.05, 128
 """Sizes that differ by a smaller factor count as one. Tokens; fewer are a number that is said of every prompt."""
-EQUAL, NEARLY, GROWTH, NEARLY_GROWTH = 4, 9, 1.25, 2.5
+EQUAL, NEARLY, GROWTH, NEARLY_GROWTH = 3, 9, 1.25, 2.5
 """Sizes that must have one count; sizes that must have counts within a tenth; and the factor from the smallest of them
 to the second largest, more where counts are rounded: for those within a tenth more than between languages, as passages
 may all have the same tokens."""
-LACKING, LEFT = 7, 0.2
-"""Sizes that must lack tokens, and the part of the window that a cut leaves."""
+SAME = 6
+"""Sizes of which some prompt must have the largest count, where counts are exact and `EQUAL` have no other."""
+LACKING, LEFT, FULL = 5, 0.2, 0.95
+"""Sizes that must lack tokens, the part of the window that a cut leaves, and the part that fills it."""
 FEW = 5
 """Sizes of prompts for each different count, from which on counts are taken for padded."""
 CUT_FROM = CUT + "{} bytes"
@@ -84,27 +86,32 @@ class PromptWindow:
         grain = max(self._rounded_to, self._last_digit(window), self._padding(window))
         rounding = ((window + grain) / (window - grain)) ** 2 if grain < window else math.inf
         equal, near = self._from_which_all_have(window), self._from_which_all_have(0.9 * window)
+        exact = grain == 1 and len({*self._least.values(), *self._most.values()}) >= len(self._least)
+        whole = exact and list(self._least.values()).count(window) >= EQUAL
+        same = [step for step, most in self._most.items() if most == window] if whole else []
         for steps, least, growth, full in (
             (equal, EQUAL, GROWTH * rounding, window),
+            (same, SAME, GROWTH, window),
             (near, NEARLY, NEARLY_GROWTH * rounding, math.inf),
-            (self._lacking(window), LACKING, GROWTH, 0.95 * window),
+            (self._lacking(window), LACKING, GROWTH, FULL * window),
         ):
             if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= growth:
                 return round(GRAIN ** min([*steps, *(step for step, most in self._most.items() if most >= full)]))
         return None
 
     def _lacking(self, window: int) -> list[int]:
-        """Sizes of prompts that lack tokens that they must have: half of those from the smallest of them on. None of
-        their counts is small, or what is cached is not counted."""
-        digit, few = self._last_digit(window), min(self._least.values()) < LEAST_WINDOW
-        grain = max(digit, self._padding(window), 0 if few else self._rounded_to)  # a small count: not rounded down
+        """Sizes of prompts that lack tokens that they must have: half of those from the smallest of them on, beyond
+        one that fills the window, or all counts are low. None of theirs is small, or what is cached is not counted."""
+        digit, small = self._last_digit(window), min(self._least.values()) < LEAST_WINDOW
+        grain = max(digit, self._padding(window), 0 if small else self._rounded_to)  # a small count: not rounded down
         lacking = {step for step, spare in self._spare.items() if spare + grain < 0}
         if any(self._least[step] < LEFT * window for step in lacking):
             return []
+        full = min(step for step, most in self._most.items() if most >= FULL * window)
         found = list[int]()
         half = 0
         for longer, step in enumerate(sorted(self._spare, reverse=True), start=1):
-            if step in lacking:
+            if step in lacking and step > full:
                 found.append(step)
                 half = len(found) if 2 * len(found) >= longer else half
         return found[:half]

@@ -74,6 +74,9 @@ HONEST: dict[str, Tells] = {
     "always 700": lambda *_: 700,
     "the number of messages": lambda tokens, _: 1 + (tokens > 9),
     "characters": lambda tokens, _: tokens * 4,
+    "words": lambda tokens, _: max(1, int(tokens * 0.67)),
+    "fewer than words": lambda tokens, _: max(1, int(tokens * 0.55)),
+    "up to 128, and a template": lambda tokens, _: -(-tokens // 128) * 128 + 3,
 }
 
 
@@ -112,7 +115,7 @@ def test_passages_of_equal_tokens_are_no_window(
 
 @pytest.mark.parametrize("languages", LANGUAGES, ids=" ".join)
 @pytest.mark.parametrize(
-    ("window", "scale"), [(300, 1), (700, 1), (1000, 2), (700, 3), (2048, 3), (4096, 9), (8000, 18)]
+    ("window", "scale"), [(300, 1), (700, 1), (950, 1), (1000, 2), (700, 3), (2048, 3), (4096, 9), (8000, 18)]
 )
 def test_a_window_is_noticed_after_a_few_dozen_prompts_that_exceed_it(
     window: int, scale: float, languages: list[str]
@@ -128,6 +131,14 @@ def test_a_window_is_noticed_after_a_few_dozen_prompts_that_exceed_it(
     assert cut <= 60
     assert found.cut_from is not None
     assert least / 1.06 < found.cut_from
+
+
+@pytest.mark.parametrize("longer", [(3500, 5000, 7000), (4000, 8000, 16000)], ids=str)
+def test_three_prompts_of_clearly_growing_size_are_enough(longer: tuple[int, ...]) -> None:
+    """With one count, after a few that were whole."""
+    found = window_of((size, min(int(size / 4.4), 700), size // 6) for size in (8, 900, 1500, 2600, *longer))
+    assert found.cut_from is not None
+    assert 2600 < found.cut_from <= longer[0]
 
 
 @pytest.mark.parametrize(
