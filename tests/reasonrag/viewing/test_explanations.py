@@ -25,7 +25,7 @@ from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_screen import show_pair, show_question, show_step
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.stats_tables import show_stats
-from tests.helpers.trees import Fields, answer, evidence, query, random_trees, rollouts_of, siblings, tree
+from tests.helpers.trees import Fields, answer, branch, evidence, query, random_trees, rollouts_of, siblings, tree
 
 RULES = PairingRules()
 RECIPES = {"continuation": "spre", "released": "outcome", "economy": "spre_even"}
@@ -223,25 +223,6 @@ def test_a_label_needs_review_where_gold_says_the_opposite(chosen: Fields, rejec
     found = cautions(each)
     assert len(found) == len(says)
     assert all(part in text for part, text in zip(says, found, strict=True))
-
-
-LOOKED_FOR = {"decisive_draws": 1}
-
-
-def branch(first: float, *, late: Fields | None = None, more: int = 0) -> RolloutRecord:
-    """A good query, and one whose first answer has this F1: below it lies, by another query, an answer that was looked
-    for. late: what was found later below that query; more: draws of it that were not looking."""
-    looking = query("again", 0.5, decisive_draws=1, plain_draws=1 + more, draws=1 + more)
-    sought = answer(RIGHT, 0.7, f1=1.0, em=1.0, rollouts=rollouts_of(1.0, 3), **LOOKED_FOR)
-    given = answer("first", 0.0, f1=first, em=float(first == 1), rollouts=rollouts_of(first, 2))
-    steps = [
-        query("who", 0.9, expected_outcome=1.0),
-        query("what", 0.1, expected_outcome=first),
-        given,
-        looking,
-        sought,
-    ]
-    return tree([0, 0, 2, 2, 4, *([4] if late else [])], [*steps, *([late] if late else [])])
 
 
 LATE = answer("late", 0.0, f1=0.0, em=0.0, rollouts=rollouts_of(0.0, 3))
