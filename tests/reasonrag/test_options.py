@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from reasonrag.cli import app
 from reasonrag.options import HelpOfCommand, Json, options, this_command
-from reasonrag.options import arguments as arguments_of_this
 from reasonrag.settings import COMMON, Opposite, Panel, Places, Settings, Words, setting
+from reasonrag.settings import arguments as arguments_of_this
 from tests.helpers.command_line import Reasonrag
 
 
@@ -240,5 +240,6 @@ def test_a_flag_that_meant_two_things_names_its_new_name(
 )
 def test_the_command_that_continues_can_be_pasted(given: list[str], changed: dict[str, str], command: str) -> None:
     """Quoted for a shell; a flag with a new value stands once."""
-    arguments_of_this.set(given)
+    before = arguments_of_this.set(given)
     assert this_command(changed) == command
+    arguments_of_this.reset(before)
