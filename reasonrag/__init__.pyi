@@ -1143,8 +1143,8 @@ def import_published(
         alpha: Discount per step of the rewards of trees [default: the recipe's, 0.9]
         dataset: Data set that the questions come from [default: unknown]
         split: Split that the questions come from [default: unknown]
-        questions: Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. DATASET/SPLIT.jsonl also
-            sets data set and split
+        questions: Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable.
+            DATASET/SPLIT.jsonl also sets data set and split
         teacher: Model that wrote the completions [default: unknown]
     """
 
