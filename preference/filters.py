@@ -108,7 +108,7 @@ class PairingRules:
     max_per_combination: pairs of a state with the same two action types, widest margins first.
     max_per_state, max_per_question: applied to the rest, highest confidence first. Two good and two bad of four
         siblings make four pairs; more only says the same again, and of a state with many draws too often.
-    max_tokens: of prompt and longer reply.
+    max_row_tokens: of prompt and longer reply.
     same_type: whether both steps must be of one action type.
     max_efficiency_only, max_style_only, max_hinted: largest share of the data set with the tag, highest confidence
         first.
@@ -133,7 +133,7 @@ class PairingRules:
     max_per_combination: int | None = None
     max_per_state: int | None = 4
     max_per_question: int | None = None
-    max_tokens: int | None = None
+    max_row_tokens: int | None = None
     same_type: bool = False
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
@@ -283,7 +283,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
         ("other_type", rules.same_type and not pair.same_type),
-        ("too_long", rules.max_tokens is not None and tokens is not None and tokens > rules.max_tokens),
+        ("too_long", rules.max_row_tokens is not None and tokens is not None and tokens > rules.max_row_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
 

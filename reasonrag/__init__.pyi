@@ -1143,8 +1143,8 @@ def import_published(
         alpha: Discount per step of the rewards of trees [default: the recipe's, 0.9]
         dataset: Data set that the questions come from [default: unknown]
         split: Split that the questions come from [default: unknown]
-        questions: Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. DATASET/SPLIT.jsonl also
-            sets data set and split
+        questions: Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable.
+            DATASET/SPLIT.jsonl also sets data set and split
         teacher: Model that wrote the completions [default: unknown]
     """
 
@@ -1386,7 +1386,7 @@ def pairs(
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
     max_hinted: float = 0.1,
-    max_tokens: int = 0,
+    max_row_tokens: int = 0,
     eval: str | Sequence[str] = [],
     allow_eval: str | Sequence[str] = [],
     flip: float = 0.0,
@@ -1464,7 +1464,7 @@ def pairs(
         max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
         max_hinted: Maximum share of pairs tagged hinted: one of the steps, an equivalent sibling or a step on the
             path was drawn with a hint (generate --rescue); 1: no limit
-        max_tokens: Maximum tokens of prompt and reply together; 0: no limit
+        max_row_tokens: Maximum tokens of prompt and reply together; 0: no limit
         eval: Leave out questions found in this evaluation split: a question file, a folder with
             <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the data of the
             runs]

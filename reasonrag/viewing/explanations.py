@@ -468,7 +468,8 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
             *apart(pair.similarity, rules.max_similarity)
         ),
         "other_type": "the steps have different action types",
-        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; the limit is {rules.max_tokens or 0:,}",
+        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; "
+        f"the limit is {rules.max_row_tokens or 0:,}",
         "duplicate": "another pair of this state has the same content and a margin at least as wide",
         "contradicted": "another pair prefers the opposite, with a margin at least as wide",
         "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} with a margin "

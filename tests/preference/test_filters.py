@@ -70,7 +70,7 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
         max_per_combination=None,
         max_per_state=4,
         max_per_question=None,
-        max_tokens=None,
+        max_row_tokens=None,
         same_type=False,
         max_efficiency_only=0.1,
         max_style_only=0.1,
@@ -184,7 +184,13 @@ def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
 
 
 STRICT = PairingRules(
-    min_margin=0.2, min_confidence=0.95, min_draws=2, max_similarity=0.5, max_tokens=10, same_type=True, consensus=True
+    min_margin=0.2,
+    min_confidence=0.95,
+    min_draws=2,
+    max_similarity=0.5,
+    max_row_tokens=10,
+    same_type=True,
+    consensus=True,
 )
 EVERY_FLAW: Fields = {
     "contaminated": True,
@@ -468,7 +474,7 @@ def test_a_pair_must_fit_the_trainer(
         step.model_copy(update={"tokens": count}) for step, count in zip(state.steps, (chosen, rejected), strict=True)
     ]
     counted = state.model_copy(update={"tokens": prompt_tokens, "steps": steps})
-    assert [each.dropped for each in select([counted], replace(NO_FILTERS, max_tokens=most))] == [reason]
+    assert [each.dropped for each in select([counted], replace(NO_FILTERS, max_row_tokens=most))] == [reason]
 
 
 def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:

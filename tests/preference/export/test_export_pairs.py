@@ -812,3 +812,11 @@ def _long(questions: int) -> Iterator[RolloutRecord]:
         record = asked(number)
         nodes = [node.model_copy(update={"response": f"{node.response} {'x' * 100_000}"}) for node in record.nodes]
         yield record.model_copy(update={"nodes": nodes})
+
+
+def test_a_summary_of_an_earlier_version_is_read_by_the_names_of_today() -> None:
+    """Its rules make the command on its card, and what the page says of a pair that was too long."""
+    assert PairSummary.model_validate({"rules": {"max_tokens": 900, "balance": True}}).rules == {
+        "max_row_tokens": 900,
+        "balance": True,
+    }

@@ -126,6 +126,19 @@ REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a rubric": (["generate", *OWN, "--outcome", "rubric"], True),
     "generate with support by a judge": (["generate", *OWN, "--support", "judge"], True),
     "generate by a judge with poor habits": (["generate", *OWN, "--outcome", "judge", "--model", "offline-weak"], True),
+    "generate with rewards by a judge": (["generate", *OWN, "--outcome", "f1", "--reward", "judge-score"], True),
+    "generate with rewards by a ranking judge": (["generate", *OWN, "--outcome", "f1", "--recipe", "ragym"], True),
+    "generate with a judge's part": (["generate", *OWN, "--outcome", "f1", "--reward", "spre+judge-rank"], True),
+    "an estimate of rewards by a judge": (["generate", *OWN, "--reward", "judge-rank", "--dry-run"], True),
+    "an estimate of judged answers": (["generate", *OWN, "--outcome", "judge", "--dry-run"], True),
+    "an estimate by gold answers": (["generate", *OWN, "--outcome", "f1", "--dry-run"], False),
+    "tune of rewards by a judge": (
+        ["tune", *OWN, "--reward", "judge-score", "--vary", "siblings", "--pilot", 2],
+        True,
+    ),
+    "pairs of a run with judged rewards": (["pairs", "rewarded", "--out", "data"], True),
+    "an estimate of pairs by a judge": (["pairs", "plain", "--out", "data", "--label", "judge", "--dry-run"], True),
+    "calibrate of a run with judged rewards": (["calibrate", "rewarded"], True),
     "generate by gold answers": (["generate", *OWN, "--outcome", "f1"], False),
     "generate by evidence": (["generate", *OWN], False),
     "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
@@ -149,7 +162,8 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
     write_questions(QUESTIONS[0] | GOLD)
     if command[0] in ("pairs", "calibrate"):
         outcome = "judge" if "judged" in str(command[1]) else "f1"
-        package.generate(**flags(run=str(command[1]).partition("/")[0], outcome=outcome))
+        rewarded = {"reward": "judge-score"} if command[1] == "rewarded" else {}
+        package.generate(**flags(run=str(command[1]).partition("/")[0], outcome=outcome, **rewarded))
     else:
         command = [*command, "--run", "runs/a"]
     if command[0] != "calibrate" and "--model" not in command and (command[0] != "pairs" or "judge" in command):
