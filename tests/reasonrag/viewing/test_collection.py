@@ -520,7 +520,7 @@ DROPPED: dict[DropReason, str] = {
 def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: DropReason) -> None:
     """And with its name, by which it is counted."""
     rules = PairingRules(
-        max_per_combination=1, max_per_state=2, max_per_question=3, max_tokens=1000, max_style_only=0.2
+        max_per_combination=1, max_per_state=2, max_per_question=3, max_row_tokens=1000, max_style_only=0.2
     )
     [state] = labelled_states(siblings(GOOD, BAD))
     tokens = [step.model_copy(update={"tokens": 234}) for step in state.steps]
