@@ -1362,6 +1362,7 @@ def pairs(
     processes: int = 1,
     min_margin: float = 0.05,
     min_confidence: float = 0.7,
+    min_draws: int = 1,
     max_similarity: float = 0.9,
     max_per_combination: int = 0,
     max_per_state: int = 4,
@@ -1434,6 +1435,7 @@ def pairs(
             guard, as `multiprocessing` asks for.
         min_margin: Minimum difference between the rewards of the two steps
         min_confidence: Minimum probability that the chosen step is really the better one
+        min_draws: Minimum effective sample size of each step, unless both are answers
         max_similarity: Maximum share of words that the two steps have in common; 1: no limit
         max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
             limit
@@ -1686,6 +1688,7 @@ def tune(
     watcher: Watcher | None = None,
     min_margin: float = 0.05,
     min_confidence: float = 0.7,
+    min_draws: int = 1,
     max_similarity: float = 0.9,
     max_per_combination: int = 0,
     max_per_state: int = 4,
@@ -1783,6 +1786,7 @@ def tune(
         watcher: is told what happens while it goes on; none: silent.
         min_margin: Minimum difference between the rewards of the two steps
         min_confidence: Minimum probability that the chosen step is really the better one
+        min_draws: Minimum effective sample size of each step, unless both are answers
         max_similarity: Maximum share of words that the two steps have in common; 1: no limit
         max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
             limit

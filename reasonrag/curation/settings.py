@@ -59,6 +59,9 @@ class PairingSettings(Settings):
         default=_RULES.min_confidence,
         common=True,
     )
+    min_draws: int = setting(
+        "Minimum effective sample size of each step, unless both are answers", Panel.PAIRING, default=1, ge=1
+    )
     max_similarity: Share = setting(
         "Maximum share of words that the two steps have in common; 1: no limit",
         Panel.PAIRING,

@@ -78,6 +78,12 @@ class ChatRequest(BaseModel):
         """Bytes of all messages."""
         return sum(len(message.content.encode()) for message in self.messages)
 
+    @property
+    def least_tokens(self) -> int:
+        """Those of all messages by a tokenizer of today: none holds two words, or more bytes than a token may have."""
+        words = (word for message in self.messages for word in message.content.split())
+        return sum(math.ceil(len(word.encode()) / MOST_BYTES_PER_TOKEN) for word in words)
+
     def key(self, position: int, *, model: str) -> str:
         """Key of one draw's answer: a hash of everything that determines it, independent of the other draws of its
         request."""
@@ -126,7 +132,9 @@ class Completion(BaseModel):
     reasoning: what the endpoint returned apart from the text; a think block within the text stays there.
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
     said: the endpoint's words, where an error stands for the reply.
-    prompt_bytes: of the request's messages, where an endpoint counted their tokens. server: a digest of its address.
+    prompt_counted: tokens of the prompt as an endpoint counted them, whatever is billed; 0 where it did not.
+    prompt_bytes, prompt_least: of the request's messages, there: their bytes, and the fewest tokens that they can have.
+    server: a digest of its address.
     at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
         these are counted as bytes, an upper bound.
@@ -149,7 +157,9 @@ class Completion(BaseModel):
     reasoning_tokens: int = 0
     cached_tokens: int = 0
     tokens_bounded: bool = False
+    prompt_counted: int = 0
     prompt_bytes: int = 0
+    prompt_least: int = 0
     server: str = ""
 
     @field_validator("text", "reasoning", "refusal", "finish_reason", mode="before")
@@ -168,7 +178,9 @@ USAGE = (
     "reasoning_tokens",
     "cached_tokens",
     "tokens_bounded",
+    "prompt_counted",
     "prompt_bytes",
+    "prompt_least",
     "server",
 )
 """Fields of a completion that are the whole request's."""

@@ -18,14 +18,19 @@ from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, com
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 
-WINDOW = 700
-BYTES_PER_TOKEN = 2
+WINDOW = 350
+BYTES_PER_TOKEN = 4
 SAID = "seems to CUT PROMPTS of"
 
 
-def serving(tells: Callable[[int], int | None] = lambda tokens: tokens, *, window: int = WINDOW) -> Answering:
+def serving(
+    tells: Callable[[int], int | None] = lambda tokens: tokens,
+    *,
+    window: int = WINDOW,
+    leaves: Callable[[int], int] = lambda _: WINDOW,
+) -> Answering:
     """An endpoint with this context window: of a longer prompt it keeps the system turn and the end of the user turn.
-    tells: what it says of the tokens that it read."""
+    tells: what it says of the tokens that it read. leaves: tokens of longer prompts that it reads."""
 
     async def chat(request: web.Request) -> web.Response:
         wanted = ChatCompletionRequest.read(await request.read())
@@ -36,7 +41,8 @@ def serving(tells: Callable[[int], int | None] = lambda tokens: tokens, *, windo
         for choice in range(wanted.n):
             said = offline.reply(seen, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
             texts.append("yes" if last.content == "Say yes." else said)
-        tokens = min(window, sum(len(each.content.encode()) for each in wanted.messages) // BYTES_PER_TOKEN)
+        tokens = sum(len(each.content.encode()) for each in wanted.messages) // BYTES_PER_TOKEN
+        tokens = tokens if tokens <= window else leaves(tokens)
         body = completion(
             "m", [(each, "stop") for each in texts], prompt_tokens=tells(tokens) or 0, completion_tokens=99
         )
@@ -141,9 +147,30 @@ def test_a_run_that_goes_on_at_another_server_keeps_its_mark(reasonrag: Reasonra
 
 
 @pytest.mark.parametrize(
+    "leaves",
+    [
+        lambda _: WINDOW // 2,
+        lambda tokens: tokens - (2 * tokens // WINDOW - 1) * (WINDOW // 2),
+        lambda tokens: WINDOW - tokens % 90,
+    ],
+    ids=["half of the window", "half a window at a time", "what fits of whole passages"],
+)
+def test_a_server_that_leaves_less_than_its_window_is_named(leaves: Callable[[int], int], reasonrag: Reasonrag) -> None:
+    """Counts that fall, or fall and rise, as prompts grow: by the number of words; no pair of such states is kept."""
+    with serving(leaves=leaves).open() as server:
+        done = reasonrag(*generate(server.base_url, "runs/r"))
+    cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
+    assert (done.status, SAID in done.err, cut_from is None) == (0, True, False)
+    assert cut_from is not None
+    assert 0.75 < cut_from / (WINDOW * BYTES_PER_TOKEN) < 1.25
+
+
+@pytest.mark.parametrize(
     "tells",
     [
         lambda tokens: tokens,
+        lambda tokens: tokens if tokens < 10 else -(-tokens // 1000) * 1000,
+        lambda tokens: float(f"{tokens:.0e}"),
         lambda tokens: -(-tokens // 64) * 64,
         lambda tokens: round(tokens, -2),
         lambda tokens: tokens // 256 * 256,
@@ -152,7 +179,18 @@ def test_a_run_that_goes_on_at_another_server_keeps_its_mark(reasonrag: Reasonra
         lambda _: 1,
         lambda _: 700,
     ],
-    ids=["exact", "up to 64", "to 100", "down to 256", "to 1000", "none", "always 1", "always 700"],
+    ids=[
+        "exact",
+        "up to 1000, but the first",
+        "one digit",
+        "up to 64",
+        "to 100",
+        "down to 256",
+        "to 1000",
+        "none",
+        "always 1",
+        "always 700",
+    ],
 )
 def test_an_honest_server_is_not_suspected(tells: Callable[[int], int | None], reasonrag: Reasonrag) -> None:
     """However it counts."""

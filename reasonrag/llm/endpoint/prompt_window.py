@@ -1,7 +1,8 @@
 """Whether an address cuts prompts without a word, as servers do whose context window is smaller than a prompt.
 
-Decides that by what it counted of prompts of all sizes, whatever their order: from some size on, none has more tokens.
-Honest counts may be rounded, estimated, without cached tokens or missing, and languages differ in tokens per byte.
+Decides that by what it counted of prompts of all sizes, whatever their order: from some size on, none has more tokens,
+or prompts have fewer than words. Honest counts may be rounded, estimated, without cached tokens or missing, and
+languages differ in tokens per byte.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, Completion
+from reasonrag.llm.chat import Completion
 from reasonrag.run_config import CUT, cuts_in
 
 GRAIN, LEAST_WINDOW = 1.05, 128
 """Sizes that differ by a smaller factor count as one. Tokens; fewer are a number that is said of every prompt."""
 EQUAL, NEARLY, GROWTH, NEARLY_GROWTH = 4, 9, 1.25, 2.5
-"""Sizes that must have one count; sizes that must have counts within a tenth, or too small for their bytes; and the
-factor from the smallest of them to the second largest, more where counts are rounded: for those within a tenth more
-than between languages, as passages may all have the same tokens."""
+"""Sizes that must have one count; sizes that must have counts within a tenth; and the factor from the smallest of them
+to the second largest, more where counts are rounded: for those within a tenth more than between languages, as passages
+may all have the same tokens."""
+LACKING, LEFT = 7, 0.2
+"""Sizes that must lack tokens, and the part of the window that a cut leaves."""
 FEW = 5
 """Sizes of prompts for each different count, from which on counts are taken for padded."""
 CUT_FROM = CUT + "{} bytes"
 """How a run records it, among what its endpoints refuse."""
 CUT_WARNING = (
-    "seems to CUT PROMPTS of {:,} bytes and more, as it counts no more tokens in longer ones: steps there, and values "
+    "seems to CUT PROMPTS of {:,} bytes and more, as it counts too few tokens in longer ones: steps there, and values "
     "of those before, are worth little, and `pairs` leaves them out (--allow-cut-prompts). Raise its context window "
     "(llama.cpp -c, Ollama OLLAMA_CONTEXT_LENGTH, vLLM --max-model-len and no truncate_prompt_tokens) or show less "
     "(--top-k, --max-passage-chars), and start another --run"
@@ -33,30 +36,27 @@ NOT_CUT = "does not cut prompts of that length: longer ones have more tokens"
 
 
 class PromptWindow:
-    """What one address counted: two numbers for each size, of which there are a few hundred."""
+    """What one address counted: three numbers for each size, of which there are a few hundred."""
 
     def __init__(self) -> None:
         self._known: tuple[int | None] | None = None
         self._told = list[int]()
         """The largest count at each piece of news."""
-        self._least, self._most = dict[int, int](), dict[int, int]()
-        """Tokens by size, in steps of `GRAIN`."""
-        self._too_few = set[int]()
+        self._least, self._most, self._spare = dict[int, int](), dict[int, int](), dict[int, int]()
+        """Tokens by size, in steps of `GRAIN`, and the least that a prompt has beyond those that it must have."""
         self._rounded_to = 0
 
-    def add(self, size: int, tokens: int | None) -> None:
-        """A prompt of so many bytes. tokens: None if they are not told, or too few for their bytes."""
+    def add(self, size: int, tokens: int, least: int) -> None:
+        """A prompt of so many bytes and tokens. least: those that it must have, as `ChatRequest.least_tokens`."""
         step = int(math.log(max(size, 1), GRAIN))
-        if tokens is None:
-            self._too_few.add(step)
-        else:
-            rounded_to, self._rounded_to = self._rounded_to, math.gcd(self._rounded_to, tokens)
-            within = self._least.get(step, tokens + 1) <= tokens <= self._most.get(step, -1)
-            if within and rounded_to == self._rounded_to:
-                return
-            self._least[step] = min(tokens, self._least.get(step, tokens))
-            self._most[step] = max(tokens, self._most.get(step, tokens))
-        self._known = None
+        before = self._least.get(step), self._most.get(step), self._spare.get(step), self._rounded_to
+        self._least[step] = min(tokens, self._least.get(step, tokens))
+        self._most[step] = max(tokens, self._most.get(step, tokens))
+        self._spare[step] = min(tokens - least, self._spare.get(step, tokens - least))
+        if tokens >= LEAST_WINDOW:
+            self._rounded_to = math.gcd(self._rounded_to, tokens)
+        if before != (self._least[step], self._most[step], self._spare[step], self._rounded_to):
+            self._known = None
 
     @property
     def cut_from(self) -> int | None:
@@ -79,31 +79,63 @@ class PromptWindow:
 
     def _cut_from(self) -> int | None:
         window = max(self._most.values(), default=0)
-        if window < LEAST_WINDOW or window == self._rounded_to or min(self._least.values()) > window / 2:
+        if window < LEAST_WINDOW or min(self._least.values()) > window / 2:
             return None  # or short prompts have as many
-        grain = self._grain(window)
-        rounding = (window + grain) / (window - grain) if grain < window else math.inf
+        grain = max(self._rounded_to, self._last_digit(window), self._padding(window))
+        rounding = ((window + grain) / (window - grain)) ** 2 if grain < window else math.inf
         equal, near = self._from_which_all_have(window), self._from_which_all_have(0.9 * window)
-        beyond = [step for step in self._too_few if GRAIN**step > window * MOST_BYTES_PER_TOKEN]
-        reaching = [step for step, most in self._most.items() if most == window]
-        for steps, least, growth, cut in (
-            (equal, EQUAL, GROWTH, reaching),
-            (near, NEARLY, NEARLY_GROWTH, near),
-            (beyond, NEARLY, GROWTH, beyond),
+        for steps, least, growth, full in (
+            (equal, EQUAL, GROWTH * rounding, window),
+            (near, NEARLY, NEARLY_GROWTH * rounding, math.inf),
+            (self._lacking(window), LACKING, GROWTH, 0.95 * window),
         ):
-            if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= growth * rounding**2:
-                return round(GRAIN ** min(cut))
+            if len(steps) >= least and GRAIN ** (sorted(steps)[-2] - min(steps)) >= growth:
+                return round(GRAIN ** min([*steps, *(step for step, most in self._most.items() if most >= full)]))
         return None
 
-    def _grain(self, window: int) -> int:
-        """What counts are rounded to; where few sizes of padding stand for all, the distance to the one below."""
-        counts = {*self._least.values(), *self._most.values()} - {window}
-        padded = 1 < len(counts) < len(self._least) / FEW
-        return max(self._rounded_to, window - max(counts) if padded else 0)
+    def _lacking(self, window: int) -> list[int]:
+        """Sizes of prompts that lack tokens that they must have: half of those from the smallest of them on. None of
+        their counts is small, or what is cached is not counted."""
+        digit, few = self._last_digit(window), min(self._least.values()) < LEAST_WINDOW
+        grain = max(digit, self._padding(window), 0 if few else self._rounded_to)  # a small count: not rounded down
+        lacking = {step for step, spare in self._spare.items() if spare + grain < 0}
+        if any(self._least[step] < LEFT * window for step in lacking):
+            return []
+        found = list[int]()
+        half = 0
+        for longer, step in enumerate(sorted(self._spare, reverse=True), start=1):
+            if step in lacking:
+                found.append(step)
+                half = len(found) if 2 * len(found) >= longer else half
+        return found[:half]
 
     def _from_which_all_have(self, tokens: float) -> list[int]:
         shorter = max((step for step, least in self._least.items() if least < tokens), default=-1)
         return [step for step in self._least if step > shorter]
+
+    def _padding(self, window: int) -> int:
+        """Where few sizes of padding stand for all, the distance from the largest to the one below."""
+        counts = {*self._least.values(), *self._most.values()} - {window}
+        return window - max(counts) if 1 < len(counts) < len(self._least) / FEW else 0
+
+    def _last_digit(self, window: int) -> int:
+        """What the last digit of counts is worth in the largest, where they are rounded to so many digits."""
+        counts = [each for each in {*self._least.values(), *self._most.values()} if each >= LEAST_WINDOW]
+        few: list[int] = [
+            base ** (_digits(window, base)[0] - max(_digits(each, base)[1] for each in counts)) for base in (2, 10)
+        ]
+        return max(few)
+
+
+def _digits(count: int, base: int) -> tuple[int, int]:
+    """How many digits it has, and how many of them up to the last that is not 0."""
+    every = 0
+    zeros = 0
+    while count:
+        count, digit = divmod(count, base)
+        every += 1
+        zeros += not digit and zeros == every - 1
+    return every, every - zeros
 
 
 class PromptWindows:
@@ -115,9 +147,8 @@ class PromptWindows:
     def add(self, model: str | None, first: Completion) -> PromptWindow:
         """Add what a server counted of a prompt, by its first reply, and return the server's window."""
         window = self._of[model, first.server]
-        if first.prompt_bytes:
-            untold = first.tokens_bounded and first.prompt_tokens == first.prompt_bytes
-            window.add(first.prompt_bytes, None if untold else first.prompt_tokens)
+        if first.prompt_counted:
+            window.add(first.prompt_bytes, first.prompt_counted, first.prompt_least)
         return window
 
     def lessons(self, model: str | None) -> list[str]:
@@ -133,7 +164,7 @@ class PromptWindows:
         cutting = {name for name in names if recorded_cut({name: refused.get(name, ())})}
         for (name, _), window in self._of.items():
             if (name or teacher) in cutting:
-                window.add(1, 1)
+                window.add(1, 1, 1)
         return {name: found for name in cutting if (found := self.lessons(names[name]))}
 
 

@@ -622,7 +622,7 @@ def test_a_share_of_the_whole_data_set_is_held(tmp_path: Path) -> None:
     assert (summary.pairs, summary.dropped["efficiency_only_cap"]) == (20, 8)
     assert [row["question_id"] for row in pairs(tmp_path) if row["tags"]] == ["t8", "t9"]
     undone = export(tmp_path, *tagged, *plain, rules=PairingRules(max_efficiency_only=1.0))
-    assert (undone.pairs, undone.pairs_by_tag) == (28, {"efficiency_only": 10})
+    assert (undone.pairs, undone.pairs_by_tag) == (28, {"efficiency_only": 10, "one_draw": 1})
 
 
 texts = st.sampled_from(["Who?", "who", "What is it?", "Where?"])

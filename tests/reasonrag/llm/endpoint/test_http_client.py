@@ -446,6 +446,7 @@ def test_the_usage_of_a_request_rides_on_its_first_choice() -> None:
         completion_tokens=5,
         cached_tokens=4,
         requests=1,
+        prompt_counted=9,
         prompt_bytes=99,
     )
     assert second == Completion(text="b", finish_reason="length", requests=0)
