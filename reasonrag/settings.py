@@ -33,22 +33,9 @@ MOST_CHARACTERS, MOST_IN_A_LINE = 1 << 16, 2000
 one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
-COMMANDS = (
-    *(
-        "generate",
-        "pairs",
-        "import",
-        "audit",
-        "review",
-        "publish",
-        "calibrate",
-        "tune",
-        "corpus",
-        "index",
-        "serve",
-        "limiter",
-    ),
-    *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "ask", "doctor", "show", "view"),
+COMMANDS = tuple(
+    "generate pairs import audit review publish calibrate tune corpus index serve limiter train train-critic "
+    "evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""
 

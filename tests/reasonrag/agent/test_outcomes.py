@@ -186,6 +186,30 @@ def test_what_a_rehearsed_judge_scored_is_recorded_as_such() -> None:
     assert not package.evaluate(**asked | {"run": "evals/b"}, judge_chat_model=real).warnings
 
 
+@pytest.mark.parametrize(
+    ("outcome", "gold", "said"),
+    [
+        pytest.param("evident_f1", "1450", True, id="read as 1.45, meant as 1450"),
+        pytest.param("evident_f1", "1.450", False, id="as it stands"),
+        pytest.param("evident_f1", "Seine", False, id="wrong in every reading"),
+        pytest.param("f1", "1450", False, id="by SQuAD's rule, to which they are equal"),
+    ],
+)
+def test_answers_that_are_unequal_by_a_point_are_counted_in_summary_and_stats(
+    outcome: str, gold: str, said: bool, reasonrag: Reasonrag
+) -> None:
+    """From the records, in one line with an example."""
+    write_questions(QUESTIONS[0] | {"golden_answers": [gold]})
+    model = ScriptedModel(lambda _request, _position: "So the answer is <answer>1.450</answer>")
+    run = package.generate(**flags(run="runs/a", outcome=outcome), chat_model=model)
+    many = sum(node.action_type == "answer" for node in trees()[0].nodes)
+    line = f"{many} answer{'s' * (many > 1)} compared unequal because a number can be read two ways (1.450 is read"
+    assert [each for each in run.warnings if "read two ways" in each] == (
+        [f"{line} as 1.45, not as 1450): e.g. '1.450'"] if said else []
+    )
+    assert (line in reasonrag("stats", "runs/a").err) is said
+
+
 def test_a_judged_run_over_http_is_the_one_in_process(endpoint: str, reasonrag: Reasonrag) -> None:
     """Judgements go through the endpoint, the journal and the prices like every other request."""
     small = [*OWN, "--simulations", 3, "--outcome", "judge", "--max-cost", 5, "--price-in", 1, "--price-out", 1]
