@@ -370,8 +370,8 @@ def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
     return (
         f"P(chosen > rejected) = {number(each.pair.confidence)}: the chance that a draw from Beta(1/2 + n r, "
         f"1/2 + n (1 - r)) of the chosen step ({chosen}) exceeds one of the rejected step ({rejected}). r: reward / "
-        "alpha^(depth + 1), so that a right answer k steps below counts alpha^k. n: effective sample size (those that "
-        f"share their first steps count less){halved}.{low}"
+        "alpha^(depth + 1), so that a right answer k steps below counts alpha^k. n: effective sample size, in "
+        f"which continuations with the same first steps count less{halved}.{low}"
     )
 
 
