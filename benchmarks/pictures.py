@@ -2,7 +2,8 @@
 
 Explores the demo's questions with the offline teacher, opens the page of the data set that comes of them, and takes the
 overview, a pair of second queries that both follow the evidence but only one rightly, and the smallest of the trees
-with several pairs.
+with several pairs. Each picture carries its caption, with the numbers that it shows; tests/end_to_end/test_demo.py
+holds that they are the demo's, and that README and docs say the same.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import sync_playwright
 
 import reasonrag
@@ -45,29 +47,43 @@ def main() -> None:
         reasonrag.generate(dataset="atlas", limit=40, run=run)
         reasonrag.pairs(run, out=data)
         page = reasonrag.view(data).resolve()
-        explored = list(open_collection(data).scan())
-        pairs = [(each, pair) for each in explored for pair in _kept(each) if _follows_evidence(each, pair)]
-        question, pair = max(pairs, key=lambda found: found[1].confidence)
-        small = min((each for each in explored if len(_kept(each)) >= SEVERAL), key=lambda each: len(each.candidates))
-        places = {
-            "overview": "#/",
-            "tree": _place(small),
-            "pair": f"{_place(question)}/pair/{pair.pair.pair_id}",
-        }
         with sync_playwright() as playwright:
             browser = start(playwright)
             if browser is None:
                 sys.exit("no browser is here: python tests/helpers/get_browser.py gets one")
             tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-            for name, where in places.items():
+            for name, (where, caption) in places_and_captions(data).items():
                 tab.goto("about:blank")
                 tab.goto(f"{page.as_uri()}{where}")
                 tab.wait_for_selector("#stage h2")
                 if name == "tree":
                     tab.click("[data-size=fit]")
                 width = tab.locator("#list").evaluate("each => each.getBoundingClientRect().right")
-                _keep(tab, PICTURES / f"{name}.png", left=0 if name == "overview" else width)
+                _keep(tab, PICTURES / f"{name}.png", caption, left=0 if name == "overview" else width)
             browser.close()
+
+
+def places_and_captions(data: Path) -> dict[str, tuple[str, str]]:
+    """By picture: the address in the page of this data set, and the caption."""
+    explored = list(open_collection(data).scan())
+    pairs = [(each, pair) for each in explored for pair in _kept(each) if _follows_evidence(each, pair)]
+    question, pair = max(pairs, key=lambda found: found[1].confidence or 0.0)
+    small = min((each for each in explored if len(_kept(each)) >= SEVERAL), key=lambda each: len(each.candidates))
+    paired = sum(bool(_kept(each)) for each in explored)
+    every = sum(len(_kept(each)) for each in explored)
+    numbers = f"Reward {pair.chosen.reward:.2f} against {pair.rejected.reward:.2f}."
+    completions = small.question.usage.calls if small.question.usage else 0
+    return {
+        "overview": ("#/", f"The demo: {paired} of {len(explored)} questions have a pair, {every:,} pairs in all."),
+        "tree": (
+            _place(small),
+            f"A question of the demo: {completions} completions, {len(_kept(small))} pairs.",
+        ),
+        "pair": (
+            f"{_place(question)}/pair/{pair.pair.pair_id}",
+            f"A pair of the demo, which needs no key: the chosen query follows the evidence just read. {numbers}",
+        ),
+    }
 
 
 def _kept(explored: ExploredQuestion) -> list[Candidate]:
@@ -88,14 +104,16 @@ def _follows_evidence(explored: ExploredQuestion, pair: Candidate) -> bool:
     return second and chosen[-1] in asked and chosen[0] not in asked | set(rejected) and not asked & set(rejected)
 
 
-def _keep(tab: Page, path: Path, *, left: float) -> None:
-    """Save a screenshot in few colours. left: pixels left out at the left side."""
+def _keep(tab: Page, path: Path, caption: str, *, left: float) -> None:
+    """Save a screenshot in few colours, with its caption in the file. left: pixels left out at the left side."""
     path.parent.mkdir(exist_ok=True)
     picture = Image.open(
         io.BytesIO(tab.screenshot(clip={"x": left, "y": 0, "width": WIDTH - left, "height": HEIGHT}))
     ).convert("RGB")
-    picture.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
-    print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
+    told = PngInfo()
+    told.add_text("Caption", caption)
+    picture.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True, pnginfo=told)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes. {caption}")
 
 
 if __name__ == "__main__":

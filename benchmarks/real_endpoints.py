@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -38,6 +39,24 @@ HARMONY = (
 )
 
 
+def whole(_: int, window: int) -> int:
+    return window
+
+
+def half(_: int, window: int) -> int:
+    return window // 2
+
+
+def blocks(tokens: int, window: int) -> int:
+    """Half a window at a time is taken off."""
+    return tokens - (2 * tokens // window - 1) * (window // 2)
+
+
+def passages(tokens: int, window: int) -> int:
+    """Whole ones are taken off."""
+    return window - tokens % 90
+
+
 @dataclass
 class Endpoint:
     """An OpenAI-compatible endpoint with the offline teacher's replies. Each field is one habit of a real endpoint.
@@ -45,7 +64,8 @@ class Endpoint:
     reason_when_cut: finish reason of a reply that reaches max_tokens; None: replies are never cut.
     busy_s: seconds after the first request in which each answer is an error object in a status 200.
     filtered: prompts that hold this word get status 400 with code content_filter.
-    window: most prompt tokens; of a longer prompt the system turn and the end of the user turn are kept.
+    window: most prompt tokens; of a longer prompt the system turn and the end of the user turn are kept, as many tokens
+        as left says of its own and the window's: all that fit, or fewer.
     before: what stands in front of each reply. as_reasoning: the whole reply is in `reasoning_content`.
     """
 
@@ -53,6 +73,7 @@ class Endpoint:
     busy_s: float = 0.0
     filtered: str | None = None
     window: int | None = None
+    left: Callable[[int, int], int] = whole
     before: str = ""
     as_reasoning: bool = False
     requests: int = 0
@@ -93,9 +114,10 @@ class Endpoint:
         tokens = sum(estimate_tokens(each.content) for each in messages)
         if self.window is None or tokens <= self.window:
             return messages, tokens
-        room = max(1, 4 * self.window - sum(len(each.content) for each in messages[:-1]))
+        left = self.left(tokens, self.window)
+        room = max(1, 4 * left - sum(len(each.content) for each in messages[:-1]))
         last = messages[-1].model_copy(update={"content": messages[-1].content[-room:]})
-        return [*messages[:-1], last], self.window
+        return [*messages[:-1], last], left
 
     @contextmanager
     def open(self) -> Iterator[str]:
@@ -130,7 +152,7 @@ CASES: dict[str, tuple[Callable[[], Endpoint], tuple[str, ...]]] = {
     f"cut at {REPLY_TOKENS} tokens, `length`": (lambda: Endpoint("length"), ("--max-reply-tokens", str(REPLY_TOKENS))),
     **{
         f"cut at {REPLY_TOKENS} tokens, `{reason}`": (
-            lambda reason=reason: Endpoint(reason),
+            partial(Endpoint, reason),
             ("--max-reply-tokens", str(REPLY_TOKENS)),
         )
         for reason in ("MAX_TOKENS", "model_length", "stop")
@@ -140,6 +162,10 @@ CASES: dict[str, tuple[Callable[[], Endpoint], tuple[str, ...]]] = {
     "harmony channels": (lambda: Endpoint(before=HARMONY), ()),
     "all in reasoning_content": (lambda: Endpoint(as_reasoning=True), ()),
     f"window of {WINDOW_TOKENS} tokens": (lambda: Endpoint(window=WINDOW_TOKENS), ()),
+    **{
+        f"{left.__name__} of that window": (partial(Endpoint, window=WINDOW_TOKENS, left=left), ())
+        for left in (half, blocks, passages)
+    },
 }
 
 

@@ -127,6 +127,7 @@ _AROUND = "\u00b0.,;:!?\"'()[]{}<>*_~\u2026\u3001\u3002\u30fb\u00b7"
 _QUANTITY = re.compile(r"([-+]?)(\d[\d.,']*)(%|[^\W\d_]{1,4}|°[^\W\d_]?)?")
 _SUFFIXES = frozenset({"st", "nd", "rd", "th", "s"})
 """Of ordinals and decades, which are no units."""
+_TWO_WAYS = re.compile(r"(?<![\d.,'])([1-9]\d{0,2})\.(\d{3})(?![.,']?\d)")
 _RANGE = re.compile(r"\d[\d.,']*(?:-\d[\d.,']*)+")
 _SIGNED = re.compile(r"[^\W_]+[+#]+|[^\W\d_]{1,2}-+")
 """Names whose signs count: C++, C#, blood type O-."""
@@ -210,6 +211,16 @@ def _number(digits: str) -> str:
 def _grouped(whole: str, mark: str) -> bool:
     """Whether the digits before a mark can be those before thousands: 1 and 12,345, but neither 0 nor 1234."""
     return bool(re.fullmatch(rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})*", whole))
+
+
+def unclear(answer: str, golden_answers: Sequence[str]) -> bool:
+    """Whether the answer equals no gold answer, but would if a point before three digits in it or there stood before
+    thousands: 1.450 as 1450."""
+    texts = [answer, *golden_answers]
+    if not any(map(_TWO_WAYS.search, texts)) or label_em(answer, golden_answers):
+        return False
+    whole, *others = [_TWO_WAYS.sub(r"\1\2", each) for each in texts]
+    return bool(label_em(whole, golden_answers) or label_em(answer, others))
 
 
 def label_em(answer: str, golden_answers: Iterable[str]) -> float:

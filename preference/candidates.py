@@ -31,8 +31,9 @@ from preference.records import (
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
-Tag = Literal["efficiency_only", "style_only", "golden_rejected", "hinted", "prompt_cut"]
-"""efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. style_only:
+Tag = Literal["efficiency_only", "one_draw", "style_only", "golden_rejected", "hinted", "prompt_cut"]
+"""efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. one_draw: the
+label rests on one continuation a side (`observations` of both at most 1), and they are not two answers. style_only:
 both are answers and cover-EM cannot tell them apart; never without gold answers. golden_rejected: the rejected answer
 equals a gold answer and the chosen one does not, but evidence supports the chosen one alone. hinted: a step was drawn
 with a hint, or the state lies below one that was. prompt_cut: the endpoint seems to have cut the state's prompt."""
@@ -129,6 +130,8 @@ class StepRecord(Record):
     rollouts: int = 0
     """Number of real continuations through it."""
     observations: float | None = None
+    uncounted: Items[float] | None = None
+    """As of `RolloutRecord.uncounted`; absent where no step of the state has one."""
     parse_error: str | None = None
     """Cause."""
     repaired: bool = False
@@ -243,7 +246,7 @@ class StateRecord(Record):
     def to_line(self) -> bytes:
         """As `Record.to_line`, without the fields of other recipes."""
         absent: dict[str, Any] = dict.fromkeys((name for name in _OF_RECIPES if not getattr(self, name)), True)
-        unknown = {name for name in _OF_SOME_STATES if all(getattr(step, name) is None for step in self.steps)}
+        unknown = {name for name in _OF_STATES if all(getattr(step, name) is None for step in self.steps)}
         if unknown:
             absent["steps"] = {"__all__": unknown}
         if all(pair.value_confidence is None for pair in self.pairs):
@@ -251,7 +254,7 @@ class StateRecord(Record):
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
-_OF_SOME_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence", "hint_only")
+_OF_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence", "hint_only", "uncounted")
 """Fields of steps that a state has where some step does."""
 _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 """Fields of a state that only some recipes have."""

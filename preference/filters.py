@@ -8,6 +8,7 @@ end. Reads no file and makes no label; `labelling` does that.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from array import array
 from collections import Counter
@@ -56,6 +57,7 @@ DropReason = Literal[
     "hint_only",
     "small_margin",
     "uncertain",
+    "few_draws",
     "no_consensus",
     "golden_rejected",
     "near_identical",
@@ -79,14 +81,14 @@ judge, as the search came there too rarely. not_picked: a judge saw the state an
 prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
 read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path. hint_only:
 the chosen step was drawn with a hint, and names something unseen or was never drawn without. small_margin: rewards too
-close. uncertain: confidence too low. no_consensus: a second witness does not prefer the chosen step: the values, of a
-judge's label; else the critics. golden_rejected: the rejected answer equals a gold answer, the chosen one does not, and
-no support explains it (the tag of that name). near_identical: contents too similar. other_type: the steps have
-different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has a
-wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and these two
-types has a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
-style_only_cap, hinted_cap: the data set has enough pairs with that tag. unbalanced: another action type has fewer
-pairs."""
+close. uncertain: confidence too low. few_draws: too few continuations of a side. no_consensus: a second witness does
+not prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer
+equals a gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical:
+contents too similar. other_type: the steps have different types. too_long: prompt and longer reply have too many
+tokens. duplicate: an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin.
+not_extreme: another pair of the state and these two types has a wider margin. state_full, question_full: the state or
+question has enough pairs. efficiency_only_cap, style_only_cap, hinted_cap: the data set has enough pairs with that tag.
+unbalanced: another action type has fewer pairs."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
@@ -101,11 +103,12 @@ class PairingRules:
         the lowest tried value at which 19 of 20 pairs were right, ties excluded, in every setting of the laboratory and
         with all teachers of known truth on real questions but one, which guesses and errs most: .944 on HotpotQA, and
         .969 with a confidence of .8 (benchmarks/RESULTS.md).
+    min_draws: smallest effective sample size of a side, unless both are answers, whose scores are exact; 1: no limit.
     max_similarity: of both contents; above it, they are near-identical.
     max_per_combination: pairs of a state with the same two action types, widest margins first.
     max_per_state, max_per_question: applied to the rest, highest confidence first. Two good and two bad of four
         siblings make four pairs; more only says the same again, and of a state with many draws too often.
-    max_tokens: of prompt and longer reply.
+    max_row_tokens: of prompt and longer reply.
     same_type: whether both steps must be of one action type.
     max_efficiency_only, max_style_only, max_hinted: largest share of the data set with the tag, highest confidence
         first.
@@ -125,11 +128,12 @@ class PairingRules:
 
     min_margin: float = 0.05
     min_confidence: float = 0.7
+    min_draws: int = 1
     max_similarity: float = NEARLY_THE_SAME
     max_per_combination: int | None = None
     max_per_state: int | None = 4
     max_per_question: int | None = None
-    max_tokens: int | None = None
+    max_row_tokens: int | None = None
     same_type: bool = False
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
@@ -274,13 +278,20 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("hint_only", bool(chosen.hint_only) and not rules.allow_hint_only),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
+        ("few_draws", pair.label == "value" and _fewest_draws(each) < rules.min_draws - TOLERANCE),
         ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
         ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
         ("other_type", rules.same_type and not pair.same_type),
-        ("too_long", rules.max_tokens is not None and tokens is not None and tokens > rules.max_tokens),
+        ("too_long", rules.max_row_tokens is not None and tokens is not None and tokens > rules.max_row_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
+
+
+def _fewest_draws(each: Candidate) -> float:
+    """Of the side that was continued less; infinite where that does not count or is not known."""
+    known = [step.observations or math.inf for step in (each.chosen, each.rejected)]
+    return math.inf if each.types == ("answer", "answer") else min(known)
 
 
 def _rejects_golden(each: Candidate) -> bool:

@@ -195,6 +195,7 @@ def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
         "response": node.response or "",
         "own_outcome": tree.own_outcomes[node.id],
         "rollouts": len(node.rollouts),
+        "uncounted": tree.rollout.uncounted[node.id] or None,
         "value": node.value if tree.system == "prorag" else None,
         "parse_error": node.parse_error.cause if node.parse_error else None,
         "hint_only": is_hint_only(tree.rollout, node),
@@ -256,9 +257,12 @@ def _with_judge_label(pair: PairRecord, pick: tuple[int, int] | None) -> PairRec
     if pick is None or {pair.chosen, pair.rejected} != set(pick):
         return pair.model_copy(update={"label": None})
     swapped = pair if pair.chosen == pick[0] else pair.swapped()
-    # efficiency_only is about values, which did not decide this label
-    tags = [tag for tag in pair.tags if tag != "efficiency_only"]
-    return swapped.model_copy(update={"label": "judge", "tags": tags})
+    return swapped.model_copy(update={"label": "judge", "tags": tags_without_values(pair)})
+
+
+def tags_without_values(pair: PairRecord) -> list[Tag]:
+    """The tags of a pair whose label the values of the search did not decide."""
+    return [tag for tag in pair.tags if tag not in ("efficiency_only", "one_draw")]
 
 
 def own_outcomes(rollout: RolloutRecord) -> list[float | None]:
@@ -302,8 +306,7 @@ def _with_outcome_label(pair: PairRecord, steps: Mapping[int, StepRecord]) -> Pa
             "margin": _known(better.own_outcome) - _known(worse.own_outcome) if known else None,
             "confidence": None,
             "value_confidence": None,
-            # efficiency_only is about values, which did not decide this label
-            "tags": [tag for tag in pair.tags if tag != "efficiency_only"],
+            "tags": tags_without_values(pair),
         }
     )
 
@@ -377,16 +380,6 @@ class _Sibling:
             return sum(each.quality for each in self.node.rollouts) / len(self.node.rollouts)
         return self.node.f1 if self.node.outcome is None else self.node.outcome.value
 
-    @cached_property
-    def observed(self) -> tuple[float, float] | None:
-        """Mean reward of the continuations as a share of the highest possible, and their number."""
-        rule, judged, _ = (self.rollout.recipe.reward or "").partition("+")
-        worth = self.node.rewards.get(rule) if judged else self.node.reward
-        if worth is None:
-            return None
-        greatest = _discount(self.rollout, _layer(self.node) + 1)
-        return min(1.0, worth / greatest), float(self.node.observations or max(1, len(self.node.rollouts)))
-
 
 def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibling, taken: set[str]) -> PairRecord:
     chosen, rejected = (first, second) if first.rank >= second.rank else (second, first)
@@ -397,19 +390,20 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
     if pair_id in taken:
         pair_id = pair_key(state_id, *replies, of=f"{of}:{chosen.node.id}:{rejected.node.id}")
     taken.add(pair_id)
+    sure = _confidence(rollout, chosen, rejected)
     return PairRecord.model_construct(
         pair_id=pair_id,
         chosen=chosen.node.id,
         rejected=rejected.node.id,
         label="value",
         margin=_margin(rollout, chosen.node, rejected.node),
-        confidence=_confidence(rollout, chosen, rejected),
+        confidence=sure,
         similarity=jaccard(chosen.words, rejected.words)
         if same_type
         else jaccard(chosen.words_of_reply, rejected.words_of_reply),
         same=chosen.content_key == rejected.content_key or chosen.first_equal == rejected.first_equal,
         same_type=same_type,
-        tags=_tags(rollout, chosen, rejected),
+        tags=_tags(rollout, chosen, rejected, sure),
         gold=_gold(chosen.node, rejected.node),
     )
 
@@ -429,20 +423,30 @@ def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) ->
         return None
     if rollout.recipe.reward == "rank":
         return None
-    better, worse = chosen.observed, rejected.observed
-    if better is None or worse is None:
+    better, worse = observed(rollout, chosen.node, rejected.node), observed(rollout, rejected.node, chosen.node)
+    return None if better is None or worse is None else confidence(better, worse)
+
+
+def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> tuple[float, float] | None:
+    """What a pair's confidence rests on, of one side: r, the reward of its continuations as a share of that of a right
+    answer in its place, so that one k steps below counts alpha**k; and n, their effective sample size, weighted."""
+    rule, judged, _ = (rollout.recipe.reward or "").partition("+")
+    worth = node.rewards.get(rule) if judged else node.reward
+    if worth is None:
         return None
-    return pair_confidence(better, worse, (chosen.node.action_type, rejected.node.action_type))
+    n = (node.observations or max(1, len(node.rollouts))) * answer_weight(node.action_type, other.action_type)
+    return min(1.0, worth / _discount(rollout, _layer(node) + 1)), n
 
 
-def pair_confidence(
-    chosen: tuple[float, float], rejected: tuple[float, float], types: tuple[ActionType | None, ActionType | None]
-) -> float:
-    """`confidence` of two steps of these types, where an answer against a step of another type has `ANSWER_WEIGHT`."""
-    if types[0] == types[1]:
-        return confidence(chosen, rejected)
-    weights = [ANSWER_WEIGHT if each == "answer" else 1.0 for each in types]
-    return confidence((chosen[0], chosen[1] * weights[0]), (rejected[0], rejected[1] * weights[1]))
+def answer_weight(action_type: ActionType | None, other: ActionType | None) -> float:
+    """What an observation of a step weighs in a pair with one of the other type."""
+    return ANSWER_WEIGHT if action_type == "answer" != other else 1.0
+
+
+def rests_on_one_draw(chosen: RolloutNode, rejected: RolloutNode) -> bool:
+    """Whether neither step was continued more than once; the scores of two answers are exact."""
+    answers = chosen.action_type == rejected.action_type == "answer"
+    return not answers and all(0 < (each.observations or 0) <= 1 + TOLERANCE for each in (chosen, rejected))
 
 
 def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
@@ -454,7 +458,7 @@ def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
     return "right" if chosen.gold > rejected.gold else "wrong"
 
 
-def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[Tag]:
+def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, sure: float | None) -> list[Tag]:
     tags: list[Tag] = []
     left, right = chosen.mean_outcome, rejected.mean_outcome
     judged = rollout.recipe.judge_weight > 0 or rollout.recipe.reward == "rank"
@@ -465,6 +469,8 @@ def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> list[
         tags.append("style_only")
     if chosen.is_hinted or rejected.is_hinted:
         tags.append("hinted")
+    if sure is not None and rests_on_one_draw(chosen.node, rejected.node):
+        tags.append("one_draw")
     return tags
 
 

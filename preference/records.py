@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache, cached_property
@@ -384,6 +384,23 @@ class RolloutRecord(SparseRecord):
                 return list(found.elements())
             (below if node.plain_draws > node.decisive_draws else hidden)[node.parent_id] += found
         return []
+
+    @cached_property
+    def uncounted(self) -> list[list[float]]:
+        """By node, the outcomes of answers that count for no step above, because the search had looked for one: of an
+        answer its own, of other steps those below it or an equivalent sibling that do not count for it."""
+        firsts = [node.id if node.same_as is None else node.same_as for node in self.nodes]
+        counting = {firsts[node.id] for node in self.nodes if node.terminal or node.plain_draws > node.decisive_draws}
+        below, hidden, joined = (defaultdict[int, list[float]](list) for _ in range(3))
+        for node, first in zip(self.nodes[::-1], firsts[::-1], strict=True):  # children have higher ids
+            if node.terminal and node.rollouts and node.parse_error is None:
+                below[node.id] = [node.rollouts[0].quality] * node.plain_draws
+                hidden[node.id] = [node.rollouts[0].quality] * node.decisive_draws
+            joined[first] += hidden[node.id]
+            if node.parent_id is not None and node.plain_draws:
+                hidden[node.parent_id] += (hidden if first in counting else below)[node.id]
+                below[node.parent_id] += below[node.id]
+        return [hidden[node.id] if node.terminal else joined[firsts[node.id]] for node in self.nodes]
 
     @model_validator(mode="after")
     def _nodes_are_a_tree(self) -> RolloutRecord:

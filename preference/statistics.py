@@ -94,6 +94,7 @@ class MarginCheck:
     confidence: float | None
     margin: float
     fresh_margin: float
+    one_draw: bool = False
 
     @property
     def tied(self) -> bool:

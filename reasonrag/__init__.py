@@ -16,39 +16,6 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "__version__",
-    "ask",
-    "audit",
-    "calibrate",
-    "check_renderer",
-    "compare",
-    "corpus_build",
-    "doctor",
-    "estimate",
-    "evaluate",
-    "evaluate_critic",
-    "from_dataset",
-    "generate",
-    "import_published",
-    "index_build",
-    "index_check",
-    "index_info",
-    "index_serve",
-    "load_pairs",
-    "load_rollouts",
-    "merge",
-    "pairs",
-    "publish",
-    "review_report",
-    "show",
-    "stats",
-    "train",
-    "train_critic",
-    "tune",
-    "view",
-]
-
 _CALLS = {
     "ask": "evaluation.ask",
     "audit": "curation.audit.audit",
@@ -81,6 +48,7 @@ _CALLS = {
     "view": "viewing.view",
 }
 """The module of each public call, imported on first use."""
+__all__ = ["__version__", *_CALLS]  # noqa: PLE0604 - texts, too
 
 
 def __getattr__(name: str) -> Any:

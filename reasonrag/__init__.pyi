@@ -1143,8 +1143,8 @@ def import_published(
         alpha: Discount per step of the rewards of trees [default: the recipe's, 0.9]
         dataset: Data set that the questions come from [default: unknown]
         split: Split that the questions come from [default: unknown]
-        questions: Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. DATASET/SPLIT.jsonl also
-            sets data set and split
+        questions: Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable.
+            DATASET/SPLIT.jsonl also sets data set and split
         teacher: Model that wrote the completions [default: unknown]
     """
 
@@ -1362,6 +1362,7 @@ def pairs(
     processes: int = 1,
     min_margin: float = 0.05,
     min_confidence: float = 0.7,
+    min_draws: int = 1,
     max_similarity: float = 0.9,
     max_per_combination: int = 0,
     max_per_state: int = 4,
@@ -1385,7 +1386,7 @@ def pairs(
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
     max_hinted: float = 0.1,
-    max_tokens: int = 0,
+    max_row_tokens: int = 0,
     eval: str | Sequence[str] = [],
     allow_eval: str | Sequence[str] = [],
     flip: float = 0.0,
@@ -1434,6 +1435,7 @@ def pairs(
             guard, as `multiprocessing` asks for.
         min_margin: Minimum difference between the rewards of the two steps
         min_confidence: Minimum probability that the chosen step is really the better one
+        min_draws: Minimum effective sample size of each step, unless both are answers
         max_similarity: Maximum share of words that the two steps have in common; 1: no limit
         max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
             limit
@@ -1462,7 +1464,7 @@ def pairs(
         max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
         max_hinted: Maximum share of pairs tagged hinted: one of the steps, an equivalent sibling or a step on the
             path was drawn with a hint (generate --rescue); 1: no limit
-        max_tokens: Maximum tokens of prompt and reply together; 0: no limit
+        max_row_tokens: Maximum tokens of prompt and reply together; 0: no limit
         eval: Leave out questions found in this evaluation split: a question file, a folder with
             <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the data of the
             runs]
@@ -1686,6 +1688,7 @@ def tune(
     watcher: Watcher | None = None,
     min_margin: float = 0.05,
     min_confidence: float = 0.7,
+    min_draws: int = 1,
     max_similarity: float = 0.9,
     max_per_combination: int = 0,
     max_per_state: int = 4,
@@ -1783,6 +1786,7 @@ def tune(
         watcher: is told what happens while it goes on; none: silent.
         min_margin: Minimum difference between the rewards of the two steps
         min_confidence: Minimum probability that the chosen step is really the better one
+        min_draws: Minimum effective sample size of each step, unless both are answers
         max_similarity: Maximum share of words that the two steps have in common; 1: no limit
         max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
             limit

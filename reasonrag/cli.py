@@ -24,11 +24,11 @@ from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import init
 from reasonrag.llm.commands import limiter, simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
-from reasonrag.options import arguments as arguments_of_this
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
 from reasonrag.scale.commands import generate, index_build, merge
+from reasonrag.settings import arguments as arguments_of_this
 from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
 from reasonrag.terminal import print_prose, print_shown
@@ -99,7 +99,7 @@ for panel, mounted in GROUPS.items():
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
-    arguments_of_this.set(arguments)
+    before = arguments_of_this.set(arguments)
     try:
         status = app(arguments, prog_name="reasonrag", standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -116,6 +116,8 @@ def run(arguments: list[str]) -> int:
             return _refused_flag(error)
         print_shown(redact(traceback.format_exc()), file=sys.stderr)
         return FAILED
+    finally:
+        arguments_of_this.reset(before)
 
 
 def _refused_flag(error: Any) -> int:

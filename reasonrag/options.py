@@ -12,7 +12,6 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
@@ -26,15 +25,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from reasonrag.errors import CapReached, Interrupted
 from reasonrag.redaction import redact
-from reasonrag.settings import COMMON, Opposite, Panel, Settings
+from reasonrag.settings import COMMON, Panel, Settings, arguments, flag_of, flags_of
 from reasonrag.terminal import print_shown
 
 FAILED, BAD_INPUT = 1, 2
 """Exit statuses."""
 Command: TypeAlias = Callable[..., None]
 Result = TypeVar("Result", bound=BaseModel)
-arguments: ContextVar[list[str]] = ContextVar("arguments")
-"""Arguments of the running command line, without the program's name."""
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table")]
 
 
@@ -75,12 +72,11 @@ def options(*models: type[Settings], without: Collection[str] = (), example: str
 
 def _parameter(name: str, field: FieldInfo) -> Parameter:
     """A parameter as typer reads it: its range is checked with the other settings, not by typer."""
-    kind, flag = _kind(field.annotation), f"--{name.replace('_', '-')}"
+    kind, flag = _kind(field.annotation), flag_of(name)
     of_type = next((each for each in field.metadata if isinstance(each, Panel)), None)
     shown = field.description or ""
     if kind is bool:
-        opposite = next((each.flag for each in field.metadata if isinstance(each, Opposite)), f"--no-{flag[2:]}")
-        flag = f"{flag}/{opposite}" if opposite else flag
+        flag = "/".join(flags_of(name, field))
     elif field.is_required():
         shown += " [required]"
     elif field.default not in (None, []):
@@ -272,7 +268,7 @@ def caps() -> Iterator[None]:
 
 def this_command(changed: dict[str, str] | None = None) -> str:
     """The command as it was given, some flags with other values, ready to be pasted."""
-    words = ["reasonrag", *arguments.get()]
+    words = ["reasonrag", *(arguments.get() or ())]
     for flag, value in (changed or {}).items():
         words = [word for i, word in enumerate(words) if word != flag and words[i - 1] != flag]
         words = [word for word in words if not word.startswith(f"{flag}=")] + [flag, value]

@@ -83,6 +83,8 @@ class RecordedRecipe(_Kept):
     repairs_count: bool = False
     support: Literal["strings", "judge"] = "strings"
     rescue: str | None = None
+    reward: str = ""
+    judge: str | None = None
 
 
 class DecidesAnswers(_Kept):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,11 +18,14 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from reasonrag.errors import InputError, choices
 from reasonrag.files import read_small_text
 from reasonrag.redaction import excerpt, keep_secret, keys_in, secrets, texts_in
 
+arguments: ContextVar[list[str] | None] = ContextVar("arguments", default=None)
+"""Of the running command line, without the program's name; None in a call from Python."""
 ENV_PREFIX = "REASONRAG_"
 SETTINGS_FILE = "reasonrag.toml"
 MOST_CHARACTERS, MOST_IN_A_LINE = 1 << 16, 2000
@@ -29,22 +33,9 @@ MOST_CHARACTERS, MOST_IN_A_LINE = 1 << 16, 2000
 one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
-COMMANDS = (
-    *(
-        "generate",
-        "pairs",
-        "import",
-        "audit",
-        "review",
-        "publish",
-        "calibrate",
-        "tune",
-        "corpus",
-        "index",
-        "serve",
-        "limiter",
-    ),
-    *("train", "train-critic", "evaluate-critic", "evaluate", "compare", "ask", "doctor", "show", "view"),
+COMMANDS = tuple(
+    "generate pairs import audit review publish calibrate tune corpus index serve limiter train train-critic "
+    "evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""
 
@@ -102,6 +93,16 @@ class Opposite:
     """Overrides the negative flag of a boolean (`--no-NAME`); None: there is no negative flag."""
 
     flag: str | None
+
+
+def flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def flags_of(name: str, field: FieldInfo | None) -> list[str]:
+    """The flag of a setting and, if it is a boolean one that has it, the negative flag."""
+    own = (each.flag for each in (field.metadata if field else ()) if isinstance(each, Opposite))
+    return [flag_of(name), *filter(None, [next(own, flag_of(f"no_{name}"))])]
 
 
 def list_of_places(value: object) -> object:
@@ -258,10 +259,9 @@ def resolve(
 
     for name, value in _read_table(file, command).items():
         if name in GUARDS & fields.keys() and value:
-            flag = f"--{name.replace('_', '-')}"
             raise InputError(
                 f"{file}, [{command}] {name}: this guards every run, so a settings file cannot switch it off; leave it "
-                f"out, and give {flag} to the command that is meant"
+                f"out, and give {flag_of(name)} to the command that is meant"
             )
         take(name, value, f"{file}, [{command}]{f' {name}' if name in fields else ''}")
     for name in fields:
@@ -270,13 +270,13 @@ def resolve(
             take(name, environment[variable], variable)
     for name, value in flags.items():
         if value is not None and value != []:  # a flag that may be repeated, and was not given
-            take(name, value, f"--{name.replace('_', '-')}")
+            take(name, value, flag_of(name) if name in fields else name)
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        where = origin.get(name, f"--{name.replace('_', '-')}")
+        where = origin.get(name, flag_of(name))
         if first["type"] == "missing":
             raise InputError(f"{where} is required: {fields[name].description}") from error
         wrong = first["input"] if len(first["loc"]) > 1 else values.get(name)  # one of several

@@ -6,6 +6,7 @@ Decides which types a caller may pass for a setting, and that a wrong setting is
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection
 from functools import wraps
 from inspect import Parameter
@@ -15,10 +16,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.settings import FROM_PATH, Settings
+from reasonrag.settings import FROM_PATH, Settings, arguments, flags_of
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 _ARGS = "\n\nArgs:\n"
+_FLAG = re.compile(r"reasonrag [a-z].*?(?=[;,`)]|\.\s| and |$)|(?<![\w-])--[a-z-]+", re.S)
+"""A flag of this call, or else the command line that a message says to run, whose flags stay."""
 
 
 def public_call(*models: type[Settings], without: Collection[str] = ()) -> Callable[[Call], Call]:
@@ -26,7 +29,8 @@ def public_call(*models: type[Settings], without: Collection[str] = ()) -> Calla
 
     A setting that is not passed still comes from the environment, reasonrag.toml or the default, which the signature
     shows. Parameters of the call itself win over settings of one name, and the first model over the second. Errors of
-    ours leave the call without the errors that caused them, and InputError without its inner frames.
+    ours leave the call without the errors that caused them, and InputError without its inner frames. Their messages are
+    written for the command line: unless that is running, flags in them become the call's parameters.
     """
 
     def shown(call: Call) -> Call:
@@ -35,15 +39,16 @@ def public_call(*models: type[Settings], without: Collection[str] = ()) -> Calla
         first = models[0].model_fields if models else {}
         names = [*first, *(name for name in fields if name not in first)]
         names = [name for name in names if name not in own and name not in without]
+        said: dict[str, str] = {}
 
         @wraps(call)
         def called(*args: Any, **flags: Any) -> Any:
             try:
                 return call(*args, **flags)
-            except InputError as error:
-                raise error.with_traceback(None) from None
             except ReasonragError as error:
-                raise error from None
+                if arguments.get() is None:
+                    error.args = (_FLAG.sub(lambda flag: said.get(flag[0], flag[0]), str(error)),)
+                raise (error.with_traceback(None) if isinstance(error, InputError) else error) from None
 
         given = [each for each in own.values() if each.kind != Parameter.VAR_KEYWORD]
         parameters = [
@@ -55,6 +60,10 @@ def public_call(*models: type[Settings], without: Collection[str] = ()) -> Calla
             )
             for name in names
         ]
+        for each in [*given, *parameters]:
+            name = each.name
+            spoken = (f"`{name}=True`" if isinstance(each.default, bool) else f"`{name}`", f"`{name}=False`")
+            said.update(zip(flags_of(name, fields.get(name)), spoken, strict=False))
         vars(called)["__signature__"] = inspect.signature(call).replace(parameters=[*given, *parameters])
         lines = [_line(name, fields[name].description) for name in names]
         text = inspect.getdoc(call) or ""

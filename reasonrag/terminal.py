@@ -142,9 +142,12 @@ class ProgressBar(Progress):
 
 
 @contextmanager
-def reading_progress(path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S) -> Iterator[Callable[[float], None]]:
+def reading_progress(
+    path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S, instead: str = ""
+) -> Iterator[Callable[[float], None]]:
     """A function that takes the share of the work that is done. Where much is read, draws a bar in a terminal, else
-    writes a plain line at once and then now and then. size: bytes to read. every: seconds between plain lines."""
+    writes a plain line at once and then now and then; says what Ctrl-C interrupted. size: bytes to read. every: seconds
+    between plain lines. instead: what to do after a Ctrl-C."""
     console = Console(stderr=True, highlight=False)
     what = f"reading {escape(on_one_line(path.name))}" + f" ({size / 10**6:,.0f} MB)" * (size >= LARGE)
     began = last_line = time.monotonic()
@@ -163,7 +166,11 @@ def reading_progress(path: Path, size: int, *, every: float = PLAIN_LINE_EVERY_S
     bar.disable |= size < LARGE
     with bar:
         task = bar.add_task(what, total=1.0, percent=True)
-        yield watch
+        try:
+            yield watch
+        except KeyboardInterrupt:
+            console.print(f"interrupted while {what}{escape(shown(instead))}", soft_wrap=True)
+            raise
 
 
 class TerminalMessages:

@@ -105,8 +105,7 @@ def with_limiter(settings: AnySettings, limiter: LimiterTransport | None) -> Any
         return settings
     if settings.rank is None:
         raise InputError("--limiter holds caps and rate limits of several ranks: give --shard i/n, or leave it out")
-    agent = isinstance(settings, AgentSettings)  # --max-tokens of pairs is the length of a pair
-    held = _HELD_BY_LIMITER if agent else _HELD_BY_LIMITER[:2]
+    held = [name for name in _HELD_BY_LIMITER if name in type(settings).model_fields]
     own = [f"--{name.replace('_', '-')}" for name in held if getattr(settings, name) is not None]
     if own and limiter is None:
         raise InputError(

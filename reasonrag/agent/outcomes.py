@@ -306,8 +306,10 @@ def name_of_function(function: OutcomeFunction) -> str:
     return name
 
 
-def answers_rehearsed(judge: str, outcome: str, support: str = "strings") -> list[str]:
-    """A warning where the offline teacher decides what an answer is worth, and so labels and pairs."""
-    if outcome not in JUDGED_OUTCOMES and support != "judge":
+def answers_rehearsed(judge: str, outcome: str, support: str, reward: str) -> list[str]:
+    """A warning where the offline teacher decides what an answer or a step is worth, and so labels and pairs. reward:
+    its name, or how a judge makes it."""
+    judged = outcome in JUDGED_OUTCOMES or support == "judge"
+    if not judged and not reward.endswith(("score", "rank")):
         return []
-    return rehearsed_judge(judge, "outcomes, labels and pairs", "--model")
+    return rehearsed_judge(judge, f"{'outcomes' if judged else 'rewards'}, labels and pairs", "--model")

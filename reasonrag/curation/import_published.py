@@ -168,7 +168,7 @@ def import_published(
             _check_place(out, kind, found, settings.questions, replace=settings.replace)
             if kind == "pairs" and origins_in(out):
                 refuse_foreign_prompts(out)
-            known = _known_questions(settings.questions, settings.dataset, settings.split)
+            known = _known_questions(settings, Path(unpacked), say)
             begun = ImportReport(
                 kind=kind,
                 out=str(out),
@@ -214,15 +214,18 @@ def import_published(
 # -- known questions -------------------------------------------------------------------------------------------
 
 
-def _known_questions(files: Sequence[Path], dataset: str | None, split: str | None) -> dict[str, KnownQuestion]:
-    """The questions of --questions by key; the first file with a question wins."""
+def _known_questions(settings: ImportSettings, home: Path, say: Say) -> dict[str, KnownQuestion]:
+    """The questions of --questions by key; the first file with a question wins. home: for rows as JSONL."""
     known: dict[str, KnownQuestion] = {}
+    files, dataset, split = settings.questions, settings.dataset, settings.split
     alone = len(files) == 1
     for path in files:
         in_layout = path.stem in _SPLITS and path.absolute().parent.name
         its_dataset = (alone and dataset) or (path.absolute().parent.name if in_layout else path.stem)
         its_split = (alone and split) or (path.stem if in_layout else split or UNKNOWN)
-        source = open_questions(path, dataset=its_dataset, split=its_split)
+        source = open_questions(path, dataset=its_dataset, split=its_split, home=home, say=say)
+        if source.unread:
+            say(source.unread)
         for each in source.read():
             about = KnownQuestion(each.id, each.golden_answers, its_dataset, its_split, source.sha256)
             known.setdefault(question_key(each.question), about)

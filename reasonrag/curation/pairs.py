@@ -173,8 +173,8 @@ def _rehearsed(sources: Sequence[Path], judge: StateJudge | None) -> list[str]:
     if judge:
         return rehearsed_judge(judge.model.name, "labels", "--model")
     made = [find_config((each.parent if each.is_file() else each) / CONFIG) for each in sources]
-    answers = [each.decides_answers for each in made if each]
-    found = [answers_rehearsed(each.model, each.recipe.outcome, each.recipe.support) for each in answers]
+    answers = [(each.decides_answers.model, each.decides_answers.recipe) for each in made if each]
+    found = [answers_rehearsed(teacher, of.outcome, of.support, of.judge or of.reward) for teacher, of in answers]
     return found[0] if found else []
 
 
@@ -365,7 +365,8 @@ def _occurs(mark: bytes, folder: Path) -> bool:
 
 
 def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
-    """What `pairs` with `label="judge"` would request and cost, in a line. Asks nothing, and leaves `out` unchanged."""
+    """What `pairs` with `label="judge"` would request and cost, in a line, and a warning where the judge
+    understands nothing. Asks nothing, and leaves `out` unchanged."""
     settings = resolve(PairsSettings, "pairs", flags)
     tokens, _ = token_counter(settings.tokenizer)
     out = settings.out or _default_out(runs)
@@ -374,7 +375,9 @@ def plan_judging(runs: str | Path | Sequence[str | Path], **flags: Any) -> str:
         _check_labels(sources, "judge", as_published=settings.as_published)
         _replaces_other_runs(out, sources, replace=settings.replace)
         gather(sources, Path(scratch), tokens, out=out)
-        return state_judge(settings).describe(Path(scratch) / CANDIDATES)
+        judge = state_judge(settings)
+        warnings = [f"\nwarning: {each}" for each in _rehearsed(sources, judge)]
+        return "".join([judge.describe(Path(scratch) / CANDIDATES), *warnings])
 
 
 _JUDGED = b'"label":"judge"'

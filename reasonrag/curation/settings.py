@@ -59,6 +59,9 @@ class PairingSettings(Settings):
         default=_RULES.min_confidence,
         common=True,
     )
+    min_draws: int = setting(
+        "Minimum effective sample size of each step, unless both are answers", Panel.PAIRING, default=1, ge=1
+    )
     max_similarity: Share = setting(
         "Maximum share of words that the two steps have in common; 1: no limit",
         Panel.PAIRING,
@@ -110,7 +113,7 @@ class PairingSettings(Settings):
         return PairingRules(**given | {name: given.get(name) or None for name in _NO_LIMIT})
 
 
-_NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_tokens")
+_NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_row_tokens")
 """Rules of which 0 as a setting means none."""
 
 
@@ -173,8 +176,8 @@ class PairsSettings(RankSettings, PairingSettings):
         Panel.PAIRING,
         default=_RULES.max_hinted,
     )
-    max_tokens: Limit = setting(
-        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_tokens or 0
+    max_row_tokens: Limit = setting(
+        "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0
     )
     eval: Annotated[list[str], BeforeValidator(_splits)] = setting(
         "Leave out questions found in this evaluation split: a question file, a folder with "
@@ -321,7 +324,7 @@ class ImportSettings(Settings):
     dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
     split: str | None = setting("Split that the questions come from [default: unknown]", Panel.ORIGIN)
     questions: Places = setting(
-        "Question file (FlashRAG's JSONL) with ids and gold answers; repeatable. DATASET/SPLIT.jsonl "
+        "Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable. DATASET/SPLIT.jsonl "
         "also sets data set and split",
         Panel.ORIGIN,
         default=[],

@@ -22,6 +22,7 @@ from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
 from reasonrag.data.columns import question_record
 from reasonrag.data.datasets import fetch_questions
+from reasonrag.data.item_files import form_of, read_rows
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
 from reasonrag.data.partition import POPQA, is_whole, part_digest, training_lines
@@ -117,7 +118,7 @@ def add_named(splits: EvalSplits, given: Iterable[str]) -> None:
             splits.add(open_split(path))
         else:
             raise InputError(
-                f"there is no evaluation split {each}; give --eval a file of questions (JSONL), a folder with "
+                f"there is no evaluation split {each}; give --eval a file of questions, a folder with "
                 f"<dataset>/<split>.jsonl, or {HUB} for those of FlashRAG's collection"
             )
 
@@ -264,17 +265,22 @@ def _for_training(path: Path) -> frozenset[int]:
 
 
 def _questions(path: Path, *, without: frozenset[int] = frozenset()) -> Iterator[EvalQuestion]:
+    if form_of(path) != "lines":
+        for number, row in enumerate(read_rows(path), start=1):
+            yield _question(row, number, where=f"{path}, row {number}")
+        return
     with path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
+            where = f"{path}, line {number}"
             if line.strip() and number not in without:
-                yield _question(line, number, where=f"{path}, line {number}")
+                try:
+                    record = orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
+                yield _question(record, number, where=where)
 
 
-def _question(line: bytes, number: int, *, where: str) -> EvalQuestion:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{where} is not JSON ({error}); each line must be one question") from error
+def _question(record: Any, number: int, *, where: str) -> EvalQuestion:
     if isinstance(record, dict):
         with suppress(ValueError):  # without an answer: compared by its question
             record = question_record(record)

@@ -227,8 +227,8 @@ class QuestionFile:
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
         passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
         so that titles name the gold ones. options: whether some question has options, which earlier versions did not
-        show. rows: the file that is read, one question per line, where `path` has another form. unread: a notice that
-        names the columns that are not read.
+        show. more_answers: likewise whether some has answers beside `golden_answers`. rows: the file that is read, one
+        question per line, where `path` has another form. unread: a notice that names the columns that are not read.
     """
 
     dataset: str
@@ -242,6 +242,7 @@ class QuestionFile:
     drawn: Sequence[int] | None = None
     passage_prefix: str | None = ""
     options: bool = False
+    more_answers: bool = False
     rows: Path | None = None
     unread: str | None = None
 
@@ -259,6 +260,7 @@ class QuestionFile:
         """What `config_hash` covers of the file."""
         found: dict[str, Any] = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
         found |= {"partition": self.partition} if self.partition else {}
+        found |= {"answers": "of all columns"} if self.more_answers else {}
         return found | ({"options": "shown"} if self.options else {})
 
     def limited(self, limit: int | None) -> Questions:
@@ -400,7 +402,7 @@ def open_questions(
     read. say: told of that. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
-    options, unread = False, UnreadColumns()
+    options, more, unread = False, False, UnreadColumns()
     rows = path if home is None or not path.is_file() else as_lines(path, home, say=say)
     unit = "line" if rows == path else "row"
     draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
@@ -414,6 +416,7 @@ def open_questions(
                 )
             digest.update(line)
             options = options or (b'"choices"' in line and bool(options_of(question.question)))
+            more = more or (b'"answer' in line and _has_more_answers(line))
             if draw:
                 draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in the data sets of a mixture
                 places.append(position)
@@ -423,7 +426,15 @@ def open_questions(
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
     total = len(first_seen) if drawn is None else len(drawn)
     found = QuestionFile(dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn)
-    return replace(found, options=options, rows=None if rows == path else rows, unread=unread.notice(path))
+    return replace(
+        found, options=options, more_answers=more, rows=None if rows == path else rows, unread=unread.notice(path)
+    )
+
+
+def _has_more_answers(line: bytes) -> bool:
+    """Whether a question has answers beside its `golden_answers`."""
+    record = orjson.loads(line)
+    return bool(question_record(record).get("golden_answers") != record.get("golden_answers"))
 
 
 def parse_question(

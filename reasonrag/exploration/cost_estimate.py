@@ -27,6 +27,7 @@ from reasonrag.exploration.from_settings import (
     find_models,
     find_rule,
     function_or_name,
+    judged_by_offline,
     lacks_teacher,
     resolve_recipe,
     with_critic,
@@ -43,7 +44,7 @@ from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_do
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list
-from reasonrag.progress import SilentWatcher, Watcher
+from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -171,6 +172,7 @@ def estimate(
         )
         measured = _measured(run_to_end(piloting))
     else:
+        warn_all(judged_by_offline(settings, teacher, rule), watcher)
         rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
         measured = _Measured(run_to_end(rehearsing))
     shares = measured.usage.shares(teacher, student, critic, low=total, high=total)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
@@ -23,6 +23,7 @@ from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
     find_rule,
+    judged_by_offline,
     run_identity,
     with_critic,
 )
@@ -87,7 +88,7 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        _say_terms(teacher, student, rule, watcher, capped=settings.max_cost is not None)
+        _say_terms(teacher, student, settings, rule, watcher)
         say_caps(settings, watcher.say)
     async with AsyncExitStack() as opened:
         chat_model, value_chat_model = _opened(
@@ -180,13 +181,13 @@ def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
 
 
 def _say_terms(
-    teacher: ModelSpec, student: ModelSpec | None, rule: OutcomeRule, watcher: Watcher, *, capped: bool
+    teacher: ModelSpec, student: ModelSpec | None, settings: GenerateSettings, rule: OutcomeRule, watcher: Watcher
 ) -> None:
-    """What prices and outcomes are worth. Raises InputError for a cap on money without a price."""
-    check_prices(watcher.say, teacher, student, capped=capped)
+    """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
+    check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-    warn_all(answers_rehearsed(teacher.name, rule.name, rule.support), watcher)
+    warn_all(judged_by_offline(settings, teacher, rule), watcher)
 
 
 def _opened(

@@ -25,7 +25,7 @@ from reasonrag.agent.from_settings import (
     teacher_spec,
 )
 from reasonrag.agent.hints import PROMPTS_OF
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, name_of_function
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
@@ -284,6 +284,12 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
             "or --outcome judge or rubric"
         )
     return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
+
+
+def judged_by_offline(settings: GenerateSettings, teacher: ModelSpec, rule: OutcomeRule) -> list[str]:
+    """A warning where the offline teacher judges."""
+    recipe = resolve_recipe(settings)
+    return answers_rehearsed(teacher.name, rule.name, rule.support, recipe.judge or recipe.reward)
 
 
 def call_budget(search: SearchConfig, *, path: float) -> float:

@@ -91,7 +91,7 @@ class InitSettings(Settings):
         "Model that explores: a name of OpenAI's, NAME at URL for your own endpoint, or offline, which needs no key",
         default=DEFAULT_TEACHER,
     )
-    data: Annotated[str, _checked(data_and_corpus)] = setting(
+    dataset: Annotated[str, _checked(data_and_corpus)] = setting(
         'A data set (hotpotqa, 2wiki, musique, .., atlas), or your own files: "QUESTIONS.jsonl CORPUS.jsonl"',
         default="hotpotqa",
     )
@@ -102,10 +102,10 @@ class InitSettings(Settings):
     )
 
 
-def settings_file(*, teacher: str, data: str, budget: float, student: str) -> str:
+def settings_file(*, teacher: str, dataset: str, budget: float, student: str) -> str:
     """The text of the file, with the next commands at its head. The parameters are the fields of InitSettings."""
     model, address = teacher_and_address(teacher)
-    files = data_and_corpus(data)
+    files = data_and_corpus(dataset)
     own = "questions" in files
     run = GenerateSettings.model_validate(files).run_directory
     pairs = data_set_of(run)

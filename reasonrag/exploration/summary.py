@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from preference import FinalScore, RolloutRecord, Usage
+from preference.answer_scores import unclear
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
@@ -18,6 +19,7 @@ from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
+from reasonrag.redaction import excerpt
 from reasonrag.rendering import counted
 from reasonrag.run_config import versions
 
@@ -154,7 +156,7 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
         critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
-        warnings=answers_rehearsed(numbers.model, numbers.outcome)
+        warnings=answers_rehearsed(numbers.model, numbers.outcome, "unknown", numbers.reward)
         + counts.warnings(
             numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
         ),
@@ -187,6 +189,8 @@ class RunCounts:
     outcome_errors: dict[str, str] = field(default_factory=dict)
     """Message by question for which a user's outcome function failed."""
     parse_failures: Counter[str] = field(default_factory=Counter)
+    unclear: list[str] = field(default_factory=list)
+    """Answers that would be right if a number in them, or in a gold answer, were read another way."""
     only_reasoning: int = 0
     """Replies, those of judges included, that the token limit cut before anything else was said."""
 
@@ -212,6 +216,9 @@ class RunCounts:
         self.mixed += ends_of(rollout) == "mixed"
         self.diversity.add(rollout)
         self.signs.add(observed_signs(rollout))
+        said = (each.content or "" for each in rollout.nodes if each.action_type == "answer")
+        if rollout.recipe.outcome == "evident_f1":  # others compare by SQuAD's rule, or by a judge
+            self.unclear += [excerpt(each, 60) for each in said if unclear(each, rollout.golden_answers)]
         self.repair_turns += rollout.usage.repairs
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]
@@ -237,6 +244,11 @@ class RunCounts:
                 "or never evaluate on that split"
             )
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
+        if self.unclear:
+            found.append(
+                f"{counted(len(self.unclear), 'answer')} compared unequal because a number can be read two ways "
+                f"(1.450 is read as 1.45, not as 1450): e.g. {self.unclear[0]!r}"
+            )
         if self.usage.bounded_requests:
             found.append(
                 f"the endpoint reported no token counts, or too few, for {self.usage.bounded_requests:,} of "

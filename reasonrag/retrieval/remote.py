@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from reasonrag.data.columns import UnreadColumns
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
 from reasonrag.retrieval.retriever import ResultCache, RetrieverUnavailable, check_query
@@ -104,6 +105,8 @@ class RemoteRetriever:
         self.identity = server_info.identity if server_info else f"http:{self.url}"
         self.passages = server_info.passages if server_info else None
         """Number of passages on the server; None if it does not report it."""
+        self.unread: str | None = None
+        """A notice that names what of its passages is not read, as far as the probe found any."""
         self.long_passages = server_info.long_passages if server_info else None
         self.shard = server_info.shard if server_info else None
         self._server, self._lost_after = server, lost_after
@@ -157,7 +160,9 @@ class RemoteRetriever:
     async def probe(self, top_k: int) -> None:
         """One search, not cached. Raises SearchFailed."""
         [found] = await self._ask([PROBE], top_k, ATTEMPTS_AT_OPENING)
-        parsed_passages(found, top_k)
+        unread = UnreadColumns()
+        parsed_passages(found, top_k, unread)
+        self.unread = unread.notice(f"passages of {self.url}")
 
     async def close(self) -> None:
         """Close the connections; callers still waiting get a RetrievalError."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
-from reasonrag.data.columns import id_of
+from reasonrag.data.columns import UnreadColumns, id_of
 from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
@@ -307,14 +307,14 @@ def _shard(said: object) -> IndexShard | None:
     return None
 
 
-def parsed_passages(found: object, top_k: int) -> tuple[Passage, ...]:
-    """One query's passages, at most `top_k`. Raises SearchFailed for anything else."""
+def parsed_passages(found: object, top_k: int, unread: UnreadColumns | None = None) -> tuple[Passage, ...]:
+    """One query's passages, at most `top_k`. unread: collects columns that are not read. Raises SearchFailed."""
     if not isinstance(found, list):
         raise SearchFailed("garbled", "the result for a query is not a list")
-    return tuple(_passage(each, position) for position, each in enumerate(found[:top_k], start=1))
+    return tuple(_passage(each, position, unread) for position, each in enumerate(found[:top_k], start=1))
 
 
-def _passage(item: object, position: int) -> Passage:
+def _passage(item: object, position: int, unread: UnreadColumns | None) -> Passage:
     """A passage from a document, bare or with a score, with `contents` (or `title` and `text`) as in a corpus."""
     score: object = 0.0
     document = item
@@ -330,8 +330,9 @@ def _passage(item: object, position: int) -> Passage:
             f"{where} has no id, by which passages are told apart: some servers (Search-R1's BM25 and web search) "
             "leave it out. Serve the corpus with reasonrag index serve",
         )
-    if score is None:
-        score = 0.0
+    if unread is not None:
+        unread.add_passage(document | {"score": None})
+    score = 0.0 if score is None else score
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         raise SearchFailed("garbled", f"{where} has a score that is not a number")
     return _of_document(document, float(score), where)

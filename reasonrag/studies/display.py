@@ -63,6 +63,7 @@ def _show_revaluation(fresh: Revaluation) -> None:
         ("label confirmed", _confirmed_of(fresh.confirmed)),
         *((f"  {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_action_type.items()),
         *((f"  depth {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
+        *((f"  draws: {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_draws.items()),
         ("margin, label", share_text(fresh.mean_margin)),
         ("margin, fresh", share_text(fresh.mean_fresh_margin)),
         ("completions", f"{fresh.calls:,}, {fresh.session_calls:,} of them new"),

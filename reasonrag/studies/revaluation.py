@@ -71,6 +71,7 @@ class RevaluedPair(BaseModel):
     layer: int
     confidence: float | None
     """None where labels have none, as those of a judge."""
+    one_draw: bool = False
     margin: float
     fresh_margin: float | None
     """Divided by alpha**layer if the label's margin is; null if a side has no valid fresh continuation."""
@@ -117,6 +118,8 @@ class Revaluation(BaseModel):
     confirmed: SignAgreement
     confirmed_by_action_type: dict[str, SignAgreement]
     confirmed_by_layer: dict[str, SignAgreement]
+    confirmed_by_draws: dict[str, SignAgreement] = {}
+    """`one`: pairs with the tag `one_draw`; `more`: the others. Empty in reports of earlier versions."""
     disagreement: Disagreement | None
     """Null if the model that continued in the run continues again."""
     mean_margin: float | None
@@ -499,6 +502,7 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
         action_type=str(pair.chosen.action_type),
         layer=candidate.layer,
         confidence=candidate.confidence,
+        one_draw="one_draw" in candidate.tags,
         margin=candidate.margin,
         fresh_margin=None if chosen is None or rejected is None else (chosen - rejected) / scale,
         chosen_fresh=chosen,
@@ -515,7 +519,7 @@ def _summary(
 ) -> Revaluation:
     """known: the fields that follow neither from the pairs nor from the failures."""
     decided = [
-        MarginCheck(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin)
+        MarginCheck(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin, each.one_draw)
         for each in sample
         if each.fresh_margin is not None
     ]
@@ -531,6 +535,7 @@ def _summary(
         confirmed=sign_agreement(decided),
         confirmed_by_action_type=sign_agreement_by(decided, lambda each: each.action_type),
         confirmed_by_layer=sign_agreement_by(decided, lambda each: str(each.layer)),
+        confirmed_by_draws=sign_agreement_by(decided, lambda each: "one" if each.one_draw else "more"),
         mean_margin=statistics.mean(each.margin for each in decided) if decided else None,
         mean_fresh_margin=statistics.mean(each.fresh_margin for each in decided) if decided else None,
         reliability=reliability(decided),

@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from preference import NO_FILTERS, candidates, read_rollouts
+from preference import NO_FILTERS, candidates, confidence, read_rollouts
 from preference.candidates import PairRecord, StateRecord, question_key, read_lines
 from preference.export.files import atomic_replacement
 from preference.export.formats import SPLITS, SplitName, pairs_files
 from preference.export.json_stream import read_items
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY
-from preference.labelling import TOLERANCE, pair_confidence, with_golden_tags
+from preference.labelling import TOLERANCE, answer_weight, tags_without_values, with_golden_tags
 from preference.records import ActionType, RecipeRef
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.agent.prompting import PROMPTS
@@ -268,7 +268,7 @@ def as_valued_by(
     if len(means) < 2 or max(means) - min(means) <= TOLERANCE:  # noqa: PLR2004 - a pair
         return None
     steps = [
-        step.model_copy(update={"reward": None} if step.id not in known else known[step.id].of_step)
+        step.model_copy(update={"uncounted": None} | (known[step.id].of_step if step.id in known else {"reward": None}))
         for step in state.steps
     ]
     scale = recipe.alpha**state.layer if recipe.margin_by_layer else 1.0
@@ -293,14 +293,15 @@ def _by_student(
     greatest: float,
 ) -> PairRecord:
     """types: of the steps. greatest: the highest possible value of a step of the state."""
-    tags = [tag for tag in pair.tags if tag != "efficiency_only"]  # a tag of the search's values
+    tags = tags_without_values(pair)
     better, worse = known.get(pair.chosen), known.get(pair.rejected)
     if better is None or worse is None:
         return pair.model_copy(update={"label": "value", "margin": None, "confidence": None, "tags": tags})
     if worse.mean > better.mean + TOLERANCE:
         pair, better, worse = pair.swapped(), worse, better
-    chosen, rejected = ((min(1.0, each.mean / greatest), float(each.ends)) for each in (better, worse))
-    found = pair_confidence(chosen, rejected, (types[pair.chosen], types[pair.rejected]))
+    both = types[pair.chosen], types[pair.rejected]
+    n = better.ends * answer_weight(*both), worse.ends * answer_weight(*both[::-1])
+    found = confidence((min(1.0, better.mean / greatest), n[0]), (min(1.0, worse.mean / greatest), n[1]))
     update = {"margin": (better.mean - worse.mean) / scale, "confidence": found}
     return pair.model_copy(update={"label": "value", "tags": tags} | update)
 

@@ -242,7 +242,7 @@ def tune(
     own = {name: value for name, value in flags.items() if name in TuneSettings.model_fields}
     others = {name: value for name, value in flags.items() if name not in own}
     if others.get("limit") is not None:
-        raise InputError("tune has no --limit; --pilot says how many questions are tried")
+        raise InputError("tune has no limit; --pilot says how many questions are tried")
     if given := [name for name in OF_RANKS if others.get(name) is not None]:
         raise InputError(f"tune explores in this process alone: leave out --{given[0]}")
     settings = resolve(TuneSettings, "tune", own)

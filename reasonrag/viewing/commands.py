@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -40,13 +41,14 @@ def view(
         from reasonrag.viewing.view import view as write
 
         size, most = bytes_of(path), resolve(ViewSettings, "view", flags).max_mb
+        at_once = f"To see every tree, at once: reasonrag view {shlex.quote(str(path))} --serve"
         if size > PACKED * most * 10**6:
             print_prose(
-                f"{path} has {size / 10**6:,.0f} MB: the page will hold the trees of a sample, at most {most} MB. To "
-                f"see every tree, at once: reasonrag view {path} --serve",
+                f"{path} has {size / 10**6:,.0f} MB: the page will hold the trees of a sample, at most {most} MB. "
+                f"{at_once}",
                 file=sys.stderr,
             )
-        with reading_progress(path, size) as watch:
+        with reading_progress(path, size, instead=f"; no page was written. {at_once}") as watch:
             page = write(path, watch=watch, **flags)
         print_shown(f"wrote {on_one_line(str(page))} ({page.stat().st_size / 10**6:,.1f} MB); open it in a browser")
         return

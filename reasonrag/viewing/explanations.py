@@ -13,8 +13,20 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from preference import Candidate, DropReason, FinalScore, PairingRules, RolloutNode, RolloutRecord, StepRecord, f1_score
+from preference import (
+    Candidate,
+    DropReason,
+    FinalScore,
+    PairingRules,
+    RolloutNode,
+    RolloutRecord,
+    StepRecord,
+    confidence,
+    f1_score,
+)
+from preference.candidates import Tag
 from preference.export.formats import SplitName
+from preference.labelling import observed
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
@@ -62,19 +74,19 @@ def explain(
     """
     told: list[tuple[Topic, str]] = [
         ("state", _state(each)),
-        ("chosen", _rewarded(each, each.chosen, tree)),
-        ("rejected", _rewarded(each, each.rejected, tree)),
+        ("chosen", _rewarded(each, each.chosen, tree) + _uncounted(each, each.chosen)),
+        ("rejected", _rewarded(each, each.rejected, tree) + _uncounted(each, each.rejected)),
         ("label", _label(each)),
     ]
     if each.pair.label == "value" and each.pair.confidence is not None:
-        told.append(("confidence", _confidence(each)))
+        told.append(("confidence", _confidence(each, tree)))
     told += [("checks", text) for text in _checks(each)]
     told.append(("verdict", _verdict(each, rules, part=part, flipped=flipped, caps_known=caps_known)))
     return [Explanation(topic=topic, text=text) for topic, text in told]
 
 
 def cautions(each: Candidate) -> list[str]:
-    """Why the label needs review: gold answers or gold passages say the opposite.
+    """Why the label needs review: gold answers, gold passages or answers that do not count say the opposite.
 
     They decide no label by themselves, since a lucky guess teaches nothing and gold passages are not the only ones that
     help; a reader should still see where they contradict one.
@@ -89,6 +101,10 @@ def cautions(each: Candidate) -> list[str]:
     if each.gold == "wrong":
         does = "finds" if each.rejected.action_type == "query" else "reports"
         found.append(f"the rejected step {does} more gold passages than the chosen one")
+    for name, step, sign in (("rejected", each.rejected, 1), ("chosen", each.chosen, -1)):
+        mean = step.expected_outcome if each.pair.label == "value" else None
+        against = [q for q in step.uncounted or () if mean is not None and sign * (q - mean) > _ROUNDING]
+        found += [f"below the {name} step, {uncounted_in_words(against)}"] if against else []
     return found
 
 
@@ -260,6 +276,20 @@ def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
     return ", ".join(words) or "none ended"
 
 
+def uncounted_in_words(outcomes: Sequence[float] | None) -> str:
+    """`1 right answer not counted: the search had looked for it`; empty without any."""
+    if not outcomes:
+        return ""
+    many, them = ("answer", "it") if len(outcomes) == 1 else ("answers", "them")
+    came_to = Counter(FinalScore(f1=each, em=None, steps=0).came_to for each in outcomes)
+    return f"{results_in_words(came_to)} {many} not counted: the search had looked for {them}"
+
+
+def _uncounted(each: Candidate, step: StepRecord) -> str:
+    told = step.uncounted and each.pair.label == "value" and step.action_type != "answer"
+    return f" {uncounted_in_words(step.uncounted)}." if told else ""
+
+
 # -- label and confidence --------------------------------------------------------------------------------------
 
 
@@ -330,23 +360,27 @@ def _shorter(each: Candidate) -> str:
     )
 
 
-def _confidence(each: Candidate) -> str:
-    chosen, rejected = (number(step.observations) for step in (each.chosen, each.rejected))
-    sure = f"P(chosen > rejected) = {number(each.pair.confidence)}"
-    if each.types == ("answer", "answer"):
-        said = (
-            f"{sure}. Scores of answers are exact, so this only reflects how often each was sampled ({chosen} and "
-            f"{rejected} times)."
-        )
-    else:
-        said = (
-            f"{sure}, from Beta posteriors with a Jeffreys prior. Effective sample sizes: {chosen} and {rejected} "
-            "(continuations that share their first steps count less)."
-        )
-    even = 0.5
-    if each.pair.confidence is not None and each.pair.confidence < even:
-        said += " Below 0.5: the data do not favour the chosen step."
-    return said
+def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
+    """The definition, and the numbers in it where the tree that made the label is at hand."""
+    known = [f"n {number(n)}, r {number(r)}" for r, n in (_observed(each, tree.record) if tree else ())]
+    sizes = [f"effective sample size {number(step.observations)}" for step in (each.chosen, each.rejected)]
+    chosen, rejected = known or sizes
+    halved = ", half of it for an answer against another type" if "answer" in each.types != ("answer", "answer") else ""
+    low = " Below 0.5: the data do not favour the chosen step." if (each.confidence or 1) < 1 / 2 else ""
+    return (
+        f"P(chosen > rejected) = {number(each.pair.confidence)}: the chance that a draw from Beta(1/2 + n r, "
+        f"1/2 + n (1 - r)) of the chosen step ({chosen}) exceeds one of the rejected step ({rejected}). r: reward / "
+        "alpha^(depth + 1), so that a right answer k steps below counts alpha^k. n: effective sample size, in "
+        f"which continuations with the same first steps count less{halved}.{low}"
+    )
+
+
+def _observed(each: Candidate, record: RolloutRecord) -> list[tuple[float, float]]:
+    """r and n of both sides; empty where others made the label, as a student's continuations."""
+    nodes = [record.nodes[step.id] for step in (each.chosen, each.rejected) if step.id < len(record.nodes)]
+    sides = zip(nodes, reversed(nodes), strict=True)
+    found = [known for node, other in sides if (known := observed(record, node, other))]
+    return found if len(found) > 1 and _equal(confidence(*found[:2]), each.confidence or 0.0) else []
 
 
 def _checks(each: Candidate) -> list[str]:
@@ -357,20 +391,18 @@ def _checks(each: Candidate) -> list[str]:
     if each.gold != "unknown":
         more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[each.gold]
         found.append(f"Gold passages (not used for the label): the chosen step has {more} the rejected one.")
-    if "prompt_cut" in each.tags:
-        found.append("Prompt cut: the endpoint seems to have seen only a part of this prompt.")
-    if "style_only" in each.tags:
-        found.append("Style only: both answers contain a gold answer, or neither does.")
-    if "golden_rejected" in each.tags:
-        found.append(
-            "Golden rejected: the rejected answer equals a gold answer, but evidence supports the chosen one alone."
-        )
-    if "hinted" in each.tags:
-        found.append(
-            "Hinted: one of the steps, an equivalent sibling or a step on the way here was drawn with a hint; values "
-            "are of plain steps."
-        )
-    return found
+    return found + [text for tag, text in _TAGS.items() if tag in each.tags]
+
+
+_TAGS: dict[Tag, str] = {
+    "prompt_cut": "Prompt cut: the endpoint seems to have seen only a part of this prompt.",
+    "one_draw": "One draw: the label rests on one continuation a side.",
+    "style_only": "Style only: both answers contain a gold answer, or neither does.",
+    "golden_rejected": "Golden rejected: the rejected answer equals a gold answer, but evidence supports the chosen "
+    "one alone.",
+    "hinted": "Hinted: one of the steps, an equivalent sibling or a step on the way here was drawn with a hint; values "
+    "are of plain steps.",
+}
 
 
 # -- the verdict -----------------------------------------------------------------------------------------------
@@ -383,7 +415,7 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
     capped = (
         " Pairs with these tags are capped over the whole data set; that cap was not checked here."
-        if each.tags and not caps_known
+        if {"efficiency_only", "style_only", "hinted"} & {*each.tags} and not caps_known
         else ""
     )
     if each.pair.label == "imported":
@@ -423,6 +455,7 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         if each.margin < rules.min_margin
         else "both steps have the same reward",
         "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
+        "few_draws": f"a step has fewer than {rules.min_draws:,} continuations (effective sample size)",
         "no_consensus": "the values do not agree with the judge"
         if pair.label == "judge"
         else "no critic prefers it, or all critics were trained on the question"
@@ -435,7 +468,8 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
             *apart(pair.similarity, rules.max_similarity)
         ),
         "other_type": "the steps have different action types",
-        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; the limit is {rules.max_tokens or 0:,}",
+        "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; "
+        f"the limit is {rules.max_row_tokens or 0:,}",
         "duplicate": "another pair of this state has the same content and a margin at least as wide",
         "contradicted": "another pair prefers the opposite, with a margin at least as wide",
         "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} with a margin "

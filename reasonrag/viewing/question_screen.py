@@ -237,6 +237,8 @@ def _headline(step: StepView, marks: tuple[int, int], *, content: bool = True) -
         line.append(f" {STATUS_WORDS[step.fate]}", _QUIET)
     if step.same_as is not None:
         line.append(f" repeats #{step.same_as}", _QUIET)
+    if step.type == "answer" and step.uncounted:
+        line.append(" not counted above", _QUIET)
     if content:
         line.append(": ").append(on_one_line(step.content if step.content is not None else step.response or ""))
     return line
@@ -312,7 +314,7 @@ def _grounds(step: StepView) -> str:
     counts = _results(step.ends)
     right, partly = counts["right"], counts["partly right"]
     also = f", {partly} partly" if partly else ""
-    return f" ({right} of {counts.total()} right{also})"
+    return f" ({right} of {counts.total()} right{also}{f'; {step.uncounted}' if step.uncounted else ''})"
 
 
 def _results(ends: Sequence[EndView]) -> Counter[ContinuationResult]:
@@ -329,6 +331,7 @@ def _numbers(pair: PairView) -> str:
         *(each.replace("_", " ") for each in pair.tags),
         *([] if pair.part is None else [pair.part]),
         *(["sides exchanged"] if pair.flipped else []),
+        *(["needs review"] if pair.cautions else []),
     ]
     return "  ".join(parts)
 
@@ -415,6 +418,7 @@ def _facts(step: StepView) -> Iterator[Text]:
         "continuations": f"{_results(step.ends).total():,}: {results_in_words(_results(step.ends))}"
         if step.ends and not step.terminal
         else None,
+        "not counted": step.uncounted or None,
         "F1, EM": f"{number(step.f1)}, {number(step.em)}" if step.f1 is not None else None,
         "outcome": f"{on_one_line(step.outcome.name)} {number(step.outcome.value)}" if step.outcome else None,
         "sampled": f"{step.draws} times" if step.draws > 1 else None,

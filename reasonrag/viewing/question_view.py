@@ -38,7 +38,7 @@ from preference.records import (
 )
 from reasonrag.agent.prompting import inert
 from reasonrag.viewing.collection import ExploredQuestion, ExploredTree
-from reasonrag.viewing.explanations import Explanation, cautions, explain
+from reasonrag.viewing.explanations import Explanation, cautions, explain, uncounted_in_words
 
 
 class PassageView(BaseModel):
@@ -101,6 +101,8 @@ class StepView(BaseModel):
     rewards: dict[str, float | None] = {}
     observations: float | None = None
     expected_outcome: float | None = None
+    uncounted: str = ""
+    """What `explanations.uncounted_in_words` says of the answers that do not count, as they were looked for."""
     ends: list[EndView] = []
     """The ends of the counted continuations through it, equal ones together."""
 
@@ -252,6 +254,7 @@ def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _
         system=texts.of(node.prompt, "system"),
         user=user,
         fate=status,
+        uncounted=uncounted_in_words(record.uncounted[node.id]),
         ends=_ends(node.rollouts),
     )
 
@@ -314,7 +317,9 @@ def _state(state: StateRecord, tree: int | None, texts: _Texts) -> StateView:
     of_state = {"parent": None, "layer": state.layer, "action": state.action, "system": system, "user": user}
     steps = [
         StepView.model_construct(
-            **shared_fields(step, StepView) | of_state | {"parse_error": _parse_failure(step)},
+            **shared_fields(step, StepView)
+            | of_state
+            | {"parse_error": _parse_failure(step), "uncounted": uncounted_in_words(step.uncounted)},
             type=step.action_type,
             terminal=step.action_type == "answer",
         )

@@ -70,7 +70,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("labels", counts_text(found.pairs_by_label)),
         ("tags", counts_text(found.pairs_by_tag)),
         ("mean margin, confidence", f"{share_text(found.mean_margin)}, {share_text(found.mean_confidence)}"),
-        ("needs review", f"{counted(found.doubtful, 'pair')} in conflict with gold answers or passages"),
+        ("needs review", f"{counted(found.doubtful, 'pair')} in conflict with gold or with uncounted answers"),
         ("dropped", counts_text(found.dropped)),
     ]
 

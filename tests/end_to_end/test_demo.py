@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+from pictures import places_and_captions
+from PIL import Image
 
 from preference import Candidate, normalize_answer
 from reasonrag.llm.offline import WEAK
@@ -12,6 +16,8 @@ from reasonrag.viewing.collection import ExploredQuestion, open_collection
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import DEMO_QUESTIONS, demo_run
 from tests.helpers.shared import Shared
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -60,6 +66,24 @@ def test_the_demo_is_mostly_right_and_shows_no_warning(shared: Shared) -> None:
     assert 0.5 <= summary["mean_f1"] <= 0.8
     assert summary["warnings"] == []
     assert "query_is_question" not in summary["degenerate"]
+
+
+PICTURED = {
+    "README.md": {"pair"},
+    "docs/index.md": {"pair"},
+    "docs/tutorials/reading-the-page.md": {"overview", "tree", "pair"},
+}
+
+
+def test_the_pictures_and_their_captions_are_the_demos(shared: Shared) -> None:
+    """What changes the demo's numbers makes the pictures old: `make pictures` takes them anew, and prints the captions.
+    A picture carries the caption with which it was taken; below it README and docs say the same."""
+    captions = {name: each for name, (_, each) in places_and_captions(demo_run(shared) / "data").items()}
+    with_captions = {each.stem: Image.open(each).text["Caption"] for each in (ROOT / "docs/pictures").glob("*.png")}
+    assert with_captions == captions
+    for page, names in PICTURED.items():
+        found = re.findall(r"^!\[.*\]\(\S*pictures/(\w+)\.png\)\n\*(.*)\*$", (ROOT / page).read_text(), re.M)
+        assert dict(found) == {name: captions[name] for name in names}, page
 
 
 def test_poor_habits_stay_available(reasonrag: Reasonrag) -> None:

@@ -12,7 +12,6 @@ import pytest
 import typer
 
 import reasonrag
-from preference.confidence import confidence
 from reasonrag.cli import app
 from reasonrag.exploration.degeneracy import PAGE as SIGNS_PAGE
 from reasonrag.exploration.degeneracy import SIGNS
@@ -56,16 +55,6 @@ def test_a_reader_of_the_site_fetches_nothing_from_elsewhere(site: Path) -> None
             r"<(?:script|img|link|iframe)\b[^>]*(?:src|href)=\"(https?://[^\"]+)", page.read_text("utf-8")
         )
         assert fetched == [], page
-
-
-def test_the_confidences_that_the_site_shows_are_those_of_the_code() -> None:
-    """Of right answers among independent continuations."""
-    page = (ROOT / "docs" / "explanation" / "confidence.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\d+) of (\d+) \| (\d+) of (\d+) \| (\.\d\d) \|$", page, re.MULTILINE)
-    assert len(rows) > 3
-    for right, n, other_right, other_n, shown in rows:
-        found = confidence((int(right) / int(n), int(n)), (int(other_right) / int(other_n), int(other_n)))
-        assert f"{found:.2f}".lstrip("0") == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))

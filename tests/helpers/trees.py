@@ -92,6 +92,17 @@ def siblings(*steps: Fields, **fields: Any) -> RolloutRecord:
     return tree([0] * len(steps), steps, **fields)
 
 
+def branch(first: float, *, late: Fields | None = None, more: int = 0) -> RolloutRecord:
+    """A good query, and one whose first answer has this F1: below it lies, by another query, a right answer that was
+    looked for. late: what was found later below that query; more: draws of it that were not looking."""
+    looking = query("again", 0.5, decisive_draws=1, plain_draws=1 + more, draws=1 + more)
+    sought = answer("Ada Lovelace", 0.7, f1=1.0, em=1.0, rollouts=rollouts_of(1.0, 3), decisive_draws=1)
+    given = answer("first", 0.0, f1=first, em=float(first == 1), rollouts=rollouts_of(first, 2))
+    bad = query("what", 0.1, expected_outcome=first, rollouts=rollouts_of(first, 2))
+    steps = [query("who", 0.9, expected_outcome=1.0, rollouts=rollouts_of(1.0, 2)), bad, given, looking, sought]
+    return tree([0, 0, 2, 2, 4, *([4] if late else [])], [*steps, *([late] if late else [])])
+
+
 def ada(**fields: Any) -> RolloutRecord:
     """A query (one path right, one wrong) before two guesses and an unparsed reply; evidence before none."""
     question = fields.get("question", BORN)

@@ -15,6 +15,7 @@ from preference.answer_scores import (
     label_em,
     label_f1,
     prorag_f1,
+    unclear,
 )
 
 words = st.sampled_from(["the", "a", "Paris", "paris!", "in", "1974", "yes", "no", "noanswer", "São", "...", ""])
@@ -374,3 +375,29 @@ def test_what_is_exactly_right_for_labels_is_wholly_right(answer: str, gold: str
     """EM is 1 only with F1 1, both ways round, and of all but what is marks alone."""
     assert label_em(answer, [gold]) == label_em(gold, [answer]) <= label_f1(answer, [gold]) <= 1
     assert label_em(answer, [answer]) == label_f1(answer, [answer]) == (comparable(answer) != "")
+
+
+TWO_WAYS: dict[str, tuple[str, list[str], bool]] = {
+    "a point in the answer": ("1.450", ["1450"], True),
+    "a point in the gold answer": ("1,450 km", ["1.450 km"], True),
+    "a point and money": ("1.450 €", ["€1450"], True),
+    "a word around it": ("about 12.500 people", ["12500 people", "about 12500 people"], True),
+    "one of several gold answers": ("2.500", ["Leeds", "2500"], True),
+    "equal as it is read": ("1.450", ["1.45"], False),
+    "equal to another gold answer": ("1.450", ["1450", "1.45"], False),
+    "another number all the same": ("1.450", ["1451"], False),
+    "a clear decimal": ("1.45", ["145"], False),
+    "clear thousands": ("1.450.000", ["1450001"], False),
+    "no thousands before the point": ("0.450", ["450"], False),
+    "a version": ("3.11.742", ["311742"], False),
+    "no number": ("Leeds", ["York"], False),
+    "no gold answer": ("1.450", [], False),
+}
+
+
+@pytest.mark.parametrize(("answer", "golds", "two_ways"), TWO_WAYS.values(), ids=TWO_WAYS.keys())
+def test_an_answer_that_another_reading_would_make_right_is_known(
+    answer: str, golds: list[str], two_ways: bool
+) -> None:
+    assert unclear(answer, golds) is two_ways
+    assert not (two_ways and label_em(answer, golds))

@@ -70,7 +70,7 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
         max_per_combination=None,
         max_per_state=4,
         max_per_question=None,
-        max_tokens=None,
+        max_row_tokens=None,
         same_type=False,
         max_efficiency_only=0.1,
         max_style_only=0.1,
@@ -184,7 +184,13 @@ def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
 
 
 STRICT = PairingRules(
-    min_margin=0.2, min_confidence=0.95, max_similarity=0.5, max_tokens=10, same_type=True, consensus=True
+    min_margin=0.2,
+    min_confidence=0.95,
+    min_draws=2,
+    max_similarity=0.5,
+    max_row_tokens=10,
+    same_type=True,
+    consensus=True,
 )
 EVERY_FLAW: Fields = {
     "contaminated": True,
@@ -198,6 +204,7 @@ EVERY_FLAW: Fields = {
     "hint_only": True,
     "small_margin": True,
     "uncertain": True,
+    "few_draws": True,
     "no_consensus": True,
     "golden_rejected": True,
     "near_identical": True,
@@ -223,7 +230,7 @@ def flawed_state(flaws: Fields) -> StateRecord:
         }
     )
     score = -1.0 if flaws["no_consensus"] else 1.0
-    if flaws["golden_rejected"] and not flaws["repeated_query"]:  # answers repeat no query
+    if flaws["golden_rejected"] and not (flaws["repeated_query"] or flaws["few_draws"]):  # answers have neither
         chosen = chosen.model_copy(update={"action_type": "answer", "content": "Bob"})
         rejected = rejected.model_copy(update={"action_type": "answer", "content": "Ada Lovelace"})
     chosen = chosen.model_copy(
@@ -232,6 +239,7 @@ def flawed_state(flaws: Fields) -> StateRecord:
             "hint_only": flaws["hint_only"],
             "tokens": 4,
             "critic_score": score,
+            "observations": 1.0 if flaws["few_draws"] else 2.0,
         }
     )
     rejected = rejected.model_copy(
@@ -321,6 +329,34 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
 def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reason: str | None) -> None:
     """One right against one wrong continuation: 1/2 + 4/pi**2 = .905."""
     assert only(siblings(query("who", 0.9), query("what", 0.0)), min_confidence=min_confidence) == reason
+
+
+ONCE, OFTEN = {"observations": 1}, {"observations": 3}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "min_draws", "reason"),
+    [
+        (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), 1, None),
+        (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), 2, "few_draws"),
+        (query("who", 0.9, **OFTEN), query("what", 0.0, **ONCE), 2, "few_draws"),
+        (query("who", 0.9, **OFTEN), query("what", 0.0, **OFTEN), 3, None),
+        (query("who", 0.9, **OFTEN), query("what", 0.0, **OFTEN), 4, "few_draws"),
+        # copies of one reply were explored once
+        (query("who", 0.9, **OFTEN), query("what", 0.0, observations=1.8), 2, "few_draws"),
+        (query("who", 0.9, **OFTEN), answer("Bob", 0.0, **ONCE), 2, "few_draws"),
+        # scores of answers are exact, and what a record does not say drops nothing
+        (answer("Ada Lovelace", 0.9, **ONCE), answer("Bob", 0.0, **ONCE), 2, None),
+        (query("who", 0.9), query("what", 0.0), 2, None),
+    ],
+)
+def test_how_often_each_side_was_continued_is_set_by_the_user(
+    first: Fields, second: Fields, min_draws: int, reason: str | None
+) -> None:
+    assert only(siblings(first, second), min_draws=min_draws) == reason
+    (state,) = labelled_states(siblings(first, second))
+    (by_outcome,) = select([with_outcome_label(state)], replace(NO_FILTERS, min_margin=0.0, min_draws=9))
+    assert by_outcome.dropped != "few_draws"
 
 
 def test_a_lucky_step_is_no_better_than_a_proven_one() -> None:
@@ -438,7 +474,7 @@ def test_a_pair_must_fit_the_trainer(
         step.model_copy(update={"tokens": count}) for step, count in zip(state.steps, (chosen, rejected), strict=True)
     ]
     counted = state.model_copy(update={"tokens": prompt_tokens, "steps": steps})
-    assert [each.dropped for each in select([counted], replace(NO_FILTERS, max_tokens=most))] == [reason]
+    assert [each.dropped for each in select([counted], replace(NO_FILTERS, max_row_tokens=most))] == [reason]
 
 
 def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:

@@ -282,6 +282,30 @@ def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
     assert only(record.model_copy(update={"recipe": recipe})).tags == tags
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "tags"),
+    [
+        (query("who", 0.9, observations=1), query("what", 0.1, observations=1), ["one_draw"]),
+        (evidence("a", 0.9, observations=1), evidence("b", 0.1, observations=1), ["one_draw"]),
+        (query("who", 0.9, observations=1), answer("Bob", 0.1, observations=1), ["one_draw"]),
+        (query("who", 0.9, observations=1), query("what", 0.1, observations=2), []),
+        (query("who", 0.9, observations=1.4), query("what", 0.1, observations=1), []),
+        (answer("Ada Lovelace", 0.9, observations=1), answer("Bob", 0.1, observations=1), []),
+        (query("who", 0.9), query("what", 0.1), []),
+        (query("who", None, observations=1), query("what", 0.1, observations=1), []),
+    ],
+)
+def test_pairs_that_rest_on_one_continuation_a_side_are_tagged(first: Fields, second: Fields, tags: list[str]) -> None:
+    """As far as the record says it; a label that the values did not make does not rest on them."""
+    record = siblings(first, second)
+    assert only(record).tags == tags
+    [state] = labelled_states(record)
+    judged = with_judge_label(state, (1, 2))
+    assert judged.pairs[0].tags == with_outcome_label(state).pairs[0].tags == []
+    by_judge = record.recipe.model_copy(update={"reward": "judge-rank", "judge_weight": 1.0})
+    assert only(record.model_copy(update={"recipe": by_judge})).tags == []
+
+
 # -- how sure a pair is -------------------------------------------------------------------------------------------
 
 

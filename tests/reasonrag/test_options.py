@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from reasonrag.cli import app
 from reasonrag.options import HelpOfCommand, Json, options, this_command
-from reasonrag.options import arguments as arguments_of_this
 from reasonrag.settings import COMMON, Opposite, Panel, Places, Settings, Words, setting
+from reasonrag.settings import arguments as arguments_of_this
+from tests.helpers.command_line import Reasonrag
 
 
 class Sample(Settings):
@@ -129,14 +130,103 @@ def test_help_breaks_no_flag_at_the_end_of_a_line(
         assert max(map(len, shown.splitlines())) <= columns
 
 
-def test_every_flag_of_every_command_has_a_help_text() -> None:
-    """A setting without a description would be a flag that says nothing."""
+def commands_of_ours() -> dict[str, Any]:
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
     for group in ("corpus", "index"):
         commands |= {f"{group} {name}": each for name, each in vars(commands.pop(group))["commands"].items()}
+    return commands
+
+
+def test_every_flag_of_every_command_has_a_help_text() -> None:
+    """A setting without a description would be a flag that says nothing."""
+    commands = commands_of_ours()
     silent = [(name, flag.name) for name, each in commands.items() for flag in each.params if not flag.help]
     assert not silent
     assert len(commands) == 27
+
+
+MEANINGS = {
+    "--allow": "what is done despite this objection",
+    "--allow-critic": "critics are used despite their verdict",
+    "--allow-eval": "questions of this evaluation split stay",
+    "--alpha": "discount of rewards per step",
+    "--as-published": "as the published system's code does",
+    "--base-model": "the model that an adapter changes",
+    "--base-url": "endpoint of the model that is asked",
+    "--bootstrap": "resamples for intervals",
+    "--concurrency": "requests in flight",
+    "--corpus": "passages",
+    "--critic": "the critic that scores",
+    "--critic-price-in": "what critics cost",
+    "--data": "data set of pairs to train on",
+    "--dataset": "where questions come from",
+    "--dry-run": "everything but what costs or cannot be undone",
+    "--encoder": "encoder of a dense index",
+    "--extra-body": "fields of every request",
+    "--gpu": "faiss on GPUs",
+    "--host": "address to listen on",
+    "--index": "index of passages",
+    "--index-home": "folder of indexes without a name",
+    "--judge-gold": "the judge sees gold answers",
+    "--limit": "the first N questions",
+    "--max-calls": "cap on requests",
+    "--max-cost": "cap on dollars",
+    "--max-reply-tokens": "length of a reply",
+    "--max-steps": "steps of an answer",
+    "--max-tokens": "cap on tokens",
+    "--min-confidence": "lowest confidence of a pair",
+    "--model": "the model that works, or that it is about",
+    "--out": "where the result goes",
+    "--passage-order": "order of passages in a prompt",
+    "--pilot": "questions that are explored in advance, to learn from",
+    "--port": "port to listen on",
+    "--price-in": "price of prompts",
+    "--price-out": "price of replies",
+    "--prompts": "folder of prompts",
+    "--questions": "files of questions",
+    "--recipe": "the published way to do it",
+    "--replace": "what is there makes room",
+    "--rpm": "requests per minute",
+    "--run": "folder of what is explored or evaluated",
+    "--seed": "seed of what is drawn",
+    "--set": "a key of the training configuration",
+    "--shard": "the i-th of n parts of the work",
+    "--slurm": "a script for Slurm",
+    "--split": "split of the data set",
+    "--teacher": "the model that explores",
+    "--temperature": "sampling temperature",
+    "--top-p": "nucleus sampling",
+    "--tpm": "tokens per minute",
+    "--workers": "processes at a time with --on ray",
+    "--yes": "nothing is asked",
+}
+"""What a flag means in every command that has it, where its help says more than that."""
+
+
+def test_one_flag_name_has_one_meaning() -> None:
+    """Its help text is the same in all commands, or it stands above with what all of them have in common; and what
+    follows it is a number in all of them, or in none."""
+    texts: dict[str, set[str]] = {}
+    numbers: dict[str, set[bool]] = {}
+    for command in commands_of_ours().values():
+        for flag in (each for each in command.params if each.param_type_name == "option"):
+            for name in flag.opts:
+                texts.setdefault(name, set()).add(flag.help)
+                numbers.setdefault(name, set()).add(flag.type_descriptor.annotation in (int, float))
+    assert {name for name, found in texts.items() if len(found) > 1} == MEANINGS.keys()
+    assert not [name for name, found in numbers.items() if len(found) > 1]
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "instead"),
+    [(["pairs", "runs/x"], "--max-tokens", "--max-row-tokens"), (["init"], "--data", "--dataset")],
+)
+def test_a_flag_that_meant_two_things_names_its_new_name(
+    command: list[str], flag: str, instead: str, reasonrag: Reasonrag
+) -> None:
+    done = reasonrag(*command, flag, 3)
+    assert (done.status, done.err.count(f"No such option: {flag} ")) == (2, 1)
+    assert instead in done.err.partition("No such option")[2]
 
 
 @pytest.mark.parametrize(
@@ -150,5 +240,6 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
 )
 def test_the_command_that_continues_can_be_pasted(given: list[str], changed: dict[str, str], command: str) -> None:
     """Quoted for a shell; a flag with a new value stands once."""
-    arguments_of_this.set(given)
+    before = arguments_of_this.set(given)
     assert this_command(changed) == command
+    arguments_of_this.reset(before)

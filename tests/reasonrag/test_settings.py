@@ -74,9 +74,9 @@ def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> No
             {"sed": 3},
             {},
             None,
-            r"--sed: generate has no setting 'sed'; did you mean 'seed'\? choose from abort_degenerate,",
+            r"sed: generate has no setting 'sed'; did you mean 'seed'\? choose from abort_degenerate,",
         ),
-        ({"max_callz": 3}, {}, None, r"--max-callz: generate has no setting 'max_callz'"),
+        ({"max_callz": 3}, {}, None, r"max_callz: generate has no setting 'max_callz'"),
         ({}, {}, "[generate]\nsed = 3", r"reasonrag\.toml, \[generate\]: generate has no setting 'sed'; did you mean"),
         ({}, {}, "[generate]\nout = 'x'", r"reasonrag\.toml, \[generate\]: generate has no setting 'out'"),
         ({"seed": -1}, {}, None, r"--seed: .*must be at least 0 \(got -1\)"),
@@ -281,7 +281,7 @@ def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:
 
 def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
     """Of pairs and tokens; a share of 0 is a share."""
-    flags = dict.fromkeys(("max_per_combination", "max_per_state", "max_per_question", "max_tokens"), 0)
+    flags = dict.fromkeys(("max_per_combination", "max_per_state", "max_per_question", "max_row_tokens"), 0)
     flags |= dict.fromkeys(("max_efficiency_only", "max_style_only"), 0)
     rules = resolve(PairsSettings, "pairs", {"out": "x"} | flags, environment={}).rules
     assert rules == PairingRules(max_per_state=None, max_efficiency_only=0, max_style_only=0)
@@ -293,7 +293,7 @@ def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
         ("max_per_state", 2**63),
         ("max_per_question", 2**63),
         ("max_per_combination", 2**63),
-        ("max_tokens", 2**63),
+        ("max_row_tokens", 2**63),
         ("min_margin", float("inf")),
         ("min_margin", float("nan")),
     ],

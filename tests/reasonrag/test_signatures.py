@@ -8,12 +8,14 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import reasonrag
-from reasonrag.errors import InputError
+from reasonrag.errors import InputError, ReasonragError
 from tests.helpers import stub
+from tests.helpers.command_line import Reasonrag
 
 CALLS = [name for name in reasonrag.__all__ if name != "__version__"]
 ROOT = Path(__file__).parents[2]
@@ -89,3 +91,31 @@ def test_a_wrong_setting_is_one_error_without_the_one_that_caused_it() -> None:
     assert len([line for line in shown if line.startswith("Traceback")]) == 1
     assert "pydantic" not in "".join(shown)
     assert not Path("runs/x").exists()
+
+
+NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a value out of range": ("generate", {"limit": -3}, r"^`limit`: must be at least 1"),
+    "a setting that is unknown": ("pairs", {"runs": "x", "max_tokens": 3}, "^max_tokens: .*'max_row_tokens'"),
+    "two that exclude each other": ("generate", {"dataset": "nq", "questions": "x"}, "^give `questions` or `dataset`"),
+    "what one needs": ("generate", {"critic_draws": 2}, "^`critic_draws` and `critic_weight` need `critic`"),
+    "an underscore and a value": ("evaluate", {"model": "no/where/"}, "^`model` no/where/: .* its `base_url`$"),
+    "a truth that may be unsaid": ("generate", {"judge_gold": True}, "^`judge_gold` needs a judge"),
+    "a truth of the call itself": ("generate", {"replay": True, "run": "x"}, "leave out `replay=True` to explore"),
+    "a truth with an opposite": ("publish", {"directory": "x", "repo": "a b", "private": True}, "^`repo` 'a b'"),
+    "one that the call itself has": ("estimate", {"shard": "0/2"}, "^`shard`: an estimate is of a whole run"),
+    "one of the environment": ("index_serve", {}, "^give `index` DIR of a built index, or `corpus` FILE"),
+    "commands to run": ("view", {"path": "x"}, "reasonrag generate --run RUN, reasonrag pairs RUN --out DIR, or"),
+    "a command, then the call": ("compare", {"runs": ["x"]}, "reasonrag compare RUN RUN, .* or `group` NAME"),
+    "a flag of another command": ("tune", {"limit": 3, "run": "x"}, "^tune has no limit; `pilot` says"),
+}
+
+
+@pytest.mark.parametrize(("call", "given", "said"), NAMED.values(), ids=NAMED.keys())
+def test_errors_of_calls_name_arguments(
+    call: str, given: dict[str, Any], said: str, request: pytest.FixtureRequest
+) -> None:
+    """Flags stay in the commands that an error says to run, and on the command line, which may have run before."""
+    command_line: Reasonrag = request.getfixturevalue("reasonrag")
+    assert "--limit: must be" in command_line("generate", "--limit", -3).err
+    with pytest.raises(ReasonragError, match=said):
+        getattr(reasonrag, call)(**given)

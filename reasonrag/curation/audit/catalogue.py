@@ -187,7 +187,7 @@ CHECKS: dict[CheckName, CheckDescription] = {
     "beyond_context": CheckDescription(
         "warning",
         "a row longer than Qwen2.5's context of 32,768 tokens",
-        "drop it with pairs --max-tokens 32768",
+        "drop it with pairs --max-row-tokens 32768",
     ),
     "estimated_lengths": CheckDescription(
         "warning",

@@ -29,7 +29,7 @@ FEW = 5
 CUT_FROM = CUT + "{} bytes"
 """How a run records it, among what its endpoints refuse."""
 CUT_WARNING = (
-    "seems to CUT PROMPTS of {:,} bytes and more, as it counts no more tokens in longer ones: steps there, and values "
+    "seems to CUT PROMPTS of {:,} bytes and more, as it counts too few tokens in longer ones: steps there, and values "
     "of those before, are worth little, and `pairs` leaves them out (--allow-cut-prompts). Raise its context window "
     "(llama.cpp -c, Ollama OLLAMA_CONTEXT_LENGTH, vLLM --max-model-len and no truncate_prompt_tokens) or show less "
     "(--top-k, --max-passage-chars), and start another --run"

@@ -41,6 +41,7 @@ function stepFacts(step) {
     ["reward", number(step.reward)],
     ["expected outcome (undiscounted)", step.expected_outcome === null ? null : number(step.expected_outcome)],
     ["continuations", step.ends.length ? count(d3.sum(step.ends, (end) => end.times)) : null],
+    ["not counted", step.uncounted || null],
     ["effective sample size", step.observations === null ? null : number(step.observations)],
     ["visits", count(step.visits)],
     ["value (guided the search)", step.visits ? number(step.value) : null],
@@ -98,12 +99,12 @@ const MOST_ANSWERS = 6;
 const UNSEEN = "gold answer, but not in evidence";
 
 function answersLine(view, state, step) {
-  if (state.tree === null || step.type === "answer") return null;
-  const found = answersBelow(view.trees[state.tree].steps, step.id);
-  if (!found.length) return null;
+  const found = state.tree === null || step.type === "answer" ? [] : answersBelow(view.trees[state.tree].steps, step.id);
+  if (!found.length && !step.uncounted) return null;
   const outcome = (value) => (value === UNSEEN ? value : value === null ? "not scored" : value >= 1 ? "right" : value <= 0 ? "wrong" : number(value));
   const shown = found.slice(0, MOST_ANSWERS).flatMap(({ answer, times, value }, i) => [i ? ", " : "", said(answer), ` ×${times} (${outcome(value)})`]);
-  return h("p", { class: "answers" }, "answers below it: ", shown, found.length > MOST_ANSWERS ? ", …" : "");
+  const given = found.length ? ["answers below it: ", shown, found.length > MOST_ANSWERS ? ", …" : ""] : [];
+  return h("p", { class: "answers" }, given, given.length && step.uncounted ? "; " : "", step.uncounted);
 }
 
 function block(text) {

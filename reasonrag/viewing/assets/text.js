@@ -119,6 +119,7 @@ const DROPPED = {
   hint_only: "the chosen step names what only a hint could know, or was never drawn without one",
   small_margin: "the rewards are nearly equal",
   uncertain: "the confidence is too low",
+  few_draws: "a step has too few continuations",
   golden_rejected: "the rejected answer equals a gold answer, and support does not explain it",
   near_identical: "both steps use nearly the same words",
   other_type: "the steps have different action types",

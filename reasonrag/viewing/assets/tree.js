@@ -32,6 +32,7 @@ function rewardLine(step) {
   if (step.reward === null && step.visits && !step.terminal) parts.push(`value ${number(step.value)}`);
   if (step.visits) parts.push(plural(step.visits, "visit"));
   if (step.type === "answer" && step.f1 === 1 && step.outcome?.value === 0) parts.push("not in evidence");
+  if (step.type === "answer" && step.uncounted) parts.push("not counted above");
   if (step.fate === "settled") parts.push("converged");
   if (step.fate === "repeated") parts.push(`repeats ${step.same_as}`);
   if (step.fate === "unexplored") parts.push("unexplored");

@@ -622,7 +622,7 @@ def test_a_share_of_the_whole_data_set_is_held(tmp_path: Path) -> None:
     assert (summary.pairs, summary.dropped["efficiency_only_cap"]) == (20, 8)
     assert [row["question_id"] for row in pairs(tmp_path) if row["tags"]] == ["t8", "t9"]
     undone = export(tmp_path, *tagged, *plain, rules=PairingRules(max_efficiency_only=1.0))
-    assert (undone.pairs, undone.pairs_by_tag) == (28, {"efficiency_only": 10})
+    assert (undone.pairs, undone.pairs_by_tag) == (28, {"efficiency_only": 10, "one_draw": 1})
 
 
 texts = st.sampled_from(["Who?", "who", "What is it?", "Where?"])
@@ -812,3 +812,11 @@ def _long(questions: int) -> Iterator[RolloutRecord]:
         record = asked(number)
         nodes = [node.model_copy(update={"response": f"{node.response} {'x' * 100_000}"}) for node in record.nodes]
         yield record.model_copy(update={"nodes": nodes})
+
+
+def test_a_summary_of_an_earlier_version_is_read_by_the_names_of_today() -> None:
+    """Its rules make the command on its card, and what the page says of a pair that was too long."""
+    assert PairSummary.model_validate({"rules": {"max_tokens": 900, "balance": True}}).rules == {
+        "max_row_tokens": 900,
+        "balance": True,
+    }

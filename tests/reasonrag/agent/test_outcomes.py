@@ -126,6 +126,19 @@ REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a rubric": (["generate", *OWN, "--outcome", "rubric"], True),
     "generate with support by a judge": (["generate", *OWN, "--support", "judge"], True),
     "generate by a judge with poor habits": (["generate", *OWN, "--outcome", "judge", "--model", "offline-weak"], True),
+    "generate with rewards by a judge": (["generate", *OWN, "--outcome", "f1", "--reward", "judge-score"], True),
+    "generate with rewards by a ranking judge": (["generate", *OWN, "--outcome", "f1", "--recipe", "ragym"], True),
+    "generate with a judge's part": (["generate", *OWN, "--outcome", "f1", "--reward", "spre+judge-rank"], True),
+    "an estimate of rewards by a judge": (["generate", *OWN, "--reward", "judge-rank", "--dry-run"], True),
+    "an estimate of judged answers": (["generate", *OWN, "--outcome", "judge", "--dry-run"], True),
+    "an estimate by gold answers": (["generate", *OWN, "--outcome", "f1", "--dry-run"], False),
+    "tune of rewards by a judge": (
+        ["tune", *OWN, "--reward", "judge-score", "--vary", "siblings", "--pilot", 2],
+        True,
+    ),
+    "pairs of a run with judged rewards": (["pairs", "rewarded", "--out", "data"], True),
+    "an estimate of pairs by a judge": (["pairs", "plain", "--out", "data", "--label", "judge", "--dry-run"], True),
+    "calibrate of a run with judged rewards": (["calibrate", "rewarded"], True),
     "generate by gold answers": (["generate", *OWN, "--outcome", "f1"], False),
     "generate by evidence": (["generate", *OWN], False),
     "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
@@ -149,7 +162,8 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
     write_questions(QUESTIONS[0] | GOLD)
     if command[0] in ("pairs", "calibrate"):
         outcome = "judge" if "judged" in str(command[1]) else "f1"
-        package.generate(**flags(run=str(command[1]).partition("/")[0], outcome=outcome))
+        rewarded = {"reward": "judge-score"} if command[1] == "rewarded" else {}
+        package.generate(**flags(run=str(command[1]).partition("/")[0], outcome=outcome, **rewarded))
     else:
         command = [*command, "--run", "runs/a"]
     if command[0] != "calibrate" and "--model" not in command and (command[0] != "pairs" or "judge" in command):
@@ -170,6 +184,30 @@ def test_what_a_rehearsed_judge_scored_is_recorded_as_such() -> None:
     assert "--judge names a judge whose scores count" in package.evaluate(**asked, judge="offline").warnings[0]
     real = ScriptedModel(lambda _request, _position: "<score>90</score>")
     assert not package.evaluate(**asked | {"run": "evals/b"}, judge_chat_model=real).warnings
+
+
+@pytest.mark.parametrize(
+    ("outcome", "gold", "said"),
+    [
+        pytest.param("evident_f1", "1450", True, id="read as 1.45, meant as 1450"),
+        pytest.param("evident_f1", "1.450", False, id="as it stands"),
+        pytest.param("evident_f1", "Seine", False, id="wrong in every reading"),
+        pytest.param("f1", "1450", False, id="by SQuAD's rule, to which they are equal"),
+    ],
+)
+def test_answers_that_are_unequal_by_a_point_are_counted_in_summary_and_stats(
+    outcome: str, gold: str, said: bool, reasonrag: Reasonrag
+) -> None:
+    """From the records, in one line with an example."""
+    write_questions(QUESTIONS[0] | {"golden_answers": [gold]})
+    model = ScriptedModel(lambda _request, _position: "So the answer is <answer>1.450</answer>")
+    run = package.generate(**flags(run="runs/a", outcome=outcome), chat_model=model)
+    many = sum(node.action_type == "answer" for node in trees()[0].nodes)
+    line = f"{many} answer{'s' * (many > 1)} compared unequal because a number can be read two ways (1.450 is read"
+    assert [each for each in run.warnings if "read two ways" in each] == (
+        [f"{line} as 1.45, not as 1450): e.g. '1.450'"] if said else []
+    )
+    assert (line in reasonrag("stats", "runs/a").err) is said
 
 
 def test_a_judged_run_over_http_is_the_one_in_process(endpoint: str, reasonrag: Reasonrag) -> None:

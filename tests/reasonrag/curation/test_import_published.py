@@ -456,6 +456,32 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
     assert "made of popqa/test questions" in done.err
 
 
+QUESTION_FILES = {
+    "a JSON list of HotpotQA": (
+        "dev.json",
+        '[{"_id": "q7", "question": "who was ada", "answer": "x", "supporting_facts": [], "level": "hard"}]',
+    ),
+    "DPR's table": ("dev.tsv", "who was ada\t['x']\n"),
+    "a table with a header": ("dev.tsv", 'id\tquestion\tgolden_answers\tlevel\nq7\twho was ada\t["x"]\thard\n'),
+    "JSONL": ("dev.jsonl", '{"id": "q7", "question": "who was ada", "golden_answers": ["x"], "level": "hard"}\n'),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), QUESTION_FILES.values(), ids=QUESTION_FILES.keys())
+def test_question_files_of_an_import_are_read_as_those_of_generate(
+    name: str, content: str, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """In every form, with the columns that are not read named; DATASET/SPLIT names both in every form."""
+    (tmp_path / "hotpotqa").mkdir()
+    (tmp_path / "hotpotqa" / name).write_text(content, "utf-8")
+    saved(tmp_path / "rows.json", [row(input="Question: Who was Ada?", prompt=None)])
+    done = reasonrag("import", "rows.json", "--out", "data/p", "--questions", f"hotpotqa/{name}")
+    [asked] = lines(tmp_path / "data/p/questions.jsonl")
+    assert (asked["golden_answers"], asked["origin"]["dataset"], asked["origin"]["split"]) == (["x"], "hotpotqa", "dev")
+    assert done.err.count("columns that are not read: 'level'") == ("level" in content)
+    assert [each.name for each in (tmp_path / "hotpotqa").iterdir()] == [name]
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [(["--recipe", "paper"], "--recipe"), (["--keep-rewards"], "--keep-rewards"), (["--alpha", "1"], "--alpha")],

@@ -117,9 +117,9 @@ def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
     ("recipe", "flags", "message"),
     [
         ("economy", {}, "no published system labels the runs of recipe economy"),
-        ("prorag", {}, "needs --model, the name of the judge"),
+        ("prorag", {}, "needs `model`, the name of the judge"),
         ("released", {"label": "judge", "model": "offline"}, "no published judge labels the runs of recipe released"),
-        ("released", {"min_margin": 0.2, "balance": True}, "leave out --min-margin, --balance"),
+        ("released", {"min_margin": 0.2, "balance": True}, "leave out `min_margin`, `balance=True`"),
     ],
 )
 def test_what_no_published_system_does_is_refused(
@@ -184,7 +184,7 @@ def test_labels_by_outcome_need_the_outcomes(tmp_path: Path) -> None:
     continues one step of each state has few."""
     run, old = tmp_path / "run", tmp_path / "old"
     reasonrag.generate(dataset="atlas", model="offline", recipe="ragym", limit=2, run=run)
-    with pytest.raises(InputError, match="leave out --label outcome"):
+    with pytest.raises(InputError, match="leave out `label` outcome"):
         reasonrag.pairs(run, out=tmp_path / "data", label="outcome", as_published=True)
     made = reasonrag.pairs(run, out=old, label="outcome", validation=0.0)
     assert made.dropped["unvalued"] > made.dropped["wrong_trajectory"] == made.dropped["not_ranked_apart"] == 0

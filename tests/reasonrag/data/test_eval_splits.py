@@ -84,6 +84,44 @@ def test_a_line_needs_no_more_than_a_question(
     ]
 
 
+PUBLISHED: dict[str, tuple[str, bytes, list[tuple[str, tuple[str, ...]]]]] = {
+    "HotpotQA": (
+        "dev.json",
+        b'[{"_id": "h", "question": "Who?", "answer": "Ada", "supporting_facts": [["Ada", 0]], "context": []}]',
+        [("h", ("Ada",))],
+    ),
+    "MuSiQue as a list, on several lines": (
+        "dev.json",
+        b'[\n{"id": "2hop__1", "question": "Who?", "answer": "Ada", "answer_aliases": ["Bo"], "answerable": true}\n]',
+        [("2hop__1", ("Ada", "Bo"))],
+    ),
+    "a question that cannot be answered": (
+        "dev.json",
+        b'[{"id": "m", "question": "Who?", "answer": "Ada", "answerable": false}]',
+        [("m", ())],
+    ),
+    "DPR's table without a header": (
+        "test.tsv",
+        b"Who?\t['Ada', 'Bo']\nWho?\t[\"Joan\"]\n",
+        [("1", ("Ada", "Bo")), ("2", ("Joan",))],
+    ),
+    "a table with a header": ("test.tsv", b'id\tquestion\tgolden_answers\nq\tWho?\t["Ada"]\n', [("q", ("Ada",))]),
+    "BEIR's queries": ("test.jsonl", b'{"_id": "b", "text": "Who?", "metadata": {}}\n', [("b", ())]),
+    "JSONL with a blank line": ("test.jsonl", b'\n{"id": "j", "question": "Who?"}\n', [("j", ())]),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "told"), PUBLISHED.values(), ids=PUBLISHED.keys())
+def test_a_split_is_read_in_the_forms_in_which_it_is_published(
+    name: str, content: bytes, told: list[tuple[str, tuple[str, ...]]], tmp_path: Path
+) -> None:
+    """As `--questions` reads them; nothing of it is written anywhere."""
+    split = open_split(put(tmp_path / "nq" / name, content))
+    assert [(each.id, each.answers) for each in split.read()] == told
+    assert {each.question for each in split.read()} == {"Who?"}
+    assert (split.questions, [each.name for each in (tmp_path / "nq").iterdir()]) == (len(told), [name])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -93,7 +131,11 @@ def test_a_line_needs_no_more_than_a_question(
         (b'{"contents": "x"}\n', "line 1 is not a question"),
         (b"\xff\xfe\n", "line 1 is not JSON"),
         (b'{"question": "\\ud800"}\n', "line 1 is not JSON"),
-        (b"[" * 100_000, "line 1 is not JSON"),
+        (b"{" * 100_000, "line 1 is not JSON"),
+        (b"[" * 100_000, "Fetch or make the file again"),
+        (b'[{"question": "Who?"}, [1]]', "row 2 is not an object"),
+        (b'[{"question": "Who?"}, {"question": 7}]', "row 2 is not a question"),
+        (b"question\tanswers\nWho?\n", "line 2 has 1 cells, not 2"),
         (b"", "is empty"),
     ],
 )

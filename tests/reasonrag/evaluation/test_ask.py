@@ -165,5 +165,5 @@ def test_caps_hold(retriever: IndexRetriever) -> None:
 
     with pytest.raises(CapReached):
         package.ask(QUESTION, chat_model=ScriptedModel(costly), retriever=retriever, max_tokens=10)
-    with pytest.raises(InputError, match="--max-cost needs the price of scripted"):
+    with pytest.raises(InputError, match="`max_cost` needs the price of scripted"):
         package.ask(QUESTION, chat_model=ScriptedModel(REPLIES), retriever=retriever, max_cost=1)

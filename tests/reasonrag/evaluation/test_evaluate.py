@@ -351,7 +351,7 @@ def test_another_configuration_is_refused_and_another_interval_is_not(evaluated:
 
 def test_a_run_of_generate_is_no_place_for_an_evaluation(evaluated: Callable[..., Report]) -> None:
     package.generate(dataset="atlas", limit=1, simulations=1, run=RUN)
-    with pytest.raises(InputError, match="is a run of generate; choose another --run"):
+    with pytest.raises(InputError, match="is a run of generate; choose another `run`"):
         evaluated()
 
 
@@ -413,9 +413,9 @@ def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> Non
 
 def test_caps_of_money_need_a_price(evaluated: Callable[..., Report]) -> None:
     """Of the model, and of the judge; a model in no table has none."""
-    with pytest.raises(InputError, match=r"--max-cost needs the price of student.*--price-in and --price-out"):
+    with pytest.raises(InputError, match=r"`max_cost` needs the price of student.*`price_in` and `price_out`"):
         evaluated(chat_model=ScriptedModel([], name="student"), max_cost=1)
-    with pytest.raises(InputError, match=r"the price of strict.*--judge-price-in and --judge-price-out"):
+    with pytest.raises(InputError, match=r"the price of strict.*`judge_price_in` and `judge_price_out`"):
         evaluated(judge="strict", max_cost=1)
     with pytest.raises(CapReached):
         evaluated(price_in=1.0, price_out=1.0, max_cost=0.0)
@@ -561,7 +561,7 @@ def test_ranks_of_one_evaluation_share_number_and_configuration(evaluated: Calla
     empty = next(Shard(rank, 30) for rank in range(30) if not any(map(Shard(rank, 30).holds, ids)))
     assert asking(evaluated, shard=str(empty))[0].questions == 0
     for flags, why in (
-        ({"shard": "0/4"}, "is made by 30 ranks, not 4: give --shard i/30"),
+        ({"shard": "0/4"}, "is made by 30 ranks, not 4: give `shard` i/30"),
         ({"seed": 1}, "have the configuration .* give all the same settings"),
         ({"judge": None, "judge_chat_model": None}, "have the configuration"),
         ({"split": "test"}, "have the configuration"),
@@ -628,7 +628,7 @@ def test_questions_that_were_trained_on_are_refused(
     assert "was trained on 3 of the 6 questions of atlas/dev (its training questions are of atlas/dev)" in str(
         refused.value
     )
-    assert "--allow trained-questions" in str(refused.value)
+    assert "`allow` trained-questions" in str(refused.value)
     assert (teacher.requests, RUN.exists()) == (0, False)
     report = evaluated(chat_model=teacher, trained_on=trained[which], allow=["trained-questions"])
     assert {each.name: each.outcome for each in report.checks} == {
@@ -647,10 +647,10 @@ def test_questions_that_were_trained_on_are_refused(
 @pytest.mark.parametrize(
     ("changed", "name", "remedy"),
     [
-        ({"top_k": 5}, "top_k", "give --top-k 3"),
-        ({"max_steps": 4}, "max_steps", "give --max-steps 7"),
-        ({"style": "long"}, "style", "leave out --style"),
-        ({"prompts": "prompts"}, "renderer", "give --prompts DIR"),
+        ({"top_k": 5}, "top_k", "give `top_k` 3"),
+        ({"max_steps": 4}, "max_steps", "give `max_steps` 7"),
+        ({"style": "long"}, "style", "leave out `style`"),
+        ({"prompts": "prompts"}, "renderer", "give `prompts` DIR"),
     ],
 )
 def test_a_model_is_asked_as_it_was_trained(
@@ -664,7 +664,7 @@ def test_a_model_is_asked_as_it_was_trained(
     Path("prompts").mkdir()
     Path("prompts/think.txt").write_text("Think otherwise. <query>..</query> or <answer>..</answer>\n")
     asked = {"split": "test", "limit": 2, "trained_on": trained[1]} | changed
-    with pytest.raises(InputError, match=f"would be prompted differently than in training.*{remedy}.*--allow "):
+    with pytest.raises(InputError, match=f"would be prompted differently than in training.*{remedy}.*`allow` "):
         evaluated(**asked)
     report = evaluated(**asked, allow=[name])
     outcomes = {each.name: each.outcome for each in report.checks}
@@ -723,7 +723,7 @@ def test_a_model_is_asked_with_what_lies_in_its_folder(
 def test_a_preset_is_the_published_evaluation(evaluated: Callable[..., Report]) -> None:
     """Nine replies, four searches, 256 tokens, the worst of three passages first, and the published prompts; flags
     win."""
-    with pytest.raises(InputError, match="--prompts reasonrag-published: there is no prompts/reasonrag-published"):
+    with pytest.raises(InputError, match="`prompts` reasonrag-published: there is no prompts/reasonrag-published"):
         evaluated(preset="reasonrag", limit=1)
     own = replace(load_prompts(), begin="Begin: <query>..</query> or <answer>..</answer>\n")
     save_prompts(own, Path("prompts/reasonrag-published"))

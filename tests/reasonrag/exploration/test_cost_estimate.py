@@ -277,7 +277,7 @@ def test_a_pilot_that_explores_nothing_is_an_error_with_its_cause() -> None:
 
 def test_a_pilot_that_a_cap_stops_is_an_error_that_names_it() -> None:
     """Caps hold for the pilot: its money is real."""
-    with pytest.raises(NothingMeasured, match=r"the pilot explored no question.*--max-calls") as nothing:
+    with pytest.raises(NothingMeasured, match=r"the pilot explored no question.*`max_calls`") as nothing:
         estimate(pilot=2, chat_model=Teacher(), limit=6, max_calls=1, **SMALL)
     assert nothing.value.stopped is not None
     assert nothing.value.stopped.cause == "cap"

@@ -269,8 +269,8 @@ def test_the_help_names_the_recipes_that_a_critics_weight_guides() -> None:
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
-    "without a critic": ({"critic_draws": 4}, False, "need --critic"),
-    "chooses nothing": ({"critic_draws": 1}, True, "--critic-draws 1 lets the critic choose nothing"),
+    "without a critic": ({"critic_draws": 4}, False, "need `critic`"),
+    "chooses nothing": ({"critic_draws": 1}, True, "`critic_draws` 1 lets the critic choose nothing"),
     "too many": ({"critic_draws": 64, "siblings": 200}, True, "siblings times drafts must stay below"),
     "economy has no values": ({"critic_weight": 0.3}, True, "backs up no value"),
     "labels are values": ({"critic_weight": 0.3, "recipe": "prorag"}, True, "the values it would change"),

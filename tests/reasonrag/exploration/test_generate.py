@@ -49,5 +49,5 @@ def test_steps_by_hops_need_hops_and_are_the_steps_that_a_model_is_asked_with(tm
     (tmp_path / "own.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["me"]}\n')
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "Me\\nIt was me."}\n')
     own = {"questions": tmp_path / "own.jsonl", "corpus": tmp_path / "corpus.jsonl", "model": "offline"}
-    with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out --steps-by-hops"):
+    with pytest.raises(InputError, match=r"no question says how many hops it has .* leave out `steps_by_hops=True`"):
         reasonrag.generate(**own, run="runs/e", steps_by_hops=True)

@@ -230,14 +230,14 @@ def test_a_rescue_can_be_priced_before() -> None:
 
 
 def test_other_recipes_have_no_rescue(files: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="--rescue goes with recipe economy"):
+    with pytest.raises(InputError, match="`rescue` goes with recipe economy"):
         package.generate(**files, rescue="decompose", recipe="continuation")
 
 
 @pytest.mark.parametrize("kind", ["gold-passages", "decompose"])
 @pytest.mark.parametrize("other", ["value_chat_model", "critic_model"])
 def test_a_rescue_needs_proposals_that_are_plain(kind: str, other: str, files: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"--rescue {kind} needs plain draws.*leave out --rescue"):
+    with pytest.raises(InputError, match=f"`rescue` {kind} needs plain draws.*leave out `rescue`"):
         package.generate(**files, rescue=kind, **{other: ScriptedModel(lost, name="other")})
 
 

@@ -100,11 +100,11 @@ def test_the_file_leads_from_own_questions_to_a_data_set(reasonrag: Reasonrag, m
         ("--teacher", "qwen at http://host/v1?key=mine", "the address may hold a key"),
         ("--teacher", "qwen at http://host/v1#mine", "the address may hold a key"),
         ("--teacher", "sk-proj-abcdefghijklmnopqrstuvwx0123456789ABCDEFGH", "looks like a key"),
-        ("--data", "hotpotqaa", "did you mean 'hotpotqa'?"),
-        ("--data", "bamboogle", "no training questions"),
-        ("--data", "nowhere.jsonl", "there is no file of this name"),
-        ("--data", "a b c", "one file of questions and one corpus"),
-        ("--data", "'", "No closing quotation"),
+        ("--dataset", "hotpotqaa", "did you mean 'hotpotqa'?"),
+        ("--dataset", "bamboogle", "no training questions"),
+        ("--dataset", "nowhere.jsonl", "there is no file of this name"),
+        ("--dataset", "a b c", "one file of questions and one corpus"),
+        ("--dataset", "'", "No closing quotation"),
         ("--budget", "-1", "must be at least 0"),
         ("--student", "a\nb", "control character"),
         ("--student", " ", "this is empty"),
@@ -118,7 +118,7 @@ def test_an_answer_that_no_command_could_use_is_refused(
     assert (done.status, FILE.exists()) == (2, False)
     assert said in done.err
     if answer.strip() and "\n" not in answer:
-        names = ["--teacher", "--data", "--budget", "--student"]
+        names = ["--teacher", "--dataset", "--budget", "--student"]
         typed(monkeypatch, *([""] * names.index(flag)), answer, *([""] * 5), source=Terminal)
         again = reasonrag("init")
         assert again.status == 0

@@ -302,14 +302,14 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"value_model": "gpt-4o"}, "--value-model gpt-4o is the teacher"),
+        ({"value_model": "gpt-4o"}, "`value_model` gpt-4o is the teacher"),
         ({"recipe": "released"}, "recipe released samples no continuations"),
-        ({"value_model": "qwen", "max_cost": 1}, "give --value-price-in and --value-price-out"),
+        ({"value_model": "qwen", "max_cost": 1}, "give `value_price_in` and `value_price_out`"),
         (
             {"value_model": "qwen", "max_cost": 1, "value_base_url": ["http://127.0.0.1:9/v1"], "value_price_in": 1},
             "qwen",
         ),
-        ({"value_model": "qwen", "value_base_url": ["http://127.0.0.1:9/v1"]}, "Check --value-base-url"),
+        ({"value_model": "qwen", "value_base_url": ["http://127.0.0.1:9/v1"]}, "Check `value_base_url`"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_asked(changed: dict[str, Any], message: str) -> None:

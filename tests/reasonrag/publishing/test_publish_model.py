@@ -239,7 +239,7 @@ def test_a_model_that_was_trained_on_evaluation_questions_is_not_published(tmp_p
     """Unless that is meant, split by split."""
     files = {"config.json": "{}", "model.safetensors": WEIGHTS, **SHARED}
     folder = folder_of(tmp_path, files, provenance_of(BASE, "nq/train", "hotpotqa/dev"))
-    with pytest.raises(InputError, match=r"trained on questions of hotpotqa/dev.*--allow-eval hotpotqa/dev$"):
+    with pytest.raises(InputError, match=r"trained on questions of hotpotqa/dev.*`allow_eval` hotpotqa/dev$"):
         rehearsed(folder)
     assert rehearsed(folder, allow_eval=["hotpotqa/dev"]).set_aside == ["--allow-eval hotpotqa/dev"]
     assert not (folder / "publish" / "optimizer.pt").exists()
@@ -256,7 +256,7 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("reasonrag.json", None, "reasonrag.json is missing.*--allow no_provenance"),
+        ("reasonrag.json", None, "reasonrag.json is missing.*`allow` no_provenance"),
         ("reasonrag.json", "{", "is damaged"),
         ("metrics.json", '{\n"key": "sk-abcdefghijklmnop12345"}', "metrics.json, line 2 holds a possible key"),
         (
@@ -266,7 +266,7 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
         ),
         ("tokenizer.model", "\udcff sk-abcdefghijklmnop12345", "tokenizer.model, line 1 holds a possible key"),
         ("adapter_model.safetensors", None, "has no weights"),
-        ("adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen"}', "names /home/me/qwen.*--base-model"),
+        ("adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen"}', "names /home/me/qwen.*`base_model`"),
         ("adapter_config.json", "{}", None),
         ("train.yaml", "\udcff", "not UTF-8 text"),
     ],

@@ -448,12 +448,12 @@ def test_an_index_of_another_corpus_is_not_adopted(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"encoder": "minilm", "pooling": "cls"}, r"another corpus, or another --encoder, --pooling or --passage-inst"),
-        ({"encoder": "minilm", "passage_instruction": "passage: "}, "another --encoder, --pooling or --passage-instr"),
+        ({"encoder": "minilm", "pooling": "cls"}, r"another corpus, or another `encoder`, `pooling` or `passage_inst"),
+        ({"encoder": "minilm", "passage_instruction": "passage: "}, "another `encoder`, `pooling` or `passage_instr"),
         ({"encoder": "hashing-384"}, "does not hold the vectors of hashing-384 for these passages"),
         (
             {"encoder": "hashing"},
-            "has 384 dimensions and the encoder hashing 256; give the --encoder it was built with",
+            "has 384 dimensions and the encoder hashing 256; give the `encoder` it was built with",
         ),
     ],
 )

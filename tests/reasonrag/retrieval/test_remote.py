@@ -7,7 +7,7 @@ import gzip
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.remote import LOST_AFTER, MAX_IN_FLIGHT, RemoteRetriever, open_remote
 from reasonrag.retrieval.retriever import SEARCHES_KEPT, TOKEN_VARIABLE, Retriever
 from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_BATCH, SearchServer
@@ -76,14 +78,14 @@ class Foreign:
         self.in_flight = self.most_in_flight = 0
         self.url = ""
         self._arrived = asyncio.Condition()
-        self._opening = True
+        self.opening = True
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         self.headers.append(dict(request.headers))
-        if self._opening and asked["queries"] == ["Who wrote Hamlet?"]:
+        if self.opening and asked["queries"] == ["Who wrote Hamlet?"]:
             return web.json_response({"result": [[]]})
-        self._opening = False
+        self.opening = False
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.asked.append(asked)
@@ -290,6 +292,35 @@ async def test_documents_of_other_servers_are_read(item: dict[str, Any], passage
     """Beside a score or bare, with contents or with title and text: as a corpus of the same lines would be."""
     async with foreign(lambda _: [[item]]) as (_, found):
         assert await found.retrieve("anything", 1) == [passage]
+
+
+UNREAD = {
+    "columns of its own": ({"id": "7", "contents": "A\nb", "url": "u", "lang": "de"}, "'lang', 'url'"),
+    "a title that contents contradict": (
+        {"document": {"id": "7", "title": "Z", "text": "y", "contents": "A\nb"}, "score": 1},
+        "'text', 'title'",
+    ),
+    "metadata beside title and text": (
+        {"document": {"_id": "7", "title": "A", "text": "b", "meta": {"k": 1}}},
+        "'meta'",
+    ),
+    "a score beside the passage": ({"id": "7", "contents": "A\nb", "score": 0.5}, None),
+    "columns that are empty": ({"id": "7", "title": "", "contents": "A\nb", "url": None, "tags": []}, None),
+    "as our service": ({"document": {"id": "7", "title": "A", "contents": "A\nb"}, "score": 1.0}, None),
+}
+
+
+@pytest.mark.parametrize(("item", "named"), UNREAD.values(), ids=UNREAD.keys())
+async def test_what_is_not_read_of_passages_is_named_once(item: dict[str, Any], named: str | None) -> None:
+    """When the retriever is opened, as for the rows of a corpus."""
+    said: list[str] = []
+    server = Foreign(lambda _: [[item]])
+    server.opening = False  # the probe finds something, too
+    async with running(server) as url, AsyncExitStack() as opened:
+        found = await open_retriever(GenerateSettings(retriever=url), None, opened, say=said.append)
+        await found.retrieve("anything", 1)
+    told = [each for each in said if "columns that are not read" in each]
+    assert told == ([f"passages of {url}: columns that are not read: {named}"] if named else [])
 
 
 async def test_other_servers_are_asked_as_search_r1_asks_them() -> None:

@@ -81,9 +81,9 @@ def test_a_stopped_rank_is_named_with_its_reason() -> None:
 
 @pytest.mark.usefixtures("ranks")
 def test_one_process_does_not_go_on_with_a_run_of_ranks() -> None:
-    with pytest.raises(InputError, match="ranks is made by 3 ranks: give --shard i/3"):
+    with pytest.raises(InputError, match="ranks is made by 3 ranks: give `shard` i/3"):
         explore("ranks")
-    with pytest.raises(InputError, match="whole holds a run of one process; go on without --shard"):
+    with pytest.raises(InputError, match="whole holds a run of one process; go on without `shard`"):
         explore("whole", shard="0/3")
     with pytest.raises(InputError, match="made by 3 ranks, not 4"):
         explore("ranks", shard="1/4")
@@ -150,7 +150,7 @@ def test_degeneracy_is_judged_over_the_whole() -> None:
 
 
 def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no manifest\.json: give the folder that was the --run of ranks"):
+    with pytest.raises(InputError, match=r"has no manifest\.json: give the folder that was the `run` of ranks"):
         reasonrag.merge(tmp_path)
 
 

@@ -115,7 +115,7 @@ def silent() -> ScriptedModel:
         ({"chat_model": silent()}, "models, retrievers and functions of this process cannot be given to ranks"),
         ({"outcome": lambda _question, _answer: 1.0}, "models, retrievers and functions of this process"),
         ({"replay": True}, "nor a replay"),
-        ({"shard": "0/2"}, "--shard is one rank, --on ray starts them all"),
+        ({"shard": "0/2"}, "`shard` is one rank, `on` ray starts them all"),
     ],
 )
 def test_what_ranks_cannot_have_is_refused_before_a_cluster_is_sought(given: dict[str, Any], why: str) -> None:
@@ -126,7 +126,7 @@ def test_what_ranks_cannot_have_is_refused_before_a_cluster_is_sought(given: dic
 
 def test_a_run_of_one_process_is_not_taken_over() -> None:
     reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r")
-    with pytest.raises(InputError, match="r holds a run of one process; go on without --on ray"):
+    with pytest.raises(InputError, match="r holds a run of one process; go on without `on` ray"):
         reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray")
 
 

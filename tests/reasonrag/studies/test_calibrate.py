@@ -118,7 +118,7 @@ def test_labels_are_held_against_fresh_continuations(run: Path, reasonrag: Reaso
     found = second["revaluation"]
     assert (found["pairs"], found["unvalued"], found["k"], found["seed"]) == (10, 0, 8, 0)
     assert found["confirmed"]["confirmed"]["of"] + found["confirmed"]["ties"] == 10
-    for name in ("confirmed_by_action_type", "confirmed_by_layer", "reliability"):
+    for name in ("confirmed_by_action_type", "confirmed_by_layer", "confirmed_by_draws", "reliability"):
         groups = found[name].values() if isinstance(found[name], dict) else found[name]
         assert sum(each["confirmed"]["of"] + each["ties"] for each in groups) == 10
     assert second["settings"]["revalue"] == 10
@@ -392,12 +392,12 @@ def test_joined_ranks_are_the_revaluation_of_one_process(run: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ({"shard": "1/4"}, "made by 3 ranks, not 4: give --shard i/3"),
+        ({"shard": "1/4"}, "made by 3 ranks, not 4: give `shard` i/3"),
         ({"k": 5}, "have the configuration"),
         ({"seed": 1}, "have the configuration"),
         ({"revalue": 9}, "have the configuration"),
         ({"chat_model": Offline("another")}, "have the configuration"),
-        ({"revalue": 0}, "--shard goes with --revalue"),
+        ({"revalue": 0}, "`shard` goes with `revalue`"),
     ],
 )
 def test_ranks_of_one_revaluation_share_number_and_settings(run: Path, flags: dict[str, Any], why: str) -> None:
@@ -505,7 +505,7 @@ def test_no_flag_is_needed_and_files_that_moved_may_be_named(own_run: Path) -> N
     Path("moved").mkdir()
     for name in ("corpus.jsonl", "prompts"):
         Path(name).rename(Path("moved") / name)
-    with pytest.raises(InputError, match=r"give --corpus or --index"):
+    with pytest.raises(InputError, match=r"give `corpus` or `index`"):
         package.calibrate(own_run, revalue=3, k=2)
     moved = package.calibrate(own_run, revalue=3, k=2, corpus="moved/corpus.jsonl", prompts="moved/prompts").revaluation
     assert first is not None
@@ -525,7 +525,7 @@ def test_another_corpus_is_refused(own_run: Path) -> None:
 def test_other_prompts_are_refused(own_run: Path) -> None:
     """Fresh continuations would be those of another policy."""
     Path("prompts/think.txt").write_text(load_prompts().think)
-    with pytest.raises(InputError, match=r"other prompts.*--prompts"):
+    with pytest.raises(InputError, match=r"other prompts.*`prompts`"):
         package.calibrate(own_run, revalue=3, k=2)
 
 
@@ -585,7 +585,7 @@ def test_only_one_calibration_of_a_run_may_ask_at_a_time(run: Path) -> None:
 
 def test_a_cap_in_dollars_needs_a_price(run: Path) -> None:
     """And says how to give it."""
-    with pytest.raises(InputError, match="--max-cost needs the price of qwen"):
+    with pytest.raises(InputError, match="`max_cost` needs the price of qwen"):
         package.calibrate(run, revalue=3, k=2, model="qwen", max_cost=1.0)
 
 
@@ -612,7 +612,7 @@ def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoint: str) -> None:
     """A cap in dollars needs its price; 0 is one. Without a cap the cost is not known."""
     other: dict[str, Any] = {"revalue": 2, "k": 1, "model": "qwen", "base_url": [endpoint]}
-    with pytest.raises(InputError, match=r"--max-cost needs the price of qwen.*give --price-in and --price-out"):
+    with pytest.raises(InputError, match=r"`max_cost` needs the price of qwen.*give `price_in` and `price_out`"):
         package.calibrate(run, **other, max_cost=1.0)
     unpriced = package.calibrate(run, **other).revaluation
     free = package.calibrate(run, **other, max_cost=1.0, price_in=0, price_out=0).revaluation
@@ -633,9 +633,9 @@ def test_messages_name_flags_and_keys_of_this_command(run: Path, monkeypatch: py
     """Another model is named by --model, and sent OPENAI_API_KEY."""
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "REASONRAG_VALUE_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(InputError, match=r"cannot reach .*Check --base-url"):
+    with pytest.raises(InputError, match=r"cannot reach .*Check `base_url`"):
         package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["http://127.0.0.1:9/v1"])
-    with pytest.raises(InputError, match=r"set OPENAI_API_KEY, or give --base-url .* --model offline"):
+    with pytest.raises(InputError, match=r"set OPENAI_API_KEY, or give `base_url` .* `model` offline"):
         package.calibrate(run, revalue=2, k=1, model="qwen", base_url=["https://api.openai.com/v1"])
 
 

@@ -446,7 +446,7 @@ def test_tune_has_no_ranks_whatever_those_of_generate_are() -> None:
 
 def test_the_number_of_questions_is_called_pilot() -> None:
     """Of a run it is --limit; a call that has both would say two things."""
-    with pytest.raises(InputError, match="--pilot says how many"):
+    with pytest.raises(InputError, match="`pilot` says how many"):
         package.tune(run="runs/t", limit=5)
 
 
@@ -459,7 +459,7 @@ def test_a_value_model_is_refused_wherever_it_is_set(reasonrag: Reasonrag, monke
     Path("reasonrag.toml").write_text(f'[generate]\nvalue_base_url = ["{address}"]\n')
     done = reasonrag(*SIBLINGS)
     assert (done.status, "leave out --value-base-url, --value-temperature" in done.err) == (2, True)
-    with pytest.raises(InputError, match="tune varies the teacher's settings only: leave out --value-model"):
+    with pytest.raises(InputError, match="tune varies the teacher's settings only: leave out `value_model`"):
         package.tune(**QUICK, value_model="offline")
     assert not Path("runs/t").exists()
 
@@ -476,7 +476,7 @@ def test_trials_are_not_taken_for_a_run_of_generate(reasonrag: Reasonrag) -> Non
 def test_a_replay_without_a_journal_leaves_nothing_behind(*, replay: bool | str) -> None:
     """There is nothing to play, and a config.json would look like a run; the remedy is named."""
     with pytest.raises(
-        InputError, match=r"there is no runs/.*journal.jsonl to replay; give the --run that was explored"
+        InputError, match=r"there is no runs/.*journal.jsonl to replay; give the `run` that was explored"
     ):
         package.generate(limit=1, run="runs/new", replay=replay)
     assert not Path("runs/new").exists()

@@ -104,7 +104,7 @@ def test_prompts_of_another_renderer_are_refused(data_set: DataSet) -> None:
     other: Prompts = replace(PROMPTS, think="Think.")
     with pytest.raises(InputError) as refused:
         check_renderer(data_set(origin()), other)
-    for part in (OURS, renderer_hash(other), "--prompts DIR"):
+    for part in (OURS, renderer_hash(other), "`prompts` DIR"):
         assert part in str(refused.value)
 
 

@@ -478,8 +478,8 @@ def test_a_label_by_outcome_is_told_by_both_trajectories(rejected: Fields, label
 def test_luck_is_told_in_numbers() -> None:
     """How many continuations stand behind either side, and the chance that results."""
     each = first_pair(siblings(GOOD, BAD))
-    sure = f"P(chosen > rejected) = {each.confidence:.2f}, from Beta posteriors with a Jeffreys prior."
-    assert f"{sure} Effective sample sizes: 2.00 and 1.00" in told(each)
+    assert f"P(chosen > rejected) = {each.confidence:.2f}: the chance that a draw from Beta(1/2 + n r, " in told(each)
+    assert "(effective sample size 2.00) exceeds one of the rejected step (effective sample size 1.00)" in told(each)
 
 
 DROPPED: dict[DropReason, str] = {
@@ -498,6 +498,7 @@ DROPPED: dict[DropReason, str] = {
     "hint_only": "was drawn with a hint",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
+    "few_draws": "a step has fewer than 1 continuations (effective sample size)",
     "no_consensus": "no critic prefers it",
     "golden_rejected": "the rejected answer equals a gold answer",
     "near_identical": "word similarity 0.95, above 0.90",
@@ -519,7 +520,7 @@ DROPPED: dict[DropReason, str] = {
 def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: DropReason) -> None:
     """And with its name, by which it is counted."""
     rules = PairingRules(
-        max_per_combination=1, max_per_state=2, max_per_question=3, max_tokens=1000, max_style_only=0.2
+        max_per_combination=1, max_per_state=2, max_per_question=3, max_row_tokens=1000, max_style_only=0.2
     )
     [state] = labelled_states(siblings(GOOD, BAD))
     tokens = [step.model_copy(update={"tokens": 234}) for step in state.steps]

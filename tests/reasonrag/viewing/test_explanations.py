@@ -25,7 +25,7 @@ from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_screen import show_pair, show_question, show_step
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.stats_tables import show_stats
-from tests.helpers.trees import Fields, answer, evidence, query, random_trees, rollouts_of, siblings
+from tests.helpers.trees import Fields, answer, branch, evidence, query, random_trees, rollouts_of, siblings, tree
 
 RULES = PairingRules()
 RECIPES = {"continuation": "spre", "released": "outcome", "economy": "spre_even"}
@@ -223,6 +223,77 @@ def test_a_label_needs_review_where_gold_says_the_opposite(chosen: Fields, rejec
     found = cautions(each)
     assert len(found) == len(says)
     assert all(part in text for part, text in zip(says, found, strict=True))
+
+
+LATE = answer("late", 0.0, f1=0.0, em=0.0, rollouts=rollouts_of(0.0, 3))
+ONE = "1 right answer not counted: the search had looked for it"
+
+
+@pytest.mark.parametrize(
+    ("record", "says", "review"),
+    [
+        (branch(0.0), ONE, True),
+        (branch(0.5), ONE, True),
+        (branch(1.0), ONE, False),
+        (branch(0.0, late=LATE), "1 right, 1 wrong answers not counted: the search had looked for them", True),
+        # the query was drawn again, so that what was found later counts
+        (branch(0.0, late=LATE, more=1), ONE, True),
+        (branch(0.0, late=LATE | {"plain_draws": 0}), ONE, True),
+        (siblings(query("who", 0.9, expected_outcome=1.0), query("what", 0.1, expected_outcome=0.0)), "", False),
+    ],
+)
+def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
+    record: RolloutRecord, says: str, review: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the reason of the label, in the list of answers, in `show`, and in a data set without its run."""
+    (tmp_path / "rollouts.jsonl").write_bytes(record.to_line())
+    package.pairs(tmp_path, out=tmp_path / "data", min_confidence=0.5, eval=[])
+    (tmp_path / "rollouts.jsonl").rename(tmp_path / "moved.jsonl")
+    without = open_collection(tmp_path / "data")
+    (tmp_path / "moved.jsonl").rename(tmp_path / "rollouts.jsonl")
+    for collection in (open_collection(tmp_path), without):
+        [explored] = collection.scan()
+        view = question_view(collection.at(explored.number), collection.rules)
+        pair = next(each for each in view.pairs if (each.chosen, each.rejected) == (1, 2))
+        rejected = next(why.text for why in pair.why if why.topic == "rejected")
+        assert rejected.endswith(f" {says}.") if says else "not counted" not in rejected
+        assert pair.cautions == ([f"below the rejected step, {ONE}"] if review else [])
+        assert question_row(explored).kept[0].doubtful == review
+        steps = view.trees[0].steps if view.trees else view.states[pair.state].steps
+        assert next(step.uncounted for step in steps if step.id == 2) == says
+        show_question(view, tmp_path)
+        show_step(view, 2)
+        assert ("not counted" in capsys.readouterr().out) == bool(says)
+
+
+def test_the_worked_example_is_the_same_in_the_docs_the_code_and_on_the_page(tmp_path: Path) -> None:
+    """Every row of the table in docs/explanation/confidence.md: a tree with these continuations at depth 5, its
+    confidence by the code, and both again in the page of the run."""
+    text = (Path(package.__file__).parents[1] / "docs/explanation/confidence.md").read_text("utf-8")
+    row = re.compile(
+        r"\| (\d+) of (\d+), (\d) below \| (\d+) of \d+(?:, \d below)? \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|"
+    )
+    rows = row.findall(text)
+    assert len(rows) == len(re.findall(r"^\| \d+ of", text, re.MULTILINE)) > 0
+    for right, of, below, other, n, *figures in rows:
+        first, second, sure = map(float, figures)
+        steps = []
+        for name, many, share in (("a", int(right), first), ("b", int(other), second)):
+            ends = [*rollouts_of(1.0, *[6 + int(below)] * many), *rollouts_of(0.0, *[7] * (int(of) - many))]
+            reward = many / int(of) * 0.9 ** (6 + int(below))
+            assert share == pytest.approx(many / int(of) * 0.9 ** int(below), abs=1e-9)
+            steps.append(evidence(name, reward, rollouts=ends, observations=int(n), expected_outcome=many / int(of)))
+        record = tree([0, 1, 2, 3, 4, 5, 5], [*(query(f"q{each}", None) for each in range(5)), *steps])
+        record = record.model_copy(update={"recipe": record.recipe.model_copy(update={"reward": "spre_even"})})
+        [each] = candidates_of(next(labelled_states(record)))
+        assert each.confidence == pytest.approx(sure, abs=5e-4)
+        (tmp_path / "rollouts.jsonl").write_bytes(record.to_line())
+        page = package.view(tmp_path, out=tmp_path / "view.html").read_text("utf-8")
+        [packed] = re.findall(r'id="question-\d+">(.*?)</script>', page)
+        view = gzip.decompress(base64.b64decode(packed)).decode()
+        assert f"P(chosen > rejected) = {number(sure)}: the chance" in view
+        assert f"chosen step (n {number(float(n))}, r {number(first)}) exceeds one" in view
+        assert f"rejected step (n {number(float(n))}, r {number(second)})." in view
 
 
 def test_pairs_that_need_review_are_counted_as_they_are_marked(made: Made, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from preference import RolloutRecord
 from reasonrag.errors import InputError
 from reasonrag.viewing.load import Pairs
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.processes import Command, until
 
 
 @pytest.fixture
@@ -80,3 +82,26 @@ def test_who_would_wait_for_a_sample_is_first_told_how_to_see_all(
     said = f"run has {size} MB: the page will hold the trees of a sample, at most {most} MB."
     assert done.status == 2
     assert done.err.startswith(f"{said} To see every tree, at once: reasonrag view run --serve error: ") == advised
+
+
+@pytest.mark.usefixtures("explored")
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        pytest.param(
+            "view", "; no page was written. To see every tree, at once: reasonrag view 'a lot' --serve", id="view"
+        ),
+        pytest.param("stats", "", id="stats"),
+    ],
+)
+def test_what_is_interrupted_says_what_it_did(command: str, instead: str) -> None:
+    """And what shows much at once; exit status 130, as of all commands, and no page that is half written."""
+    lines = Path("runs/a/rollouts.jsonl").read_bytes()
+    Path("a lot").mkdir()
+    Path("a lot/rollouts.jsonl").write_bytes(lines * (110 * 10**6 // len(lines)))
+    with Command(command, "a lot") as running:
+        until(lambda: "reading a lot (1" in running.err)
+        running.send_signal(signal.SIGINT)
+        assert running.wait() == 130
+    assert running.err.splitlines()[-1].partition("MB)")[::2] == ("interrupted while reading a lot (110 ", instead)
+    assert [each.name for each in Path("a lot").iterdir()] == ["rollouts.jsonl"]

@@ -25,7 +25,7 @@ from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_
 from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
 from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
-from tests.helpers.trees import answer, query, siblings
+from tests.helpers.trees import answer, branch, query, siblings
 
 QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 5_000, 3, 19_000
 TREE = ".frame svg.tree"
@@ -177,6 +177,21 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
         assert shown(page) == expected, name
         page.click("#clear")
         wait_for_list(page, QUESTIONS)
+
+
+def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Visit, tmp_path: Path) -> None:
+    """Beside the rejected reply, where the label needs review, and in the tree."""
+    (tmp_path / "rollouts.jsonl").write_bytes(branch(0.0).to_line())
+    page_file = reasonrag.view(tmp_path)
+    pair = next(each for each in view_of(tmp_path, "q1").pairs if each.chosen == 1)
+    page = visit(address(page_file, "q", "q1", "pair", pair.id))
+    detail = page.locator("#detail")
+    counted = "1 right answer not counted: the search had looked for it"
+    said = detail.locator(".side.rejected .answers")
+    expect(said).to_have_text(re.compile(rf"Ada Lovelace.* \u00d71 \(right\).*; {counted}$"))
+    expect(detail.locator(".verdict.error")).to_contain_text(f"below the rejected step, {counted}")
+    page.get_by_role("button", name="100 %").click()
+    expect(step_in(page, 5)).to_contain_text("not counted above")
 
 
 def test_a_reader_clicks_a_step_reads_its_prompt_and_goes_on_to_the_pair(

@@ -114,7 +114,7 @@ def test_a_critic_that_is_always_wrong_is_not_offered_and_then_refused(
     assert found.accuracy.value == 0.0
     assert (found.verdict, len(found.failures)) == ("failed", 1)
     assert "75% are needed" in found.failures[0]
-    with pytest.raises(InputError, match=r"failed its evaluation.*--allow-critic"):
+    with pytest.raises(InputError, match=r"failed its evaluation.*`allow_critic=True`"):
         reasonrag.pairs(run, out=tmp_path / "data", consensus=True, critic=[str(critic)])
 
 
@@ -220,7 +220,7 @@ def test_what_a_server_calls_its_critic_is_no_path(
     run: Path, tmp_path: Path, unknown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="--out: give a folder"):
+    with pytest.raises(InputError, match="`out`: give a folder"):
         reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length))
     found = reasonrag.evaluate_critic(unknown, run, critic_model=ScriptedModel(by_length), out="here", bootstrap=10)
     assert (found.kind, found.out) == ("pairwise", "here")
@@ -267,7 +267,7 @@ def test_a_folder_that_a_server_names_is_not_written_into(
     (critic / "evaluation").mkdir()
     before = {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()}
     address, flags = rooted(spelled.format(critic)), outcome_model(tmp_path)
-    with pytest.raises(InputError, match="--out: give a folder"):
+    with pytest.raises(InputError, match="`out`: give a folder"):
         reasonrag.evaluate_critic(address, run, critic_model=knowing(values), **flags)
     asked = {"critic_model": knowing(values, sign=-1.0), "bootstrap": 200, "out": "here", "watcher": said}
     found = reasonrag.evaluate_critic(address, run, **asked, **flags)

@@ -103,12 +103,12 @@ def test_a_path_stays_for_fine_tuning_if_every_step_reaches_the_threshold(
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
-    "no witness": ({"consensus": True}, "--consensus needs a second witness"),
+    "no witness": ({"consensus": True}, "`consensus=True` needs a second witness"),
     "a judge has its witness": (
         {"consensus": True, "label": "judge", "model": "offline", "critic_model": ScriptedModel(lambda *_: "1")},
         "witness of a judge's labels are the values; leave it out",
     ),
-    "nothing to do": ({}, "goes with --consensus, or with --format sft"),
+    "nothing to do": ({}, "goes with `consensus=True`, or with `format` sft"),
 }
 
 

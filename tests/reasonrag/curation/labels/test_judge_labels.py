@@ -251,10 +251,10 @@ def test_ranks_of_one_judging_share_number_and_settings(run: Path, tmp_path: Pat
     first, same = always("<pick>1 2</pick>"), {"shard": "1/3"}
     judged(run, tmp_path, first, shard="0/3")
     for changed, why in (
-        ({"shard": "1/4"}, "made by 3 ranks, not 4: give --shard i/3"),
+        ({"shard": "1/4"}, "made by 3 ranks, not 4: give `shard` i/3"),
         ({"seed": 1}, "have the configuration .* or join them by `reasonrag merge"),
         ({"judge_gold": True}, "have the configuration"),
-        ({"label": "value"}, "--shard is for the judge"),
+        ({"label": "value"}, "`shard` is for the judge"),
     ):
         with pytest.raises(InputError, match=why):
             reasonrag.pairs(
@@ -351,7 +351,7 @@ def test_hostile_replies_of_steps_stay_on_their_lines(run: Path, tmp_path: Path)
 
 def test_a_judge_needs_a_name(run: Path, tmp_path: Path) -> None:
     """The model is never a default that costs money."""
-    with pytest.raises(InputError, match="--label judge needs --model"):
+    with pytest.raises(InputError, match="`label` judge needs `model`"):
         reasonrag.pairs(run, out=tmp_path, label="judge")
 
 

@@ -287,7 +287,7 @@ async def test_a_critic_that_was_trained_on_the_questions_is_refused_before_anyt
     model = drafts()
     async with serving(folder) as (address, asked):
         for named in (address, str(folder)):
-            with pytest.raises(InputError, match=r"was trained on 2 of these questions.*--allow-critic"):
+            with pytest.raises(InputError, match=r"was trained on 2 of these questions.*`allow_critic=True`"):
                 await asyncio.to_thread(with_critic, named, run=tmp_path / "run", chat_model=model)
         assert (model.requests, (tmp_path / "run").exists()) == ([], False)
         await asyncio.to_thread(with_critic, address, run=tmp_path / "run", chat_model=model, allow_critic=True)
@@ -306,14 +306,14 @@ def test_a_preset_does_not_make_draws_equal(tmp_path: Path) -> None:
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], bool, str]] = {
-    "no critic": ({"best_of": 4}, False, "--best-of needs --critic"),
-    "one draw": ({}, True, "--critic needs --best-of"),
+    "no critic": ({"best_of": 4}, False, "`best_of` needs `critic`"),
+    "one draw": ({}, True, "`critic` needs `best_of`"),
     "both": ({"best_of": 4, "vote": 4}, True, "exclude each other"),
     "greedy": ({"vote": 4, "temperature": 0}, False, "gives the same reply every time"),
-    "a baseline": ({"vote": 4, "method": "cot"}, False, "--vote goes with --method agent"),
-    "a baseline's critic": ({"method": "rag"}, True, "--critic goes with --method agent"),
-    "one of one": ({"best_of": 1}, True, "--best-of: must be at least 2"),
-    "too many": ({"vote": 65}, False, "--vote: must be at most 64"),
+    "a baseline": ({"vote": 4, "method": "cot"}, False, "`vote` goes with `method` agent"),
+    "a baseline's critic": ({"method": "rag"}, True, "`critic` goes with `method` agent"),
+    "one of one": ({"best_of": 1}, True, "`best_of`: must be at least 2"),
+    "too many": ({"vote": 65}, False, "`vote`: must be at most 64"),
 }
 
 
@@ -349,7 +349,7 @@ def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.Capture
     assert "critic scored 4 steps, 0 tokens in" in shown
     assert [(each.drafts, each.score) for each in found.steps] == [(4, 2.5)]
     assert "best of" not in str(reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), told=show_step))
-    with pytest.raises(InputError, match="--critic needs --best-of"):
+    with pytest.raises(InputError, match="`critic` needs `best_of`"):
         reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic)
     with pytest.raises(CapReached):
         reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, max_calls=5)

@@ -32,7 +32,7 @@ def data_set(shared: Shared) -> Path:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no data": ({"data": None}, "--data is needed"),
+    "no data": ({"data": None}, "`data` is needed"),
     "no best paths": (
         {"data": "data/pairs-only"},
         r"no rag_proguide_sft.*reasonrag pairs data/pairs-only --format sft --out data/pairs-only",
@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a configuration of SFT": ({"config": "smoke-cpu-sft"}, "not the DPO configuration of a family"),
     "two machines": ({"nodes": 2, "node_rank": 0, "master": "h"}, "runs on one machine"),
     "a base for DPO": ({"set": ["dpo.model_name_or_path=m"]}, r"dpo\.model_name_or_path.*give sft\.model_name_or_path"),
-    "merging": ({"merge": "m"}, "--recipe and --merge exclude each other"),
+    "merging": ({"merge": "m"}, "`recipe` and `merge` exclude each other"),
     "an unknown recipe": ({"recipe": "sft"}, "sft-dpo"),
 }
 
