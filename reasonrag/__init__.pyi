@@ -82,6 +82,7 @@ def ask(
     told: Callable[[TakenStep], None] = ...,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -149,6 +150,7 @@ def ask(
         told: called with every step as it is taken.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -356,6 +358,7 @@ def corpus_build(
     advanced: Callable[[int, int], object] = ...,
     out: str | Path | None = None,
     max_chars: int = 1000,
+    language: str | Sequence[str] = [],
     max_file_mb: float = 50.0,
     max_pages: int = 2000,
     max_seconds: float = 60.0,
@@ -375,6 +378,7 @@ def corpus_build(
         advanced: called with the number of files read so far, and of all.
         out: File of the corpus [default: corpora/<folder>.jsonl]
         max_chars: Maximum characters per passage, without its title
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         max_file_mb: Skip files larger than this many MB
         max_pages: Skip PDF files with more pages than this
         max_seconds: Give up a file after this many seconds
@@ -424,6 +428,7 @@ def estimate(
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -517,6 +522,7 @@ def estimate(
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -636,6 +642,7 @@ def evaluate(
     watcher: Watcher | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -722,6 +729,7 @@ def evaluate(
         watcher: is told what happens while it goes on; none: silent.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -899,6 +907,7 @@ def generate(
     outcome: OutcomeName | OutcomeFunction | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -995,6 +1004,7 @@ def generate(
             tree: it is counted in `failed`, `warnings` says why, and Python warns.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -1155,6 +1165,7 @@ def index_build(
     kind: Literal["bm25", "dense"] | None = None,
     out: str | Path | None = None,
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     from_faiss: str | Path | None = None,
@@ -1189,6 +1200,7 @@ def index_build(
         kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
         out: Folder of the index [default: a folder in --index-home, where generate finds it]
         index_home: Folder of indexes that are built without --out
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]
         type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]
         from_faiss: Take over a Flat or SQ faiss index of the corpus, such as FlashRAG's e5_Flat.index, without
@@ -1252,6 +1264,7 @@ def index_serve(
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -1280,6 +1293,7 @@ def index_serve(
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
         index: Index to serve, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -1701,6 +1715,7 @@ def tune(
     vary: str | Sequence[str] = [],
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -1801,6 +1816,7 @@ def tune(
             max-steps; repeatable [default: all that the recipe uses]
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]

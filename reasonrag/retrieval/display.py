@@ -52,7 +52,8 @@ def show_index(directory: Path, manifest: IndexManifest) -> None:
 
 
 def _of_words(manifest: BM25Manifest) -> list[tuple[str, str]]:
-    return [("BM25", f"k1 {manifest.k1}, b {manifest.b}, {manifest.stemmer}, stop words {manifest.stopwords}")]
+    words = f"{', '.join(manifest.languages)} (analyser {manifest.analyser})"
+    return [("BM25", f"k1 {manifest.k1}, b {manifest.b}"), ("language", words)]
 
 
 def _of_vectors(manifest: DenseManifest) -> list[tuple[str, str]]:

@@ -18,10 +18,12 @@ LOADING = threading.Lock()
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rows, best first, and their scores, higher is better; two arrays of one length."""
+    """Rows, best first, and their scores, higher is better; two arrays of one length. fallback: whether they share no
+    word with the query, only similar ones."""
 
     rows: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float64]
+    fallback: bool = False
 
     @classmethod
     def empty(cls) -> Ranked:
@@ -83,7 +85,9 @@ class HybridIndex:
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """Rows by fused score, best first, ties in corpus order."""
         every = [each.rank(queries, max(depth, FUSED_DEPTH)) for each in self._rankings]
-        return [_fused(found, depth) for found in zip(*every, strict=True)]
+        return [
+            _fused([each for each in found if not each.fallback] or found, depth) for found in zip(*every, strict=True)
+        ]
 
 
 def _fused(rankings: Sequence[Ranked], depth: int) -> Ranked:

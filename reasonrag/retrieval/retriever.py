@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Protocol
 
 from reasonrag.data.corpus import Corpus, LongPassages, Passage
@@ -199,19 +200,19 @@ class IndexRetriever:
 
     def _passages(self, query: str, ranked: Ranked, top_k: int) -> list[Passage]:
         passages = [
-            self._passage(int(row), float(score)) for row, score in zip(ranked.rows, ranked.scores, strict=True)
+            replace(self._passage(int(row)), score=round(float(score), 6), fallback=ranked.fallback)
+            for row, score in zip(ranked.rows, ranked.scores, strict=True)
         ]
         if self._reranker and passages:
             scores = self._reranker.scores(query, passages)
             passages = [
-                Passage(each.id, each.title, each.text, round(score, 6))
+                replace(each, score=round(score, 6))
                 for each, score in sorted(zip(passages, scores, strict=True), key=lambda pair: -pair[1])
             ]
         return passages[:top_k]
 
-    def _passage(self, row: int, score: float) -> Passage:
+    def _passage(self, row: int) -> Passage:
         try:
-            passage = self._corpus[row]
+            return self._corpus[row]
         except InputError as error:
             raise RetrievalError(f"{error}. The corpus was changed while it was searched") from error
-        return Passage(id=passage.id, title=passage.title, text=passage.text, score=round(score, 6))
