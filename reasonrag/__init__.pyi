@@ -24,7 +24,7 @@ from reasonrag.publishing.publish import Publication
 from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.manifest import IndexManifest
-from reasonrag.retrieval.index import IndexCheck
+from reasonrag.retrieval.index import IndexCheck, SearchResult
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.scale.merge import Merged
 from reasonrag.studies.calibrate import Calibration
@@ -64,6 +64,7 @@ __all__ = [
     "pairs",
     "publish",
     "review_report",
+    "search",
     "show",
     "stats",
     "train",
@@ -1566,6 +1567,39 @@ def review_report(directory: str | Path) -> ReviewReport:
 
     Args:
         directory: a data set that `reasonrag review` showed.
+    """
+
+def search(
+    place: Path | str,
+    query: str,
+    *,
+    top_k: int = 3,
+    say: Callable[[str], None] = ...,
+    index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+) -> SearchResult:
+    """Search an index, or a corpus, whose index is built if missing. Raises InputError if it is neither.
+
+    Example:
+        >>> [each.title for each in reasonrag.search("indexes/handbook", "parking").passages]
+        ['Parking']
+
+    Args:
+        place: directory of an index, file of a corpus, or address of a retrieval server.
+        query: what to search for.
+        top_k: most passages to find.
+        say: told when an index is built.
+        index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
+            index's own, else minilm]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
     """
 
 def show(run: str | Path, question_id: str | None, *, trees: str | Path | Sequence[str | Path] = []) -> QuestionView:

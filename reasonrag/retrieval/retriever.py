@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from reasonrag.data.corpus import Corpus, LongPassages, Passage
 from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.lexical.bm25 import BM25Index
 from reasonrag.retrieval.ranking import IndexShard, Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
 
@@ -132,6 +133,10 @@ class IndexRetriever:
         if self.shard is None:
             return {}
         return {"shard": {"identity": self.shard.index, "rows": [self.shard.start, self.shard.stop, self.shard.total]}}
+
+    def tokens(self, query: str) -> list[str]:
+        """What BM25 searches for; nothing if it is not alone."""
+        return [*self._index.searched(query)[0]] if isinstance(self._index, BM25Index) else []
 
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         if self._instant:

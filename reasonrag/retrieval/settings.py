@@ -17,6 +17,7 @@ MAX_TOP_K = 1000
 """Passages a search gives at most; more would fill no prompt."""
 TOP_K = 3
 """Passages per search: ReasonRAG's, and Search-R1's."""
+SNIPPET_CHARS = 240
 MIN_PASSAGE_CHARS = 100
 """Less has no room for a sentence and the mark of a cut."""
 PassageOrder = Literal["best-first", "worst-first"]

@@ -99,10 +99,9 @@ def build_bm25(
 ) -> BM25Manifest:
     """Build a BM25 index of `corpus` in `directory`; it replaces an older one once it is complete.
 
-    languages: of the corpus; none: those that `corpus build` wrote beside it, else those detected. Memory grows with the
-    vocabulary, and by about 30 bytes per passage. One builder at a time: others wait. Runs that have the older index
-    open keep it. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory` cannot be written.
-    """
+    languages: of the corpus; none: those that `corpus build` wrote beside it, else those detected. Memory grows with
+    the vocabulary, and by about 30 bytes per passage. One builder at a time: others wait. Runs that have the older
+    index open keep it. Raises InputError for a bad corpus (see `scan_corpus`) and if `directory` cannot be written."""
     watcher = watcher or SilentWatcher()
     with build_lock(directory, say=watcher.say):
         return build_bm25_alone(corpus, directory, watcher, languages)
