@@ -290,13 +290,11 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tupl
     `corpus build` wrote, or any."""
     wanted = languages or recorded_languages(Path(manifest.corpus), manifest.corpus_sha256) or manifest.languages
     if (manifest.analyser, {*manifest.languages}) != (ANALYSER, {*wanted}):
-        its, ours = (
-            f"analyser {version} for {'+'.join(each)}"
-            for version, each in ((manifest.analyser, manifest.languages), (ANALYSER, wanted))
-        )
+        given = "".join(f" --language {each}" for each in languages)
         raise InputError(
-            f"{directory} was built by {its}, and queries are read by {ours}. "
-            f"Run: {build_again(manifest, directory)}{''.join(f' --language {each}' for each in languages)}"
+            f"{directory} was built by analyser {manifest.analyser} for {'+'.join(manifest.languages)}, and queries are "
+            f"read by analyser {ANALYSER} for {'+'.join(wanted)}. "
+            f"Run: {build_again(manifest, directory)}{given}"
         )
 
 

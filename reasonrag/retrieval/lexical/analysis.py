@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,8 +30,6 @@ _SNOWBALL = dict(
         "sv=swedish ta=tamil tr=turkish"
     ).split()
 )
-_STOP_WORDS = ("da", "de", "es", "fr", "it", "nl", "no", "pt", "ru", "sv", "tr")
-"""Languages besides English whose stop words bm25s has."""
 _SIGNS = (
     "\u0300-\u036f\u0483-\u0487\u0900-\u0963\u0966-\u096f\u0971-\u0df3\u0e01-\u0e4e\u0e81-\u0ece\u0f71-\u0f84"
     "\u1000-\u1049\u1056-\u109d\u1712-\u1734\u1780-\u17d3\u1a17-\u1a7f\u1b00-\u1b44"
@@ -73,23 +70,28 @@ class Analyser:
         import Stemmer
         from bm25s import stopwords
 
-        stemmers = {each: Stemmer.Stemmer(_SNOWBALL[each], 0) for each in languages if each in _SNOWBALL}
-        self._languages, self._stemmers = tuple(languages), stemmers
-        every = {"en": stopwords.STOPWORDS_EN} | {
-            each: getattr(stopwords, f"STOPWORDS_{_SNOWBALL[each].upper()}") for each in _STOP_WORDS
-        }
-        self._stop = frozenset(folded(word) for each in languages for word in every.get(each, ()))
+        self._languages = tuple(languages)
+        self._stemmers = {each: Stemmer.Stemmer(_SNOWBALL[each], 0) for each in languages if each in _SNOWBALL}
+        lists = ("EN" if each == "en" else _SNOWBALL.get(each, "").upper() for each in languages)
+        stop = (word for each in lists for word in getattr(stopwords, f"STOPWORDS_{each}", ()))
+        self._stop = frozenset(map(folded, stop))
         self._lock = threading.Lock()
         """Stemmers keep state: one thread at a time."""
 
     def passages(self, texts: Iterable[str]) -> tuple[list[list[int]], dict[str, int]]:
         """The tokens of each text, and the number of each token, in order of appearance."""
         numbers: dict[str, int] = {}
-        known = {each: _Numbered(numbers, partial(self._tokens, language=each)) for each in self._languages}
+        known: dict[str, dict[str, list[int]]] = {each: {} for each in self._languages}
         found = []
         for text in texts:
-            words = known[self._language(text)]
-            found.append(list(chain.from_iterable(map(words.__getitem__, _WORD.findall(folded(text))))))
+            language = self._language(text)
+            words, tokens = known[language], list[int]()
+            for word in _WORD.findall(folded(text)):
+                if word not in words:
+                    made = self._tokens(word, language)
+                    words[word] = [numbers.setdefault(each, len(numbers)) for each in made]
+                tokens += words[word]
+            found.append(tokens)
         return found, numbers
 
     def query(self, text: str) -> list[str]:
@@ -121,19 +123,6 @@ class Analyser:
         if stem.isascii() or language == "vi":  # in Vietnamese accents tell words apart
             return stem
         return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", stem)))
-
-
-class _Numbered(dict[str, list[int]]):
-    """The numbers of each word's tokens; new ones get the next."""
-
-    def __init__(self, numbers: dict[str, int], tokens: Callable[[str], Iterable[str]]) -> None:
-        super().__init__()
-        self._numbers, self._tokens = numbers, tokens
-
-    def __missing__(self, word: str) -> list[int]:
-        numbers = self._numbers
-        found = self[word] = [numbers.setdefault(each, len(numbers)) for each in self._tokens(word)]
-        return found
 
 
 class SimilarWords:
