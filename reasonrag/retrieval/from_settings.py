@@ -292,8 +292,8 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tupl
     if (manifest.analyser, {*manifest.languages}) != (ANALYSER, {*wanted}):
         given = "".join(f" --language {each}" for each in languages)
         raise InputError(
-            f"{directory} was built by analyser {manifest.analyser} for {'+'.join(manifest.languages)}, and queries are "
-            f"read by analyser {ANALYSER} for {'+'.join(wanted)}. "
+            f"{directory} was built by analyser {manifest.analyser} for {'+'.join(manifest.languages)}, and queries "
+            f"are read by analyser {ANALYSER} for {'+'.join(wanted)}. "
             f"Run: {build_again(manifest, directory)}{given}"
         )
 
