@@ -93,14 +93,16 @@ class Message(Record):
 
 class PassageRef(SparseRecord):
     """A passage as a read turn saw it, without its text. score: null if an imported tree does not have it. not_gold:
-    whether it has a gold passage's title and the text of another paragraph."""
+    whether it has a gold passage's title and the text of another paragraph. fallback: whether BM25 found it by words
+    that are only similar to the query's (character n-grams), as the corpus has none of the query's own."""
 
-    ABSENT_IF_EMPTY = ("not_gold",)
+    ABSENT_IF_EMPTY = ("not_gold", "fallback")
 
     id: str
     title: str
     score: float | None
     not_gold: bool = False
+    fallback: bool = False
 
 
 OF_THE_STATE = frozenset({"withheld", "too_long", "rejected", "no_passages"})

@@ -24,7 +24,7 @@ from reasonrag.publishing.publish import Publication
 from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.manifest import IndexManifest
-from reasonrag.retrieval.index import IndexCheck
+from reasonrag.retrieval.index import IndexCheck, SearchResult
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.scale.merge import Merged
 from reasonrag.studies.calibrate import Calibration
@@ -64,6 +64,7 @@ __all__ = [
     "pairs",
     "publish",
     "review_report",
+    "search",
     "show",
     "stats",
     "train",
@@ -82,6 +83,7 @@ def ask(
     told: Callable[[TakenStep], None] = ...,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -149,6 +151,7 @@ def ask(
         told: called with every step as it is taken.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -356,6 +359,7 @@ def corpus_build(
     advanced: Callable[[int, int], object] = ...,
     out: str | Path | None = None,
     max_chars: int = 1000,
+    language: str | Sequence[str] = [],
     max_file_mb: float = 50.0,
     max_pages: int = 2000,
     max_seconds: float = 60.0,
@@ -375,6 +379,7 @@ def corpus_build(
         advanced: called with the number of files read so far, and of all.
         out: File of the corpus [default: corpora/<folder>.jsonl]
         max_chars: Maximum characters per passage, without its title
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         max_file_mb: Skip files larger than this many MB
         max_pages: Skip PDF files with more pages than this
         max_seconds: Give up a file after this many seconds
@@ -424,6 +429,7 @@ def estimate(
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -517,6 +523,7 @@ def estimate(
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -636,6 +643,7 @@ def evaluate(
     watcher: Watcher | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -722,6 +730,7 @@ def evaluate(
         watcher: is told what happens while it goes on; none: silent.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -899,6 +908,7 @@ def generate(
     outcome: OutcomeName | OutcomeFunction | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -995,6 +1005,7 @@ def generate(
             tree: it is counted in `failed`, `warnings` says why, and Python warns.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -1155,6 +1166,7 @@ def index_build(
     kind: Literal["bm25", "dense"] | None = None,
     out: str | Path | None = None,
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     from_faiss: str | Path | None = None,
@@ -1189,6 +1201,7 @@ def index_build(
         kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
         out: Folder of the index [default: a folder in --index-home, where generate finds it]
         index_home: Folder of indexes that are built without --out
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]
         type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]
         from_faiss: Take over a Flat or SQ faiss index of the corpus, such as FlashRAG's e5_Flat.index, without
@@ -1252,6 +1265,7 @@ def index_serve(
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -1280,6 +1294,7 @@ def index_serve(
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
         index: Index to serve, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
@@ -1556,6 +1571,39 @@ def review_report(directory: str | Path) -> ReviewReport:
         directory: a data set that `reasonrag review` showed.
     """
 
+def search(
+    place: Path | str,
+    query: str,
+    *,
+    top_k: int = 3,
+    say: Callable[[str], None] = ...,
+    index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
+    encoder: str | None = None,
+    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    reranker: str | None = None,
+    gpu: bool = False,
+) -> SearchResult:
+    """Search an index, or a corpus, whose index is built if missing. Raises InputError if it is neither.
+
+    Example:
+        >>> [each.title for each in reasonrag.search("indexes/handbook", "parking").passages]
+        ['Parking']
+
+    Args:
+        place: directory of an index, file of a corpus, or address of a retrieval server.
+        query: what to search for.
+        top_k: most passages to find.
+        say: told when an index is built.
+        index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
+        encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
+            index's own, else minilm]
+        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
+        gpu: Search dense indexes on GPUs; needs the index-gpu extra
+    """
+
 def show(run: str | Path, question_id: str | None, *, trees: str | Path | Sequence[str | Path] = []) -> QuestionView:
     """Everything about one question: its trees step by step, its pairs, and why each was labelled so.
 
@@ -1704,6 +1752,7 @@ def tune(
     vary: str | Sequence[str] = [],
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
+    language: str | Sequence[str] = [],
     encoder: str | None = None,
     index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
@@ -1805,6 +1854,7 @@ def tune(
             max-steps; repeatable [default: all that the recipe uses]
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
+        language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
         index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]

@@ -42,6 +42,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Explore": {
         "init": init,
         "corpus": corpus_app,
+        "search": index.search,
         "generate": generate,
         "merge": merge,
         "calibrate": calibrate,

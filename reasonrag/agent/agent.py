@@ -128,7 +128,13 @@ class AgentStep:
             return None
         gold = self.state.question.gold
         return [
-            PassageRef(id=p.id, title=p.title, score=p.score, not_gold=gold is not None and gold.only_by_title(p))
+            PassageRef(
+                id=p.id,
+                title=p.title,
+                score=p.score,
+                not_gold=gold is not None and gold.only_by_title(p),
+                fallback=p.fallback,
+            )
             for p in self.state.passages
         ]
 

@@ -57,6 +57,7 @@ def _show(summary: CorpusSummary) -> None:
             "length",
             f"median {counted(summary.median_words, 'word')}, longest {counted(summary.longest_chars, 'character')}",
         ),
+        ("language", ", ".join(summary.languages)),
         ("duplicates left out", f"{summary.duplicates:,}"),
         ("not read", counts_text(summary.left_out)),
         ("unreadable", f"{len(summary.unreadable):,}" if summary.unreadable else "-"),

@@ -35,12 +35,14 @@ _SHOWN_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A retrievable unit of text. `score`: the retriever's, higher is better; 0 outside a search."""
+    """A retrievable unit of text. `score`: the retriever's, higher is better; 0 outside a search. fallback: whether it
+    was found by words that are only similar to the query's."""
 
     id: str
     title: str
     text: str
     score: float = 0.0
+    fallback: bool = False
 
     @property
     def contents(self) -> str:

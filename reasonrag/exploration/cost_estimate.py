@@ -18,9 +18,9 @@ from preference import OutcomeName, Usage, read_rollouts
 from reasonrag.agent.from_settings import find_data
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.concurrency import run_to_end
+from reasonrag.concurrency import run_to_end, together
 from reasonrag.data.questions import QuestionSource
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import InputError, ReasonragError, RetrievalError
 from reasonrag.exploration.explore import explore
 from reasonrag.exploration.from_settings import (
     find_agent,
@@ -34,7 +34,7 @@ from reasonrag.exploration.from_settings import (
 )
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
-from reasonrag.exploration.summary import RunSummary, StopReason
+from reasonrag.exploration.summary import RunSummary, StopReason, nothing_found
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
@@ -45,10 +45,14 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
+from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import open_retriever
+from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
+SEARCHED = 50
+"""Questions, evenly spread, that are searched for: a quarter of a minute where one search takes 0.3 s."""
 SECONDS_PER_REQUEST = (1.0, 4.0)
 """Latency range of a hosted model with replies of that length, unless a pilot measured it."""
 
@@ -215,6 +219,10 @@ async def rehearse_run(
     teacher, student = models
     async with AsyncExitStack() as opened:
         retriever = await open_retriever(settings, corpus, opened, say=watcher.say)
+        some = spread(questions, len(questions), most=SEARCHED)
+        empty = sum(await together(*(_finds_nothing(retriever, each.question) for each in some)))
+        sample = f"of {counted(len(questions), 'question')}, each searched for as it stands,"
+        warn_all(nothing_found(empty, len(some), sample), watcher)
         agent = find_agent(settings, OfflineTeacher(), retriever, prompts, teacher.sampling)
         value_agent = replace(agent, sampling=student.sampling) if student else None
         recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
@@ -222,6 +230,15 @@ async def rehearse_run(
     if usage is None:
         raise InputError("the offline teacher could not explore any of the questions, so there is no estimate")
     return usage
+
+
+async def _finds_nothing(retriever: Retriever, query: str) -> bool:
+    try:
+        return not await retriever.retrieve(query, 1)
+    except RetrievalError as error:
+        if not error.of_query:
+            raise
+        return True
 
 
 def _measured(summary: RunSummary) -> _Measured:

@@ -39,6 +39,9 @@ AGAINST = {
 }
 """Cause of a state that ended, or of a cut reply -> what helps."""
 
+FOUND_NOTHING = 0.1
+"""Share of the searches; where more found nothing, a warning says so."""
+
 OUTCOME_FAILED = "the outcome function failed"
 """How the warning about a user's function begins."""
 
@@ -118,6 +121,9 @@ class RunSummary(SessionNumbers):
     degenerate: dict[str, int]
     """Questions that show a sign of degeneracy, by sign (`reasonrag.exploration.degeneracy`)."""
     parse_failures_by_cause: dict[str, int]
+    searches: int = 0
+    empty_searches: int = 0
+    """Those that found nothing."""
     repair_turns: int
     calls: int
     requests: int
@@ -152,6 +158,8 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         diversity_by_layer=counts.diversity.by_layer(),
         degenerate=counts.signs.by_sign,
         parse_failures_by_cause=dict(counts.parse_failures.most_common()),
+        searches=counts.searches,
+        empty_searches=counts.empty_searches,
         repair_turns=counts.repair_turns,
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
@@ -179,6 +187,8 @@ class RunCounts:
     of_kept_steps: bool = False
     mixed: int = 0
     signs: SignCounts = field(default_factory=SignCounts)
+    searches: int = 0
+    empty_searches: int = 0
     repair_turns: int = 0
     usage: Usage = field(default_factory=Usage)
     """The usage of all records, those of failed questions included."""
@@ -219,6 +229,9 @@ class RunCounts:
         said = (each.content or "" for each in rollout.nodes if each.action_type == "answer")
         if rollout.recipe.outcome == "evident_f1":  # others compare by SQuAD's rule, or by a judge
             self.unclear += [excerpt(each, 60) for each in said if unclear(each, rollout.golden_answers)]
+        found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}
+        self.searches += len(found)
+        self.empty_searches += sum(not passages for passages in found.values())
         self.repair_turns += rollout.usage.repairs
         in_tree = [node.parse_error for node in rollout.nodes]
         outside = [each.parse_error for each in rollout.failed_continuations]
@@ -243,6 +256,7 @@ class RunCounts:
                 f"the questions are from the {split} split: keep data made from them out of training, "
                 "or never evaluate on that split"
             )
+        found += nothing_found(self.empty_searches, self.searches, "searches")
         found += states_that_ended(self.parse_failures, self.done, "which counts nowhere")
         if self.unclear:
             found.append(
@@ -265,6 +279,14 @@ class RunCounts:
         teacher = ". Those that loop need a larger teacher" if "loop" in cut else ""
         replies = "1 reply" if (many := sum(cut.values())) == 1 else f"{many:,} replies"
         return [f"{replies} reached --max-reply-tokens {max_tokens} ({why}): raise it, in another --run{teacher}"]
+
+
+def nothing_found(empty: int, searches: int, what: str) -> list[str]:
+    """A warning where a good part of the searches found nothing."""
+    if empty <= FOUND_NOTHING * searches:
+        return []
+    advice = "see what is found, and by which words, with: reasonrag search INDEX_OR_CORPUS QUERY"
+    return [f"{empty:,} of {searches:,} {what} found nothing: {advice}"]
 
 
 def states_that_ended(causes: Mapping[str, int], questions: int, so: str) -> list[str]:

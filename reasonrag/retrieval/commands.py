@@ -1,4 +1,4 @@
-"""The commands of indexes: `reasonrag index info`, `check` and `serve`."""
+"""The commands of indexes: `reasonrag search`, `index info`, `check` and `serve`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
-from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, ServeSettings
+from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, MAX_TOP_K, TOP_K, SearchSettings, ServeSettings
 from reasonrag.terminal import print_shown
 
 
@@ -48,6 +48,26 @@ def check(
     print_result(found, show_check, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)
+
+
+@options(SearchSettings, without=["index", "retriever"], example="reasonrag search corpora/handbook.jsonl parking")
+def search(
+    place: Annotated[
+        str, typer.Argument(metavar="INDEX_OR_CORPUS", help="Folder of an index, file of a corpus, or server's address")
+    ],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to search for")],
+    *,
+    top_k: Annotated[int, typer.Option(min=1, max=MAX_TOP_K, metavar="N", help="Passages to find")] = TOP_K,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Show what a query finds, and by which words. A missing index of a corpus is built."""
+    from reasonrag.retrieval.display import TerminalBuildWatcher, show_found
+    from reasonrag.retrieval.index import search as search_index
+
+    with interrupts():
+        found = search_index(place, query, top_k=top_k, say=TerminalBuildWatcher().say, **flags)
+    print_result(found, show_found, as_json=as_json)
 
 
 @options(ServeSettings, example="reasonrag index serve --index indexes/wiki-bm25 --host 0.0.0.0")

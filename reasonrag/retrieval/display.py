@@ -6,9 +6,9 @@ from pathlib import Path
 
 from reasonrag.retrieval.dense.build_progress import READING, PlainBuildWatcher, duration
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
-from reasonrag.retrieval.index import IndexCheck
+from reasonrag.retrieval.index import IndexCheck, SearchResult
 from reasonrag.retrieval.recall import RecallReport
-from reasonrag.terminal import ProgressBar, TerminalMessages, print_table
+from reasonrag.terminal import ProgressBar, TerminalMessages, on_one_line, print_table
 
 
 class TerminalBuildWatcher(TerminalMessages):
@@ -52,7 +52,8 @@ def show_index(directory: Path, manifest: IndexManifest) -> None:
 
 
 def _of_words(manifest: BM25Manifest) -> list[tuple[str, str]]:
-    return [("BM25", f"k1 {manifest.k1}, b {manifest.b}, {manifest.stemmer}, stop words {manifest.stopwords}")]
+    words = f"{', '.join(manifest.languages)} (analyser {manifest.analyser})"
+    return [("BM25", f"k1 {manifest.k1}, b {manifest.b}"), ("language", words)]
 
 
 def _of_vectors(manifest: DenseManifest) -> list[tuple[str, str]]:
@@ -85,6 +86,16 @@ def _of_a_file(file: FaissFile) -> str:
     trained = [f"trained on {plan.training_rows:,}"] if plan.training_rows else []
     parts = [file.file, f"{file.bytes / 1e6:,.1f} MB", plan.factory, *trained, *searched]
     return ", ".join(parts)
+
+
+def show_found(found: SearchResult) -> None:
+    """Show what a query finds, and by which words."""
+    how = "similar to the query's words, of which the corpus has none: " if found.fallback else ""
+    rows = [("searched for", how + ", ".join(map(str.strip, found.tokens)))] if found.tokens else []
+    rows += [
+        (f"{each.score or 0:.3f}", on_one_line(f"{each.title}: {each.snippet}  [{each.id}]")) for each in found.passages
+    ]
+    print_table(on_one_line(found.query), rows or [("nothing found", "the corpus has no such word, and none like it")])
 
 
 def show_check(check: IndexCheck) -> None:

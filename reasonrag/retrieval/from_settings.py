@@ -17,6 +17,7 @@ import numpy as np
 
 from reasonrag.data.compressed import plain_corpus
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus
+from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense_alone
@@ -31,12 +32,14 @@ from reasonrag.retrieval.dense.manifest import (
     BM25Manifest,
     DenseManifest,
     IndexManifest,
+    build_again,
     current_manifest,
     damaged_files,
     default_index_directory,
     incomplete_index,
     read_manifest,
 )
+from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
 from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking, rows_of_shard
@@ -95,7 +98,8 @@ async def _open(
     if shard:
         _refuse_if_not_exact(settings, shard)
     places = _places(settings, corpus, say=say)
-    options = IndexOptions(settings.encoder, settings.index_type, settings.reranker, gpu=settings.gpu, shard=shard)
+    encoder, languages = settings.encoder, tuple(settings.language)
+    options = IndexOptions(encoder, settings.index_type, settings.reranker, languages, gpu=settings.gpu, shard=shard)
     if any(_serving(each, options) is None for each in places):
         for each in before_building:
             await each()
@@ -136,7 +140,7 @@ async def _open_remote(
 def refuse_local_flags(settings: SearchSettings, instead: str, *others: str) -> None:
     """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
     served = ("shard",) if isinstance(settings, ServeSettings) else ()  # another command's is a rank
-    for name in ("index", "encoder", "index_type", "reranker", "gpu", *served, *others):
+    for name in ("index", "encoder", "index_type", "reranker", "language", "gpu", *served, *others):
         if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
 
@@ -174,11 +178,12 @@ class IndexPlace:
 @dataclass(frozen=True)
 class IndexOptions:
     """How indexes are opened, and built if missing. encoder, index_type: None: the index's own, see
-    `SearchSettings`. shard: i/n of a flat index; None: the whole."""
+    `SearchSettings`. languages: of a BM25 index; none: any. shard: i/n of a flat index; None: the whole."""
 
     encoder: str | None = None
     index_type: IndexType | None = None
     reranker: str | None = None
+    languages: tuple[str, ...] = ()
     gpu: bool = False
     shard: str | None = None
 
@@ -253,6 +258,8 @@ def _kinds(settings: SearchSettings, there: dict[Path, IndexManifest]) -> tuple[
         for name in ("encoder", "index_type", "gpu"):
             if getattr(settings, name):
                 raise InputError(f"--{name.replace('_', '-')} is for dense indexes; give --retriever dense or hybrid")
+    elif settings.retriever == "dense" and settings.language:
+        raise InputError("--language is for BM25; leave it out, or give --retriever bm25 or hybrid")
     return KINDS[settings.retriever]
 
 
@@ -265,6 +272,8 @@ def open_index_places(
         shown = " and ".join(f"{each.directory} of {its.corpus}" for each, its in zip(places, manifests, strict=True))
         raise InputError(f"{shown}: these indexes were built from different corpora")
     for place, manifest in zip(places, manifests, strict=True):
+        if isinstance(manifest, BM25Manifest):
+            _refuse_other_words(place.directory, manifest, options.languages)
         _refuse_damage(place.directory, manifest, options, watcher.say)
     rankings = [_open_ranking(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
@@ -276,6 +285,19 @@ def open_index_places(
     corpus, long = open_corpus(places[0].directory, manifests[0]), manifests[0].long_passages
     shard = index.shard if isinstance(index, DenseIndex) else None
     return IndexRetriever(corpus, index, reranker=reranker, long_passages=long, shard=shard)
+
+
+def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tuple[str, ...]) -> None:
+    """Raises InputError for an index whose tokens are not those of today's queries. languages: wanted; none: those that
+    `corpus build` wrote, or any."""
+    wanted = languages or recorded_languages(Path(manifest.corpus), manifest.corpus_sha256) or manifest.languages
+    if (manifest.analyser, {*manifest.languages}) != (ANALYSER, {*wanted}):
+        given = "".join(f" --language {each}" for each in languages)
+        raise InputError(
+            f"{directory} was built by analyser {manifest.analyser} for {'+'.join(manifest.languages)}, and queries "
+            f"are read by analyser {ANALYSER} for {'+'.join(wanted)}. "
+            f"Run: {build_again(manifest, directory)}{given}"
+        )
 
 
 def _refuse_damage(directory: Path, manifest: IndexManifest, options: IndexOptions, say: Callable[[str], None]) -> None:
@@ -322,7 +344,7 @@ def _built(place: IndexPlace, options: IndexOptions, watcher: PlainBuildWatcher)
             return found
         _announce(place, options, watcher.say)
         if place.kind == "bm25":
-            return build_bm25_alone(place.corpus, place.directory, watcher)
+            return build_bm25_alone(place.corpus, place.directory, watcher, options.languages)
         choice = EncoderChoice(model=options.encoder) if options.encoder else EncoderChoice()
         build = BuildOptions(encoder=choice, index_type=options.index_type)
         return build_dense_alone(place.corpus, place.directory, build, watcher)

@@ -1,18 +1,20 @@
-"""`reasonrag index`: describes, checks and serves indexes; `scale.index_build` builds them."""
+"""`reasonrag index` and `search`: describes, checks, searches and serves indexes; `scale.index_build` builds them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from preference.records import PassageRef
 from reasonrag.concurrency import run_to_end
-from reasonrag.data.corpus import scan_corpus
+from reasonrag.data.corpus import Passage, scan_corpus
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
@@ -30,9 +32,17 @@ from reasonrag.retrieval.dense.manifest import (
     read_manifest,
 )
 from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever, refuse_local_flags
+from reasonrag.retrieval.passage_length import cut
 from reasonrag.retrieval.recall import RecallReport, measure_recall
-from reasonrag.retrieval.retriever import TOKEN_VARIABLE, Retriever
-from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, ServeSettings
+from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
+from reasonrag.retrieval.settings import (
+    CHECKED_AT,
+    CHECKED_QUERIES,
+    SNIPPET_CHARS,
+    TOP_K,
+    SearchSettings,
+    ServeSettings,
+)
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.web.client import LOOPBACKS
@@ -117,6 +127,62 @@ def index_check(
         watcher.say(f"searching for the {counted(source.total, 'question')} of {source.path}")
         found = measure_recall(open_index(place), source.read())
     return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls, found=found)
+
+
+class FoundPassage(PassageRef):
+    """snippet: how its text begins."""
+
+    snippet: str
+
+
+class SearchResult(BaseModel):
+    """What a query finds, best first. retriever: its identity. tokens: what BM25 searched for, if it was BM25 alone."""
+
+    query: str
+    retriever: str
+    tokens: list[str]
+    fallback: bool
+    """Whether the corpus has no word of the query, and only similar ones were found."""
+    passages: list[FoundPassage]
+
+
+@public_call(SearchSettings, without=("index", "retriever"))
+def search(
+    place: Path | str, query: str, *, top_k: int = TOP_K, say: Callable[[str], None] = print, **flags: Any
+) -> SearchResult:
+    """Search an index, or a corpus, whose index is built if missing. Raises InputError if it is neither.
+
+    Example:
+        >>> [each.title for each in reasonrag.search("indexes/handbook", "parking").passages]
+        ['Parking']
+
+    Args:
+        place: directory of an index, file of a corpus, or address of a retrieval server.
+        query: what to search for.
+        top_k: most passages to find.
+        say: told when an index is built.
+    """
+    if not query.strip():
+        raise InputError("the query is empty; give what to search for")
+    where: dict[str, Any] = {"retriever": str(place)} if "://" in str(place) else {"index": [Path(place)]}
+    corpus = Path(place) if Path(place).is_file() else None
+    if not corpus and "index" in where and not Path(place).is_dir():
+        raise InputError(f"{place} is neither the folder of an index nor the JSONL file of a corpus")
+    settings = resolve(SearchSettings, "search", flags | ({} if corpus else where))
+
+    async def found() -> tuple[Retriever, list[Passage]]:
+        async with AsyncExitStack() as opened:
+            retriever = await open_retriever(settings, corpus, opened, say=say)
+            return retriever, await retriever.retrieve(query, top_k)
+
+    retriever, passages = run_to_end(found())
+    return SearchResult(
+        query=query,
+        retriever=retriever.identity,
+        tokens=retriever.tokens(query) if isinstance(retriever, IndexRetriever) else [],
+        fallback=any(each.fallback for each in passages),
+        passages=[FoundPassage(**asdict(each), snippet=cut(each.text, SNIPPET_CHARS)) for each in passages],
+    )
 
 
 def _check_corpus(directory: Path, manifest: IndexManifest, damaged: Collection[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,10 +18,12 @@ LOADING = threading.Lock()
 
 @dataclass(frozen=True)
 class Ranked:
-    """Rows, best first, and their scores, higher is better; two arrays of one length."""
+    """Rows, best first, and their scores, higher is better; two arrays of one length. fallback: whether they share no
+    word with the query, only similar ones."""
 
     rows: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float64]
+    fallback: bool = False
 
     @classmethod
     def empty(cls) -> Ranked:
@@ -83,14 +85,18 @@ class HybridIndex:
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """Rows by fused score, best first, ties in corpus order."""
         every = [each.rank(queries, max(depth, FUSED_DEPTH)) for each in self._rankings]
-        return [_fused(found, depth) for found in zip(*every, strict=True)]
+        own = (
+            [each for each in found if len(each) and not each.fallback] or found for found in zip(*every, strict=True)
+        )
+        return [_fused(found, depth) for found in own]
 
 
 def _fused(rankings: Sequence[Ranked], depth: int) -> Ranked:
     found = np.concatenate([each.rows for each in rankings])
     worth = np.concatenate([1 / (RRF_K + 1 + np.arange(len(each))) for each in rankings])
     rows, places = np.unique(found, return_inverse=True)
-    return best(rows, np.asarray(np.bincount(places, weights=worth, minlength=len(rows)), dtype=np.float64), depth)
+    scores = np.asarray(np.bincount(places, weights=worth, minlength=len(rows)), dtype=np.float64)
+    return replace(best(rows, scores, depth), fallback=any(each.fallback for each in rankings))
 
 
 def best(rows: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], depth: int) -> Ranked:

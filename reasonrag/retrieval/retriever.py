@@ -11,10 +11,12 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Protocol
 
 from reasonrag.data.corpus import Corpus, LongPassages, Passage
 from reasonrag.errors import InputError, RetrievalError
+from reasonrag.retrieval.lexical.bm25 import BM25Index
 from reasonrag.retrieval.ranking import IndexShard, Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
 
@@ -132,6 +134,10 @@ class IndexRetriever:
             return {}
         return {"shard": {"identity": self.shard.index, "rows": [self.shard.start, self.shard.stop, self.shard.total]}}
 
+    def tokens(self, query: str) -> list[str]:
+        """What BM25 searches for; nothing if it is not alone."""
+        return [*self._index.searched(query)[0]] if isinstance(self._index, BM25Index) else []
+
     async def retrieve(self, query: str, top_k: int) -> list[Passage]:
         if self._instant:
             return self.search(query, top_k)
@@ -199,19 +205,19 @@ class IndexRetriever:
 
     def _passages(self, query: str, ranked: Ranked, top_k: int) -> list[Passage]:
         passages = [
-            self._passage(int(row), float(score)) for row, score in zip(ranked.rows, ranked.scores, strict=True)
+            replace(self._passage(int(row)), score=round(float(score), 6), fallback=ranked.fallback)
+            for row, score in zip(ranked.rows, ranked.scores, strict=True)
         ]
         if self._reranker and passages:
             scores = self._reranker.scores(query, passages)
             passages = [
-                Passage(each.id, each.title, each.text, round(score, 6))
+                replace(each, score=round(score, 6))
                 for each, score in sorted(zip(passages, scores, strict=True), key=lambda pair: -pair[1])
             ]
         return passages[:top_k]
 
-    def _passage(self, row: int, score: float) -> Passage:
+    def _passage(self, row: int) -> Passage:
         try:
-            passage = self._corpus[row]
+            return self._corpus[row]
         except InputError as error:
             raise RetrievalError(f"{error}. The corpus was changed while it was searched") from error
-        return Passage(id=passage.id, title=passage.title, text=passage.text, score=round(score, 6))

@@ -344,7 +344,7 @@ def _of_document(document: dict[str, Any], score: float, where: str) -> Passage:
     if isinstance(passage_id, str) and isinstance(title, str) and isinstance(contents, str):
         head = f"{title}\n"
         if passage_id and contents.startswith(head):
-            return Passage(id=passage_id, title=title, text=contents[len(head) :], score=score)
+            return Passage(passage_id, title, contents[len(head) :], score, document.get("fallback") is True)
     try:
         read = parse_passage(orjson.dumps(document), where=where)
     except InputError as error:

@@ -496,7 +496,9 @@ def _brief(word: str) -> str:
 
 def _shown(passage: Passage, *, scored: bool) -> dict[str, Any]:
     """A passage in Search-R1's form."""
-    document = {"id": passage.id, "title": passage.title, "contents": passage.contents}
+    document: dict[str, Any] = {"id": passage.id, "title": passage.title, "contents": passage.contents}
+    if passage.fallback:
+        document["fallback"] = True
     return {"document": document, "score": passage.score} if scored else document
 
 

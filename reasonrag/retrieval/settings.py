@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from reasonrag.data.documents.language import LANGUAGE, Languages
 from reasonrag.ranks import ShardText
 from reasonrag.settings import ALLOW_HOST, COMMON, Address, On, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web.client import LOOPBACK
@@ -16,6 +17,7 @@ MAX_TOP_K = 1000
 """Passages a search gives at most; more would fill no prompt."""
 TOP_K = 3
 """Passages per search: ReasonRAG's, and Search-R1's."""
+SNIPPET_CHARS = 240
 MIN_PASSAGE_CHARS = 100
 """Less has no room for a sentence and the mark of a cut."""
 PassageOrder = Literal["best-first", "worst-first"]
@@ -44,6 +46,7 @@ class SearchSettings(Settings):
     )
     index: Places = setting("Index to search, or where to build it; repeat for hybrid", Panel.RETRIEVAL, default=[])
     index_home: Path = setting("Folder of indexes that are built without --index", Panel.RETRIEVAL, default=INDEX_HOME)
+    language: Languages = setting(LANGUAGE, Panel.RETRIEVAL, default=[])
     encoder: str | None = setting(
         "Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) "
         "[default: the index's own, else minilm]",
@@ -93,6 +96,7 @@ class IndexSettings(Settings):
         "Folder of the index [default: a folder in --index-home, where generate finds it]", common=True
     )
     index_home: Path = setting("Folder of indexes that are built without --out", default=INDEX_HOME)
+    language: Languages = setting(LANGUAGE, default=[])
     encoder: str | None = setting(
         "A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]", Panel.ENCODER, common=True
     )
@@ -137,7 +141,15 @@ class IndexSettings(Settings):
     @property
     def of_a_dense_index(self) -> list[str]:
         """The settings that were given and that only a dense index has."""
-        ours = set(IndexSettings.model_fields) - {"corpus", "kind", "out", "index_home", "batch_size", *OF_MACHINES}
+        ours = set(IndexSettings.model_fields) - {
+            "corpus",
+            "kind",
+            "out",
+            "index_home",
+            "language",
+            "batch_size",
+            *OF_MACHINES,
+        }
         return sorted(name for name in ours if getattr(self, name) not in (None, []) and (name != "gpu" or self.gpu))
 
 

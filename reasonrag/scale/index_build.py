@@ -54,7 +54,7 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
-        return directory, _told_of_length(build_bm25(corpus, directory, watcher), watcher)
+        return directory, _told_of_length(build_bm25(corpus, directory, watcher, settings.language), watcher)
     model = settings.encoder or MINILM
     directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
     given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)

@@ -179,6 +179,9 @@ SHOWN_BY = {
         """,
     "reasonrag/retrieval/test_remote": "reasonrag/retrieval/search_r1",
     "reasonrag/retrieval/test_retriever": "reasonrag/retrieval/lexical/bm25",
+    "reasonrag/retrieval/lexical/test_languages": """
+        reasonrag/data/documents/language reasonrag/retrieval/lexical/analysis
+        """,
     "reasonrag/scale/test_index_build": "reasonrag/scale/ray_encoding",
     "reasonrag/studies/test_calibrate": """
         reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation

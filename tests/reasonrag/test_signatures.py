@@ -24,7 +24,16 @@ OF_TRAINING = ("doctor", "train", "train_critic", "evaluate_critic")
 IN_ORDER = (
     *("estimate", "generate", "merge", "load_rollouts", "pairs", "load_pairs", "audit", "show", "stats", "view"),
     *("review_report", "calibrate", "tune", "ask", "evaluate", "compare", "corpus_build"),
-    *("index_build", "index_info", "index_check", "index_serve", "import_published", "publish", "from_dataset"),
+    *(
+        "index_build",
+        "index_info",
+        "index_check",
+        "search",
+        "index_serve",
+        "import_published",
+        "publish",
+        "from_dataset",
+    ),
     "check_renderer",
 )
 

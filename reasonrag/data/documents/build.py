@@ -25,6 +25,7 @@ from preference.export.files import atomic_replacement, write_json
 from preference.similarity import folded
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.documents.document import UnreadableError
+from reasonrag.data.documents.language import LanguageCounts
 from reasonrag.data.documents.reader import KINDS, DocumentReader, ReadingLimits
 from reasonrag.data.documents.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
@@ -54,6 +55,8 @@ class CorpusSummary(BaseModel):
     folder: str
     sha256: str
     """Of the corpus."""
+    languages: tuple[str, ...]
+    """Of the corpus, the commonest first, as given or detected; BM25 indexes of it take them."""
     files: dict[str, int]
     """Documents read, by kind."""
     passages: int
@@ -118,6 +121,7 @@ def corpus_build(
             out=str(out),
             folder=str(settings.folder),
             sha256=writer.digest.hexdigest(),
+            languages=tuple(settings.language) or writer.languages.common,
             files=dict(sorted(writer.files.items())),
             passages=writer.passages,
             median_words=round(median(writer.words.elements())),
@@ -242,6 +246,7 @@ class _CorpusWriter:
     passages: int = 0
     duplicates: int = 0
     longest_chars: int = 0
+    languages: LanguageCounts = field(default_factory=LanguageCounts)
     _seen: set[bytes] = field(default_factory=set)
 
     def lines_of(self, path: str, read: _Read) -> bytes:
@@ -260,6 +265,7 @@ class _CorpusWriter:
                 self.duplicates += 1
                 continue
             self._seen.add(key)
+            self.languages.add(contents)
             record = {"id": f"{shown}#{key.hex()[:12]}", "contents": contents}
             lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
             self.passages += 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from reasonrag.data.documents.language import LANGUAGE, Languages
 from reasonrag.data.documents.passages import PASSAGE_CHARS
 from reasonrag.settings import Panel, Settings, setting
 
@@ -21,6 +22,7 @@ class CorpusSettings(Settings):
     max_chars: int = setting(
         "Maximum characters per passage, without its title", default=PASSAGE_CHARS, ge=200, le=12_000
     )
+    language: Languages = setting(LANGUAGE, default=[])
     max_file_mb: float = setting("Skip files larger than this many MB", default=50.0, gt=0)
     max_pages: int = setting("Skip PDF files with more pages than this", default=2000, ge=1)
     max_seconds: float = setting("Give up a file after this many seconds", default=60.0, gt=0)

@@ -70,7 +70,9 @@ def step_of(action: str, reply: Tagged, passages: Iterable[Passage] = ()) -> Pre
         action=action,
         response=plain_text(reply.completion.text),
         reasoning=plain_text(reply.completion.reasoning),
-        passages=[PassageRef(id=each.id, title=each.title, score=each.score) for each in passages],
+        passages=[
+            PassageRef(id=each.id, title=each.title, score=each.score, fallback=each.fallback) for each in passages
+        ],
         repaired=reply.repaired,
     )
     if isinstance(found, ParseError):

@@ -73,7 +73,7 @@ class _CorpusManifest(SparseRecord):
     """Fields of every index: its corpus and its files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("long_passages", "files")
+    ABSENT_IF_EMPTY = ("long_passages", "files", "stemmer", "stopwords")
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
@@ -103,8 +103,13 @@ class BM25Manifest(_CorpusManifest):
     kind: Literal["bm25"] = "bm25"
     k1: float
     b: float
-    stemmer: str
-    stopwords: str
+    analyser: int = 1
+    """Version of what makes tokens (`lexical.analysis`)."""
+    languages: tuple[str, ...] = ("en",)
+    """Of the corpus, the commonest first."""
+    stemmer: str = ""
+    stopwords: str = ""
+    """Only of analyser 1."""
 
     @property
     def all_files(self) -> Mapping[str, FileDigest]:
@@ -113,7 +118,7 @@ class BM25Manifest(_CorpusManifest):
 
     def remedy(self, directory: Path, _: str) -> str:
         """What to do about a damaged file."""
-        return f"Run: {_build_again(self, directory)}"
+        return f"Run: {build_again(self, directory)}"
 
 
 class FaissFile(BaseModel):
@@ -170,13 +175,13 @@ class DenseManifest(_CorpusManifest):
     def remedy(self, directory: Path, name: str) -> str:
         """What to do about a damaged file."""
         if name == OFFSETS:
-            return f"Run: {_build_again(self, directory)}"
+            return f"Run: {build_again(self, directory)}"
         if name == self.read_back_from:
             return "It was adopted and holds the vectors: put it back, or delete the index and build it again"
         for index_type, file in self.indexes.items():
             if name == file.file:
                 return f"Its vectors are there: delete it, and run: {self.rebuild(directory, index_type)}"
-        return f"Delete the index and build it again: {_build_again(self, directory)} --encoder {self.encoder.model}"
+        return f"Delete the index and build it again: {build_again(self, directory)} --encoder {self.encoder.model}"
 
     def rebuild(self, directory: Path, index_type: IndexType) -> str:
         """The command that builds one of its types; it needs no encoder flags."""
@@ -232,11 +237,11 @@ def _delete(directory: Path) -> str:
 def incomplete_index(directory: Path, manifest: IndexManifest, error: Exception) -> InputError:
     return InputError(
         f"the index {directory} has a manifest, but not all of its files ({error}). "
-        f"Run: {_build_again(manifest, directory)}"
+        f"Run: {build_again(manifest, directory)}"
     )
 
 
-def _build_again(manifest: IndexManifest, directory: Path) -> str:
+def build_again(manifest: IndexManifest, directory: Path) -> str:
     return f"reasonrag index build --kind {manifest.kind} --corpus {manifest.corpus} --out {directory}"
 
 

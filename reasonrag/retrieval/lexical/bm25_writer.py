@@ -18,6 +18,8 @@ from typing import IO, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from reasonrag.retrieval.lexical.analysis import QUIET
+
 MERGED_AT_ONCE = 4_000_000
 """Occurrences in memory while merging, about 60 bytes each."""
 _NAMES = ("token", "document", "count")
@@ -49,16 +51,15 @@ class Postings:
             path.unlink(missing_ok=True)
 
     def add(self, ids: Sequence[Sequence[int]], words: dict[str, int]) -> None:
-        """Add documents as tokenised by bm25s: a list of token ids each, and the vocabulary."""
-        lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
-        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(lengths.sum()))
-        known = np.empty(max(words.values(), default=-1) + 1, dtype=np.int64)
-        first = np.zeros(len(known), dtype=np.int64)
-        first[flat[::-1]] = np.arange(len(flat))[::-1]  # the last one assigned stays: where each number occurs first
-        appeared = first.tolist()
-        for word, number in sorted(words.items(), key=lambda each: appeared[each[1]]):
-            known[number] = self.vocabulary.setdefault(word, len(self.vocabulary))  # PYTHONHASHSEED orders `words`
-        documents = np.repeat(np.arange(len(ids), dtype=np.int64), lengths)
+        """Add documents: a list of token ids each, and the vocabulary, both in order of appearance. Tokens that begin
+        with QUIET count for no length."""
+        sizes = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
+        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int64, count=int(sizes.sum()))
+        vocabulary = self.vocabulary
+        known = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in words], dtype=np.int64)
+        heard = np.array([not word.startswith(QUIET) for word in words], dtype=bool)
+        documents = np.repeat(np.arange(len(ids), dtype=np.int64), sizes)
+        lengths = np.bincount(documents[heard[flat]], minlength=len(ids)).astype(np.int32)
         # one number for token and document: sorting it groups occurrences in merge order
         both, counts = np.unique(known[flat] * len(ids) + documents, return_counts=True)
         tokens = both // max(1, len(ids))
@@ -95,7 +96,7 @@ class Postings:
         starts = np.concatenate([[0], np.cumsum(self._frequencies)])
         np.save(directory / _INDPTR, starts)
         lengths = np.concatenate(self._lengths)
-        mean = np.float64(lengths.sum() / len(lengths))
+        mean = np.float64(lengths.sum() / len(lengths)) or np.float64(1)
         saturation = k1 * ((1 - b) + b * lengths / mean)
         idf = np.array([self._idf(int(each)) for each in self._frequencies], dtype=np.float32)
         with (directory / _DATA).open("wb") as data, (directory / _INDICES).open("wb") as indices:

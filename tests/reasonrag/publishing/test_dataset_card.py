@@ -36,7 +36,7 @@ HOTPOT = Origin(
     recipe="economy",
     reward="spre_even",
     teacher="gpt-4o",
-    retriever="bm25:901248a26572a130:k1=1.2:b=0.75:snowball-english:bm25s-english",
+    retriever="bm25:901248a26572a130:k1=1.2:b=0.75:analyser=2:en",
     renderer="76dc21b33d89c11b",
     top_k=3,
     max_steps=7,

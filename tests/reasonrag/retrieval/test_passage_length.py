@@ -176,7 +176,7 @@ def test_a_cut_is_part_of_a_run_and_its_absence_is_not(long_world: dict[str, Any
 def test_a_run_of_a_version_without_the_cut_goes_on() -> None:
     made = package.generate(limit=1, run="runs/old")
     before = orjson.loads((ROOT / "tests/golden/config_before_extra_body.json").read_bytes())
-    for changed in ("prompts", "recipe", "outcome_rule"):  # words, budgets and the rule of economy's outcome
+    for changed in ("prompts", "recipe", "outcome_rule", "retriever"):  # and BM25's analyser
         before["decides_answers"][changed] = decides("runs/old")[changed]
     Path("runs/old/config.json").write_bytes(orjson.dumps(before))
     assert package.generate(limit=1, run="runs/old").calls == made.calls

@@ -16,7 +16,8 @@ from reasonrag.retrieval.ranking import FUSED_DEPTH, HybridIndex, Ranked, best, 
 class Scripted:
     """A ranking that gives the same rows to every query, however deep it is asked."""
 
-    def __init__(self, *rows: int) -> None:
+    def __init__(self, *rows: int, fallback: bool = False) -> None:
+        self.fallback = fallback
         self.identity, self.instant = f"rows {rows}", True
         self.rows = np.array(rows, dtype=np.int64)
         self.depths: list[int] = []
@@ -24,7 +25,7 @@ class Scripted:
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         self.depths.append(depth)
         rows = self.rows[:depth]
-        return [Ranked(rows, -np.arange(len(rows), dtype=np.float64)) for _ in queries]
+        return [Ranked(rows, -np.arange(len(rows), dtype=np.float64), self.fallback) for _ in queries]
 
 
 def fused(*rankings: Scripted, depth: int = 10) -> list[tuple[int, float]]:
@@ -36,6 +37,16 @@ def test_a_row_gets_the_sum_of_its_reciprocal_ranks() -> None:
     """1 / (60 + rank), ranks from 1, as in the paper; a row that one ranking lacks gets nothing from it."""
     found = dict(fused(Scripted(5, 7), Scripted(7, 9)))
     assert found == pytest.approx({7: 1 / 62 + 1 / 61, 5: 1 / 61, 9: 1 / 62}, abs=1e-6)
+
+
+@pytest.mark.parametrize(("other", "rows", "fallback"), [((5, 7), [5, 7], False), ((), [9], True)])
+def test_similar_words_count_only_where_nothing_else_is_found(
+    other: tuple[int, ...],
+    rows: list[int],
+    fallback: bool,
+) -> None:
+    [found] = HybridIndex([Scripted(*other), Scripted(9, fallback=True)]).rank(["anything"], 5)
+    assert (found.rows.tolist(), found.fallback) == (rows, fallback)
 
 
 def test_what_both_rankings_find_comes_first() -> None:

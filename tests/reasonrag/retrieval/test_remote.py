@@ -168,6 +168,13 @@ def fails(*words: str) -> Iterator[None]:
 # -- a server of ours --------------------------------------------------------------------------------------------
 
 
+async def test_passages_of_similar_words_say_so_over_the_service_too(retriever: Retriever) -> None:
+    wanted = await retriever.retrieve(query := "Francexyz", 3)
+    assert {each.fallback for each in wanted} == {True}
+    async with ours(retriever) as found:
+        assert await found.retrieve(query, 3) == wanted
+
+
 async def test_a_run_over_the_service_finds_what_one_over_the_index_finds(retriever: Retriever) -> None:
     """The same identity, and for every query the same passages with the same scores in the same order."""
     async with ours(retriever) as found:

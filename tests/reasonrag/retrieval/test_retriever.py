@@ -67,14 +67,14 @@ def animals(tmp_path_factory: pytest.TempPathFactory) -> IndexRetriever:
         ("zebra", []),
         ("zebra fish", ["empty_text"]),
         ("?!", []),
-        ("of the and", []),
+        ("of the and", ["cats_and_dogs", "rivers"]),
         ("東京", []),
     ],
 )
 def test_a_query_finds_the_passages_that_share_a_word_with_it(
     query: str, ids: list[str], animals: IndexRetriever
 ) -> None:
-    """Words are compared by their stem, in titles and texts; stop words count for nothing."""
+    """Words are compared by their stem, in titles and texts; stop words count only where a query has nothing else."""
     assert set(found(animals, query)) == set(ids)
 
 
@@ -289,7 +289,7 @@ def test_a_manifest_says_what_the_index_was_built_from(tmp_path: Path) -> None:
     manifest = build_bm25(corpus, tmp_path / "index")
     assert read_manifest(tmp_path / "index") == manifest
     assert (manifest.kind, manifest.corpus, manifest.passages) == ("bm25", str(corpus.resolve()), 5)
-    assert (manifest.k1, manifest.b, manifest.stemmer) == (1.2, 0.75, "snowball-english")
+    assert (manifest.k1, manifest.b, manifest.languages) == (1.2, 0.75, ("en",))
     assert manifest.corpus_bytes == corpus.stat().st_size
 
 
@@ -328,8 +328,8 @@ def test_an_index_with_a_file_missing_or_cut_off_is_refused(file: str, cut: int 
 
 
 def test_a_corpus_without_a_word_to_search_for_is_refused(tmp_path: Path) -> None:
-    """Stop words alone make no index."""
-    corpus = write_corpus(tmp_path / "corpus.jsonl", (("p0", "The", "of and the"),))
+    """Signs alone make no index."""
+    corpus = write_corpus(tmp_path / "corpus.jsonl", (("p0", "?", "!! ..."),))
     with pytest.raises(InputError, match=r"corpus\.jsonl has no searchable words"):
         build_bm25(corpus, tmp_path / "index")
 
@@ -352,7 +352,8 @@ def test_an_index_that_cannot_be_written_says_where_else(tmp_path: Path) -> None
 
 
 def test_gold_passages_of_hotpotqa_are_found_as_often_as_measured(shared_data: Path, tmp_path: Path) -> None:
-    """Recall of gold passages with the question as the query, dev: .641 in the first three, .733 in five."""
+    """Recall of gold passages with the question as the query, dev: .642 in the first three, .734 in five; .641 and .733
+    before accents and spellings were folded."""
     home = shared_data / "hotpotqa"
     retriever = open_or_build(tmp_path / "index", home / "corpus.jsonl", say=lambda _: None)
     questions = list(open_questions(home / "dev.jsonl", dataset="hotpotqa", split="dev").read())
@@ -363,4 +364,4 @@ def test_gold_passages_of_hotpotqa_are_found_as_often_as_measured(shared_data: P
         for top_k in recall:
             recall[top_k] += len(gold & set(ids[:top_k])) / len(gold) / len(questions)
     assert len(questions) == 386
-    assert {top_k: round(value, 3) for top_k, value in recall.items()} == {3: 0.641, 5: 0.733}
+    assert {top_k: round(value, 3) for top_k, value in recall.items()} == {3: 0.642, 5: 0.734}

@@ -66,22 +66,24 @@ def test_documents_stand_in_order_within_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_the_bytes_do_not_depend_on_the_pieces_or_on_the_order_of_words(size: int, tmp_path: Path) -> None:
-    """bm25s numbers a piece's words in an order that PYTHONHASHSEED decides."""
+def test_the_bytes_do_not_depend_on_the_pieces(size: int, tmp_path: Path) -> None:
+    """Nor on PYTHONHASHSEED: words are numbered in order of appearance."""
     documents = [["king", "town"], ["river"], ["hill", "town", "lake"], [], ["king", "film"]]
     contents = []
-    for backwards in (False, True):
-        home = tmp_path / str(backwards)
+    for pieces, home in ((size, tmp_path / "pieces"), (5, tmp_path / "whole")):
         home.mkdir()
-        with Postings(home) as written:
-            for start in range(0, len(documents), 5 if backwards else size):
-                piece = documents[start : start + (5 if backwards else size)]
-                words = sorted({word for document in piece for word in document}, reverse=backwards)
-                numbers = {word: number for number, word in enumerate(words)}
-                written.add([[numbers[word] for word in document] for document in piece], numbers)
-            written.save(home, k1=1.2, b=0.75, at_once=size)
+        in_pieces(documents, pieces, home, at_once=size)
         contents.append({path.name: path.read_bytes() for path in home.iterdir()})
     assert contents[0] == contents[1]
+
+
+def test_quiet_words_change_no_score_of_others(tmp_path: Path) -> None:
+    """They count for no length; a document of nothing else keeps its row."""
+    loud = [["king", "town"], ["river"], [], ["king", "film"]]
+    (tmp_path / "a").mkdir()
+    index = in_pieces([[*each, " the", " a"] for each in loud], 2, tmp_path / "a")
+    assert {word: scores for word, scores in matrix(index).items() if word[0] != " "} == of_bm25s(loud)
+    assert len(matrix(index)[" the"]) == 4
 
 
 def test_nothing_is_left_of_the_pieces(tmp_path: Path) -> None:
