@@ -89,11 +89,7 @@ async def explore(
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
         _say_terms(
-            teacher,
-            student,
-            judged_by_offline(settings, teacher, rule),
-            watcher,
-            capped=settings.max_cost is not None,
+            teacher, student, judged_by_offline(settings, teacher, rule), watcher, capped=settings.max_cost is not None
         )
         say_caps(settings, watcher.say)
     async with AsyncExitStack() as opened:
