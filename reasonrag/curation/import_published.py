@@ -168,7 +168,7 @@ def import_published(
             _check_place(out, kind, found, settings.questions, replace=settings.replace)
             if kind == "pairs" and origins_in(out):
                 refuse_foreign_prompts(out)
-            known = _known_questions(settings, Path(unpacked), say)
+            known = _known_questions(settings.questions, settings.dataset, settings.split, Path(unpacked), say)
             begun = ImportReport(
                 kind=kind,
                 out=str(out),
@@ -214,10 +214,11 @@ def import_published(
 # -- known questions -------------------------------------------------------------------------------------------
 
 
-def _known_questions(settings: ImportSettings, home: Path, say: Say) -> dict[str, KnownQuestion]:
+def _known_questions(
+    files: Sequence[Path], dataset: str | None, split: str | None, home: Path, say: Say
+) -> dict[str, KnownQuestion]:
     """The questions of --questions by key; the first file with a question wins. home: for rows as JSONL."""
     known: dict[str, KnownQuestion] = {}
-    files, dataset, split = settings.questions, settings.dataset, settings.split
     alone = len(files) == 1
     for path in files:
         in_layout = path.stem in _SPLITS and path.absolute().parent.name

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
+from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
@@ -88,7 +88,9 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        _say_terms(teacher, student, settings, rule, watcher)
+        _say_terms(
+            teacher, student, judged_by_offline(settings, teacher, rule), watcher, capped=settings.max_cost is not None
+        )
         say_caps(settings, watcher.say)
     async with AsyncExitStack() as opened:
         chat_model, value_chat_model = _opened(
@@ -181,13 +183,13 @@ def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
 
 
 def _say_terms(
-    teacher: ModelSpec, student: ModelSpec | None, settings: GenerateSettings, rule: OutcomeRule, watcher: Watcher
+    teacher: ModelSpec, student: ModelSpec | None, warnings: list[str], watcher: Watcher, *, capped: bool
 ) -> None:
     """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
-    check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
+    check_prices(watcher.say, teacher, student, capped=capped)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-    warn_all(judged_by_offline(settings, teacher, rule), watcher)
+    warn_all(warnings, watcher)
 
 
 def _opened(
