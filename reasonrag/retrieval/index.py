@@ -162,6 +162,7 @@ def search(
         top_k: most passages to find.
         say: told when an index is built.
     """
+    query = query.encode("utf-8", errors="replace").decode()  # no lone surrogates
     if not query.strip():
         raise InputError("the query is empty; give what to search for")
     where: dict[str, Any] = {"retriever": str(place)} if "://" in str(place) else {"index": [Path(place)]}

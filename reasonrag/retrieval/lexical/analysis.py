@@ -49,7 +49,7 @@ _UNWRITTEN = re.compile(
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]"
 )
 """What may stand in a word or not: format characters, Hebrew and Arabic vowel signs, tatweel, the dot of a folded I."""
-_ACCENTS = re.compile("[\u0300-\u036f]")
+_ACCENTS = dict.fromkeys(range(0x300, 0x370)) | str.maketrans("łøđ", "lod")
 _GRAM, _LEAST_SHARED, _SIMILAR, _MOST_SIMILAR = 3, 3, 0.4, 10
 """Characters of a piece of a word; pieces that similar words share at least, also as a share of the shorter one's; most
 similar words of one."""
@@ -122,7 +122,7 @@ class Analyser:
         stem = str(stemmer.stemWord(word)) if stemmer else word
         if stem.isascii() or language == "vi":  # in Vietnamese accents tell words apart
             return stem
-        return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", stem)))
+        return unicodedata.normalize("NFC", unicodedata.normalize("NFD", stem).translate(_ACCENTS))
 
 
 class SimilarWords:

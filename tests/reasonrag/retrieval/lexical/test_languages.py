@@ -54,6 +54,9 @@ GREEK = ["Ο Οδυσσέας ήταν βασιλιάς της Ιθάκης.", "
 TURKISH = ["İstanbul Türkiye'nin en kalabalık şehridir.", "Isparta gülleriyle ünlü bir şehirdir."]
 HEBREW = ["יְרוּשָׁלַיִם היא בירת ישראל.", "בית החולים נפתח בשעה שמונה."]
 VIETNAMESE = ["Hà Nội là thủ đô của Việt Nam.", "Bệnh viện mở cửa lúc tám giờ sáng."]
+POLISH = ["Wypis ze szpitala wysyłany jest do lekarza rodzinnego.", "Stołówka jest zamykana o trzeciej."]
+PERSIAN = ["گزارش ترخیص بیمار به پزشک خانواده فرستاده می‌شود.", "درخواست مرخصی باید دو هفته قبل ارائه شود."]
+SWEDISH = ["Sjukhusutskrivningsbrevet skickas till husläkaren samma dag.", "Matsalen stänger klockan tre."]
 ENGLISH = [
     "The Who are a rock band from London that was formed in 1964.",
     "Ann's blood group is A, and that of her brother is B.",
@@ -123,6 +126,9 @@ def index_of(texts: list[str], home: Path) -> IndexRetriever:
         (HEBREW, "ירושלים", 0, False),
         (VIETNAMESE, "Bệnh viện", 1, False),
         (VIETNAMESE, unicodedata.normalize("NFD", "Hà Nội"), 0, False),
+        (POLISH, "stolowka", 1, False),
+        (PERSIAN, "گزارشهای", 0, False),
+        (SWEDISH, "utskrivningsbrev", 0, True),
         # queries of English that found nothing
         (ENGLISH, "The Who", 0, False),
         (ENGLISH, "C", 2, False),
