@@ -357,7 +357,8 @@ def _serving(place: IndexPlace, options: IndexOptions) -> IndexManifest | None:
         return None
     wanted = options.index_type
     lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
-    return None if lacks and place.ours else manifest
+    earlier = isinstance(manifest, BM25Manifest) and manifest.analyser != ANALYSER
+    return None if (lacks or earlier) and place.ours else manifest
 
 
 def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], None]) -> None:
@@ -365,6 +366,8 @@ def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], Non
     user may discard it."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
+    elif place.kind == "bm25" and current_manifest(place.directory, place.corpus) is not None:
+        say(f"{place.directory} was built by an earlier analyser; building it anew")
     elif current_manifest(place.directory, place.corpus) is not None:
         say(f"{place.directory} has no {options.index_type} index yet; building it from its vectors")
     else:

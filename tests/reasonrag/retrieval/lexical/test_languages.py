@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import read_manifest
@@ -202,3 +203,20 @@ def test_an_index_of_the_earlier_analyser_or_another_language_is_refused(tmp_pat
         open_index(place)
     build_bm25(corpus, place, languages=["en"])
     assert open_index(place).search("Urlaubsantrag", 1)
+
+
+def test_an_index_that_a_command_made_by_the_earlier_analyser_is_built_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At its default place nobody gave it a name: nothing is refused after an upgrade, and it is said."""
+    corpus = tmp_path / "pages.jsonl"
+    corpus.write_text('{"id": "1", "contents": "Ann Lee\\nAnn Lee was born in York."}\n')
+    places = {"index_home": tmp_path / "indexes"}
+    assert reasonrag.search(corpus, "York", **places).passages
+    [manifest] = tmp_path.glob("indexes/*/manifest.json")
+    old = read_manifest(manifest.parent).model_dump()
+    manifest.write_bytes(orjson.dumps({k: v for k, v in old.items() if k not in ("analyser", "languages")}))
+    capsys.readouterr()
+    assert reasonrag.search(corpus, "York", **places).passages
+    assert "was built by an earlier analyser; building it anew" in capsys.readouterr().out
+    assert orjson.loads(manifest.read_bytes())["analyser"] > 1
