@@ -1587,8 +1587,8 @@ def search(
     """Search an index, or a corpus, whose index is built if missing. Raises InputError if it is neither.
 
     Example:
-        >>> [each.title for each in reasonrag.search("indexes/handbook", "parking").passages]
-        ['Parking']
+        >>> [each.title for each in reasonrag.search("indexes/handbook", "14 months").passages]
+        ['Leave > Parents']
 
     Args:
         place: directory of an index, file of a corpus, or address of a retrieval server.
