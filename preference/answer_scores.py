@@ -213,13 +213,18 @@ def _grouped(whole: str, mark: str) -> bool:
     return bool(re.fullmatch(rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})*", whole))
 
 
+def with_thousands(text: str) -> str:
+    """The text of a language that writes 1.450 for 1450, with such numbers as `comparable` reads them."""
+    return _TWO_WAYS.sub(r"\1\2", text)
+
+
 def unclear(answer: str, golden_answers: Sequence[str]) -> bool:
     """Whether the answer equals no gold answer, but would if a point before three digits in it or there stood before
     thousands: 1.450 as 1450."""
     texts = [answer, *golden_answers]
     if not any(map(_TWO_WAYS.search, texts)) or label_em(answer, golden_answers):
         return False
-    whole, *others = [_TWO_WAYS.sub(r"\1\2", each) for each in texts]
+    whole, *others = map(with_thousands, texts)
     return bool(label_em(whole, golden_answers) or label_em(answer, others))
 
 

@@ -19,7 +19,16 @@ from typing import Any, Protocol
 
 from mcts.recipes import JUDGED_OUTCOMES, SupportBy
 from preference import Message
-from preference.answer_scores import VERDICTS, builder_f1, comparable, label_cover_em, label_em, label_f1, prorag_f1
+from preference.answer_scores import (
+    VERDICTS,
+    builder_f1,
+    comparable,
+    label_cover_em,
+    label_em,
+    label_f1,
+    prorag_f1,
+    with_thousands,
+)
 from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.grounding import grounded_by_evidence
@@ -27,6 +36,7 @@ from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
 from reasonrag.agent.support import may_be_derived
 from reasonrag.data.corpus import Passage
+from reasonrag.data.documents.language import THOUSANDS_BY_POINT
 from reasonrag.data.multiple_choice import choice_accuracy, in_words, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
@@ -72,8 +82,9 @@ async def with_value(step: AgentStep, valuer: AnswerValuer | None, agent: Agent)
     return replace(step, judged=await valuer.value(agent, step))
 
 
-def outcome_of(step: AgentStep, name: str) -> float | None:
-    """Quality of a step's answer, in [0, 1]; None if its judgement is missing, 0 for any other step."""
+def outcome_of(step: AgentStep, name: str, *, language: str | None = None) -> float | None:
+    """Quality of a step's answer, in [0, 1]; None if its judgement is missing, 0 for any other step. language: of the
+    corpus, which says how numbers are read."""
     if name not in OF_GOLDEN_ANSWERS:
         return step.judged.value if step.judged else 0.0
     if name == "em":
@@ -84,13 +95,15 @@ def outcome_of(step: AgentStep, name: str) -> float | None:
     if name in _PUBLISHED:
         asked, answer = step.state.question, _answer_of(step)
         return 0.0 if answer is None else _PUBLISHED[name](in_words(asked.question, answer), asked.golden_answers)
-    return _evident_f1(step) if name == "evident_f1" else step.f1 or 0.0
+    return _evident_f1(step, language) if name == "evident_f1" else step.f1 or 0.0
 
 
-def _evident_f1(step: AgentStep) -> float:
+def _evident_f1(step: AgentStep, language: str | None) -> float:
     if step.in_evidence is False or step.f1 is None:
         return 0.0
-    golds, said = step.state.question.golden_answers, in_words(step.state.question.question, step.content or "")
+    said, golds = in_words(step.state.question.question, step.content or ""), step.state.question.golden_answers
+    if language in THOUSANDS_BY_POINT:
+        said, *golds = map(with_thousands, (said, *golds))
     f1 = label_f1(said, golds)
     return max(f1, COVERED) if label_em(said, golds) or _covers(said, golds) else min(f1, NOT_COVERED)
 

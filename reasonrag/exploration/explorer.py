@@ -59,6 +59,7 @@ from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.prices import Price
+from reasonrag.retrieval.retriever import corpus_language
 
 IN_JOURNAL = "It is not sent again in this run, whose journal holds that answer; a new --run asks anew"
 DECOMPOSED_AT = 0
@@ -341,7 +342,8 @@ class Explorer:
 
     def _outcome_of(self, step: AgentStep) -> float | None:
         known = counts(step, unreadable=self.recipe.unreadable, forced_answers=self.recipe.forced_answers)
-        return outcome_of(step, self.recipe.outcome) if known else None
+        language = corpus_language(self.agent.retriever)
+        return outcome_of(step, self.recipe.outcome, language=language) if known else None
 
     def _counts_as_plain(self, step: AgentStep) -> bool:
         return self.recipe.repairs_count and step.repaired and step.hinted is None

@@ -14,7 +14,7 @@ from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
 from preference.records import OF_THE_STATE
-from reasonrag.agent.outcomes import answers_rehearsed
+from reasonrag.agent.outcomes import COVERED, answers_rehearsed
 from reasonrag.errors import OutcomeError
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
@@ -226,7 +226,8 @@ class RunCounts:
         self.mixed += ends_of(rollout) == "mixed"
         self.diversity.add(rollout)
         self.signs.add(observed_signs(rollout))
-        said = (each.content or "" for each in rollout.nodes if each.action_type == "answer")
+        wrong = (each for each in rollout.nodes if not each.rollouts or each.rollouts[0].quality < COVERED)
+        said = (each.content or "" for each in wrong if each.action_type == "answer")
         if rollout.recipe.outcome == "evident_f1":  # others compare by SQuAD's rule, or by a judge
             self.unclear += [excerpt(each, 60) for each in said if unclear(each, rollout.golden_answers)]
         found = {node.parent_id: node.passages for node in rollout.nodes if node.passages is not None}

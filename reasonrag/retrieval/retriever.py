@@ -7,6 +7,7 @@ corpus by offset. Does not know how rows are ranked, nor how an index was built.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 RERANKED_DEPTH = 20
 """Passages given to a reranker if fewer are requested."""
+_LANGUAGE = re.compile(r":analyser=\d+:([a-z]{2})\b")
+"""Where the identity of BM25 has the languages of its corpus."""
 
 
 class RetrieverUnavailable(RetrievalError):
@@ -50,6 +53,12 @@ class Retriever(Protocol):
         """At most `top_k` passages, best first, ties in corpus order. Raises RetrievalError, and RunStopped if no
         further search can succeed."""
         ...
+
+
+def corpus_language(retriever: Retriever) -> str | None:
+    """The commonest language of the corpus; None if no BM25, ours or behind a server of ours, says it."""
+    found = _LANGUAGE.search(retriever.identity)
+    return found[1] if found else None
 
 
 class Reranker(Protocol):

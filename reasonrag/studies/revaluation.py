@@ -51,7 +51,7 @@ from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.ranks import Shard, join_to_ask
 from reasonrag.rendering import counted
-from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.run_config import RecordedRecipe, config_hash
 from reasonrag.studies.from_settings import RunParts
 
@@ -483,7 +483,8 @@ class _FreshOutcomes:
         if (question.id, draw) not in self._valuers:
             valuer = self._rule.valuer(question, gold=bool(self._recipe.judge_sees_gold), sample=FRESH + draw)
             self._valuers[question.id, draw] = valuer
-        return outcome_of(await with_value(end, self._valuers[question.id, draw], agent), self._rule.name)
+        judged = await with_value(end, self._valuers[question.id, draw], agent)
+        return outcome_of(judged, self._rule.name, language=corpus_language(agent.retriever))
 
     async def again(self, agent: Agent, answer: AgentStep, times: int) -> list[float | None]:
         """Outcomes of `times` judgements of one answer."""

@@ -210,6 +210,38 @@ def test_answers_that_are_unequal_by_a_point_are_counted_in_summary_and_stats(
     assert (line in reasonrag("stats", "runs/a").err) is said
 
 
+@pytest.mark.parametrize(
+    ("language", "gold", "said", "worth"),
+    [
+        ("de", "1450", "1.450", 1.0),
+        ("es", "1.450 km", "1,450 km", 1.0),
+        ("pt", "12.500", "12500", 1.0),
+        ("de", "1.45", "1.450", 0.0),
+        ("de", "14,5", "14.5", 1.0),
+        ("tr", "3.14159", "314159", 0.0),
+        ("en", "1450", "1.450", 0.0),
+        ("fr", "1450", "1.450", 0.0),
+    ],
+)
+def test_a_point_before_three_digits_is_read_as_the_language_of_the_corpus_writes_it(
+    language: str, gold: str, said: str, worth: float
+) -> None:
+    """Of the labels; an answer that counts is none that was compared unequal."""
+    write_questions(QUESTIONS[0] | {"golden_answers": [gold]})
+
+    def reply_of(request: ChatRequest, _position: int) -> str:
+        shown = request.messages[-1].content
+        if f"It is {said}." in shown:
+            return f"So the answer is <answer>{said}</answer>"
+        return f"<evidence>It is {said}.</evidence>" if "It lies on" in shown else "So <query>the Seine</query>"
+
+    wanted = flags(run="runs/a", outcome="evident_f1", language=[language])
+    run = package.generate(**wanted, chat_model=ScriptedModel(reply_of))
+    found = {each.rollouts[0].quality for each in trees()[0].nodes if each.action_type == "answer"}
+    assert found == {worth}
+    assert not (worth and any("read two ways" in each for each in run.warnings))
+
+
 def test_a_judged_run_over_http_is_the_one_in_process(endpoint: str, reasonrag: Reasonrag) -> None:
     """Judgements go through the endpoint, the journal and the prices like every other request."""
     small = [*OWN, "--simulations", 3, "--outcome", "judge", "--max-cost", 5, "--price-in", 1, "--price-out", 1]
