@@ -1,7 +1,7 @@
 """A run of ranks on Ray whose processes are killed at random moments, beside an undisturbed run of one process.
 
 SIGKILL hits a worker of Ray, the limiter, the driver (which is then started again by the same command), or the server
-of a shard of the index (which is then started again). At the end rollouts.jsonl must have the same bytes, and every
+of the index (which is then started again). At the end rollouts.jsonl must have the same bytes, and every
 draw must be in the journals once: what was recorded is not paid for again. Answers that were on their way to the disk
 when their process was killed are delivered again; they are counted.
 
@@ -35,8 +35,8 @@ from reporting import publish, table
 
 from reasonrag.errors import CapReached
 
-TARGETS = ("worker", "limiter", "driver", "shard")
-RANKS, SHARDS, CONCURRENCY = 2, 2, 8
+TARGETS = ("worker", "limiter", "driver", "retriever")
+RANKS, CONCURRENCY = 2, 8
 LATENCY_S = 0.02
 PAUSE_S = (0.2, 1.5)
 """Between two kills, once the run goes on."""
@@ -102,9 +102,8 @@ def disturb(
     _run(folder, *asked, "--index", "index", "--run", WHOLE)
     with ExitStack() as opened:
         endpoint = opened.enter_context(simulated_endpoint("--latency", str(LATENCY_S)))
-        shards = [opened.enter_context(_Server(folder, number)) for number in range(SHARDS)]
-        front = opened.enter_context(_Server(folder, None, [each.url for each in shards]))
-        words = [*asked, "--base-url", endpoint, "--retriever", front.url, "--run", RUN]
+        server = opened.enter_context(_Server(folder))
+        words = [*asked, "--base-url", endpoint, "--retriever", server.url, "--run", RUN]
         words += ["--on", "ray", "--workers", RANKS, "--concurrency", CONCURRENCY]
         words += ["--address", address] if address else []
         words += ["--max-calls", max_calls] if max_calls else []
@@ -114,8 +113,8 @@ def disturb(
             time.sleep(dice.uniform(*PAUSE_S))
             if driver.is_over():
                 break
-            if target == "shard":
-                dice.choice(shards).kill()
+            if target == "retriever":
+                server.kill()
             elif target == "driver":
                 driver.kill()
             else:
@@ -154,17 +153,15 @@ def _run(folder: Path, *words: object) -> None:
 
 
 class _Server:
-    """A server of a shard, or without a number the front over the shards; started again on its port when killed."""
+    """The server of the index; started again on its port when killed."""
 
-    def __init__(self, folder: Path, number: int | None, urls: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self._folder = folder
-        parts = [word for url in urls for word in ("--shard-url", url)]
-        own = parts if number is None else ["--index", "index", "--shard", f"{number}/{SHARDS}"]
-        self._words = ["index", "serve", "--port", port, *own]
+        self._words = ["index", "serve", "--port", port, "--index", "index"]
 
     def __enter__(self) -> Self:
         self._start()
@@ -264,7 +261,7 @@ def _until(true: Callable[[], bool]) -> None:
 
 def _report(found: Disturbance) -> Iterator[str]:
     yield from table(
-        f"A run of {RANKS} ranks on Ray, its retriever {SHARDS} shards behind a front, killed at random moments",
+        f"A run of {RANKS} ranks on Ray, its retriever a server, killed at random moments",
         {
             "killed": [_killed(found)],
             "rollouts.jsonl": ["same bytes as one process" if found.same else "DIFFERENT"],

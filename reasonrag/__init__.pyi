@@ -1271,8 +1271,6 @@ def index_serve(
     reranker: str | None = None,
     gpu: bool = False,
     corpus: str | Path | None = None,
-    shard: str | None = None,
-    shard_url: str | Sequence[str] = [],
     host: str = "127.0.0.1",
     port: int = 8977,
     allow_host: str | Sequence[str] = [],
@@ -1281,8 +1279,7 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
-    one over the index. Raises InputError for a bad index or address.
+    Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -1301,10 +1298,6 @@ def index_serve(
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         corpus: Corpus to index if there is no index yet
-        shard: i/n: serve only the i-th of n equal ranges of the passages of a flat index, i from 0, and hold only
-            their vectors in memory
-        shard_url: Serve the index whose shards are at these addresses; repeatable, once for each shard; several
-            servers of one shard separated by commas
         host: Address to listen on; 0.0.0.0 accepts other machines
         port: Port; 0 picks a free one
         allow_host: Host name by which clients reach the server, for example through a reverse proxy; repeatable. If

@@ -74,9 +74,6 @@ def search(
 def serve(**flags: Any) -> None:
     """Serve an index over HTTP in Search-R1's protocol, for many workers and machines.
 
-    An index beyond one machine's memory is served in shards (--shard), each on its own machine, and by a front over
-    them (--shard-url).
-
     POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, requests without that token are
     refused.
     """
@@ -88,8 +85,7 @@ def serve(**flags: Any) -> None:
     def listening(url: str) -> None:
         print_shown(f"serving at {url}  (stop with Ctrl-C)", flush=True)
         searched = f"generate --questions FILE --retriever {url} --model offline --run runs/served"
-        front = f"index serve --shard-url {url} --shard-url .."
-        print_shown(f"try: reasonrag {front if flags.get('shard') else searched}", flush=True)
+        print_shown(f"try: reasonrag {searched}", flush=True)
 
     with interrupts():
         index_serve(say=say, listening=listening, **flags)

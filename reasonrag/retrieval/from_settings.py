@@ -42,9 +42,9 @@ from reasonrag.retrieval.dense.manifest import (
 from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
 from reasonrag.retrieval.passage_length import long_passages_warning
-from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking, rows_of_shard
+from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.retrieval.settings import IndexKind, IndexType, ReadingSettings, SearchSettings, ServeSettings
+from reasonrag.retrieval.settings import IndexKind, IndexType, ReadingSettings, SearchSettings
 from reasonrag.web.client import shown_url
 
 if TYPE_CHECKING:
@@ -94,12 +94,9 @@ async def _open(
 ) -> IndexRetriever | RemoteRetriever:
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
-    shard = settings.shard if isinstance(settings, ServeSettings) else None
-    if shard:
-        _refuse_if_not_exact(settings, shard)
     places = _places(settings, corpus, say=say)
     encoder, languages = settings.encoder, tuple(settings.language)
-    options = IndexOptions(encoder, settings.index_type, settings.reranker, languages, gpu=settings.gpu, shard=shard)
+    options = IndexOptions(encoder, settings.index_type, settings.reranker, languages, gpu=settings.gpu)
     if any(_serving(each, options) is None for each in places):
         for each in before_building:
             await each()
@@ -139,27 +136,9 @@ async def _open_remote(
 
 def refuse_local_flags(settings: SearchSettings, instead: str, *others: str) -> None:
     """Raises InputError for a flag of an index on this machine, which `instead` is not. others: more such flags."""
-    served = ("shard",) if isinstance(settings, ServeSettings) else ()  # another command's is a rank
-    for name in ("index", "encoder", "index_type", "reranker", "language", "gpu", *served, *others):
+    for name in ("index", "encoder", "index_type", "reranker", "language", "gpu", *others):
         if getattr(settings, name):
             raise InputError(f"--{name.replace('_', '-')} is for a local index; leave it out with {instead}")
-
-
-def _refuse_if_not_exact(settings: SearchSettings, shard: str) -> None:
-    """Raises InputError if parts of what the settings describe do not find together what the whole finds."""
-    given = f"--shard {shard}"
-    if len(settings.index) != 1:
-        raise InputError(f"{given}: give --index of one dense index that is built; each shard reads its own part of it")
-    if settings.retriever == "bm25" or read_manifest(settings.index[0]).kind == "bm25":
-        raise InputError(
-            f"{given}: a BM25 index has no shards, as its word statistics are of the whole corpus; serve it whole"
-        )
-    if settings.retriever == "hybrid" or settings.reranker:
-        raise InputError(f"{given}: shards are of one dense index, without --retriever hybrid and --reranker")
-    if settings.index_type not in (None, "flat"):
-        raise InputError(
-            f"{given}: shards are searched exactly, so they make up a flat index and no other; give --index-type flat"
-        )
 
 
 @dataclass(frozen=True)
@@ -178,14 +157,13 @@ class IndexPlace:
 @dataclass(frozen=True)
 class IndexOptions:
     """How indexes are opened, and built if missing. encoder, index_type: None: the index's own, see
-    `SearchSettings`. languages: of a BM25 index; none: any. shard: i/n of a flat index; None: the whole."""
+    `SearchSettings`. languages: of a BM25 index; none: any."""
 
     encoder: str | None = None
     index_type: IndexType | None = None
     reranker: str | None = None
     languages: tuple[str, ...] = ()
     gpu: bool = False
-    shard: str | None = None
 
 
 def _places(settings: SearchSettings, corpus: Path | None, *, say: Callable[[str], None]) -> list[IndexPlace]:
@@ -283,8 +261,7 @@ def open_index_places(
 
         reranker = CrossEncoderReranker(options.reranker)
     corpus, long = open_corpus(places[0].directory, manifests[0]), manifests[0].long_passages
-    shard = index.shard if isinstance(index, DenseIndex) else None
-    return IndexRetriever(corpus, index, reranker=reranker, long_passages=long, shard=shard)
+    return IndexRetriever(corpus, index, reranker=reranker, long_passages=long)
 
 
 def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tuple[str, ...]) -> None:
@@ -303,7 +280,7 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tupl
 def _refuse_damage(directory: Path, manifest: IndexManifest, options: IndexOptions, say: Callable[[str], None]) -> None:
     """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
     names = [*manifest.files]
-    if isinstance(manifest, DenseManifest) and not options.shard:  # a shard reads vectors, and no faiss file
+    if isinstance(manifest, DenseManifest):
         names.append(manifest.file_of(options.index_type, directory).file)
     for fault in damaged_files(directory, manifest, names, most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
@@ -329,10 +306,8 @@ def _open_ranking(directory: Path, manifest: IndexManifest, options: IndexOption
     if isinstance(manifest, BM25Manifest):
         return BM25Index(directory, manifest)
     choice = EncoderChoice(model=options.encoder) if options.encoder else None
-    rows = rows_of_shard(options.shard, manifest.passages) if options.shard else None
     encoder = open_encoder(manifest, choice)
-    index_type = "flat" if options.shard else options.index_type
-    return DenseIndex(directory, manifest, encoder, index_type=index_type, gpu=options.gpu, rows=rows)
+    return DenseIndex(directory, manifest, encoder, index_type=options.index_type, gpu=options.gpu)
 
 
 def _built(place: IndexPlace, options: IndexOptions, watcher: PlainBuildWatcher) -> IndexManifest:

@@ -31,7 +31,7 @@ from reasonrag.retrieval.dense.manifest import (
     extra_files,
     read_manifest,
 )
-from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever, refuse_local_flags
+from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever
 from reasonrag.retrieval.passage_length import cut
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
@@ -207,8 +207,7 @@ def index_serve(
 ) -> None:
     """Serve an index over HTTP until SIGTERM or Ctrl-C, in the protocol of Search-R1's retrieval server.
 
-    `shard` serves a part of a flat index, `shard_url` the whole over such servers: a front. A run over a front equals
-    one over the index. Raises InputError for a bad index or address.
+    Raises InputError for a bad index or address.
 
     Example:
         >>> reasonrag.index_serve(index="indexes/handbook", port=8977)  # doctest: +SKIP
@@ -218,9 +217,7 @@ def index_serve(
         listening: called with the address once the server accepts requests.
     """
     settings = resolve(ServeSettings, "serve", flags)
-    if settings.shard_url:
-        refuse_local_flags(settings, "--shard-url", "corpus", "retriever")
-    elif not settings.index and settings.corpus is None and not is_remote(settings):
+    if not settings.index and settings.corpus is None and not is_remote(settings):
         raise InputError("give --index DIR of a built index, or --corpus FILE, whose index is built if missing")
     run_to_end(_serve(settings, say, listening))
 
@@ -228,7 +225,6 @@ def index_serve(
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
     try:
         from reasonrag.retrieval.server import ServeLimits, serving
-        from reasonrag.retrieval.sharded import open_sharded
         from reasonrag.web.server import serve_until_stopped
     except ImportError as error:
         raise InputError(
@@ -237,12 +233,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None], listening:
 
     async with AsyncExitStack() as opened:
         token = os.environ.get(TOKEN_VARIABLE) or None
-        retriever: Retriever
-        if settings.shard_url:
-            retriever = await open_sharded(settings.shard_url, token=token, say=say)
-            opened.push_async_callback(retriever.close)
-        else:
-            retriever = await open_retriever(settings, settings.corpus, opened, say=say)
+        retriever = await open_retriever(settings, settings.corpus, opened, say=say)
         if token is None and settings.host not in LOOPBACKS:
             say(f"warning: anyone who can reach {settings.host} can search; set {TOKEN_VARIABLE} to require a token")
         service = serving(

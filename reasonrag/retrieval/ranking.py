@@ -1,4 +1,4 @@
-"""Ranked rows of a corpus: the interface of indexes, fusion of several, and shards. Knows rows, not passages."""
+"""Ranked rows of a corpus: the interface of indexes, and fusion of several. Knows rows, not passages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from reasonrag.errors import InputError
 
 LOADING = threading.Lock()
 """NumPy parses file headers with `ast`, which is not thread-safe in Python 3.11 (cpython#106905)."""
@@ -44,27 +42,6 @@ class Ranking(Protocol):
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """At most `depth` rows for each query. A query's result does not depend on the other queries of the batch."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class IndexShard:
-    """A range of the rows of a whole index. index: the identity of the whole. total: its rows."""
-
-    index: str
-    start: int
-    stop: int
-    total: int
-
-    def __str__(self) -> str:
-        return f"rows {self.start:,} to {self.stop - 1:,} of {self.total:,}"
-
-
-def rows_of_shard(shard: str, total: int) -> range:
-    """The rows of shard i/n: the i-th, from 0, of n ranges of equal size. Raises InputError if there are fewer rows."""
-    number, shards = map(int, shard.split("/"))
-    if shards > total:
-        raise InputError(f"--shard {shard}: {total:,} passages cannot be divided into {shards:,} shards; take fewer")
-    return range(total * number // shards, total * (number + 1) // shards)
 
 
 RRF_K = 60

@@ -31,7 +31,6 @@ from reasonrag.retrieval.search_r1 import (
     FailureKind,
     SearchFailed,
     SearchServer,
-    SearchTarget,
     ServerInfo,
     checked_address,
     checked_token,
@@ -87,17 +86,13 @@ class RemoteRetriever:
     """A `Retriever` over HTTP, opened by `open_remote`.
 
     identity: the index's for our own server; else `http:` and the address, which says nothing about the index: see
-        `warning`. cache: of its results. lost_after: failed requests in a row that end the run; None: none do, as in a
-        service. Equal searches are sent once. Usable from one event loop at a time.
+        `warning`. Equal searches are sent once. Usable from one event loop at a time.
     """
 
     def __init__(
         self,
-        server: SearchTarget,
+        server: SearchServer,
         server_info: ServerInfo | None,
-        *,
-        cache: ResultCache | None = None,
-        lost_after: int | None = LOST_AFTER,
     ) -> None:
         self.url = server.url
         self.foreign = server_info is None
@@ -108,10 +103,9 @@ class RemoteRetriever:
         self.unread: str | None = None
         """A notice that names what of its passages is not read, as far as the probe found any."""
         self.long_passages = server_info.long_passages if server_info else None
-        self.shard = server_info.shard if server_info else None
-        self._server, self._lost_after = server, lost_after
+        self._server = server
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
-        self._latest = cache or ResultCache()
+        self._latest = ResultCache()
         self._failed_in_a_row = self._rejected_in_a_row = 0
         self._open: dict[tuple[str, int], _PendingSearch] = {}
         """Unanswered searches, in flight or waiting."""
@@ -124,11 +118,6 @@ class RemoteRetriever:
     @property
     def warning(self) -> str | None:
         """A warning about the server for the user, or None."""
-        if self.shard:
-            return (
-                f"{self.url} serves only {self.shard} of an index: nothing else is found. "
-                "For the whole index, give the address of: reasonrag index serve --shard-url .."
-            )
         if not self.foreign:
             return None
         return (
@@ -277,7 +266,7 @@ class RemoteRetriever:
         """The error of the searches, or of the whole run: otherwise each question would pay for its first steps in
         vain."""
         times = f" after {failed.attempts} attempts" if failed.attempts > 1 else ""
-        if self._lost_after is not None and self._failed_in_a_row >= self._lost_after:
+        if self._failed_in_a_row >= LOST_AFTER:
             return EndpointLost(
                 f"the retriever {self.url} gave no passages, {self._failed_in_a_row} times in a row{times}: {failed}. "
                 f"{failed.advice()}, then run the same command"

@@ -13,12 +13,12 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from reasonrag.data.corpus import Corpus, LongPassages, Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.lexical.bm25 import BM25Index
-from reasonrag.retrieval.ranking import IndexShard, Ranked, Ranking
+from reasonrag.retrieval.ranking import Ranked, Ranking
 from reasonrag.retrieval.settings import MAX_TOP_K
 
 TOKEN_VARIABLE = "REASONRAG_RETRIEVER_TOKEN"  # noqa: S105 - its name, not its value
@@ -126,22 +126,14 @@ class IndexRetriever:
         *,
         reranker: Reranker | None = None,
         long_passages: LongPassages | None = None,
-        shard: IndexShard | None = None,
     ) -> None:
         self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
-        self.passages = shard.stop - shard.start if shard else len(corpus)
-        self.long_passages, self.shard = long_passages, shard
+        self.passages, self.long_passages = len(corpus), long_passages
         self._corpus, self._index, self._reranker = corpus, index, reranker
         self._instant = index.instant and reranker is None
         self._latest = ResultCache()
         self._waiting: deque[tuple[str, int, Future[list[Passage]]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
-
-    def health(self) -> dict[str, Any]:
-        """What a server's /health says of the index besides its identity and number of passages."""
-        if self.shard is None:
-            return {}
-        return {"shard": {"identity": self.shard.index, "rows": [self.shard.start, self.shard.stop, self.shard.total]}}
 
     def tokens(self, query: str) -> list[str]:
         """What BM25 searches for; nothing if it is not alone."""

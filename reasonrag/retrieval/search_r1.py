@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import orjson
 from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeoutError
@@ -19,7 +19,6 @@ from reasonrag.data.columns import UnreadColumns, id_of
 from reasonrag.data.corpus import LongPassages, Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
-from reasonrag.retrieval.ranking import IndexShard
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
 from reasonrag.web.client import (
     CONNECT_S,
@@ -69,8 +68,6 @@ class ServerInfo:
     passages: int | None
     max_queries: int
     long_passages: LongPassages | None = None
-    shard: IndexShard | None = None
-    """None: it serves a whole index."""
 
 
 class SearchFailed(Exception):
@@ -124,18 +121,6 @@ class _RetryState:
         return min(MAX_WAIT_S, max(own, self._asked_to_wait))
 
 
-class SearchTarget(Protocol):
-    """What searches are sent to: one server, or several that serve the same. url: its address, for messages."""
-
-    url: str
-
-    async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
-        """A successful answer. attempts: per kind of failure; 1 for kinds not named. Raises SearchFailed."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 @dataclass
 class SearchServer(HttpClient):
     """One server: address, token, timeout per request in seconds, and the wait before the first retry."""
@@ -166,7 +151,6 @@ class SearchServer(HttpClient):
             _count(answer.get("passages")),
             _count(most) or MAX_BATCH,
             _long_passages(answer.get("long_passages")),
-            _shard(answer.get("shard")),
         )
 
     async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
@@ -295,16 +279,6 @@ def _long_passages(said: object) -> LongPassages | None:
         return LongPassages.model_validate(said)
     except ValidationError:
         return None
-
-
-def _shard(said: object) -> IndexShard | None:
-    identity, rows = identity_of(said), said.get("rows") if isinstance(said, dict) else None
-    if not identity or not isinstance(rows, list) or not all(type(each) is int for each in rows):
-        return None
-    match rows:
-        case [start, stop, total] if 0 <= start < stop <= total:
-            return IndexShard(identity, start, stop, total)
-    return None
 
 
 def parsed_passages(found: object, top_k: int, unread: UnreadColumns | None = None) -> tuple[Passage, ...]:

@@ -402,7 +402,6 @@ async def _health(request: web.Request) -> web.Response:
     limits = service.limits.model_dump() | {"max_queries": service.limits.queries_at_once}
     long: LongPassages | None = getattr(service.retriever, "long_passages", None)
     found = {"passages": service.passages} | ({"long_passages": long.model_dump()} if long else {})
-    found |= getattr(service.retriever, "health", dict)()
     return _json({"status": "ok", "identity": service.retriever.identity} | found | {"limits": limits})
 
 

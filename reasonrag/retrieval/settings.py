@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from reasonrag.data.documents.language import LANGUAGE, Languages
-from reasonrag.ranks import ShardText
 from reasonrag.settings import ALLOW_HOST, COMMON, Address, On, Panel, Places, Port, Settings, Words, setting
 from reasonrag.web.client import LOOPBACK
 
@@ -161,17 +160,6 @@ class ServeSettings(SearchSettings):
     )
 
     corpus: Path | None = setting("Corpus to index if there is no index yet", Panel.RETRIEVAL, common=True)
-    shard: ShardText | None = setting(
-        "i/n: serve only the i-th of n equal ranges of the passages of a flat index, i from 0, and hold only their "
-        "vectors in memory",
-        Panel.RETRIEVAL,
-    )
-    shard_url: Words = setting(
-        "Serve the index whose shards are at these addresses; repeatable, once for each shard; several servers of one "
-        "shard separated by commas",
-        Panel.RETRIEVAL,
-        default=[],
-    )
     host: str = setting("Address to listen on; 0.0.0.0 accepts other machines", default=LOOPBACK, common=True)
     port: Port = setting("Port; 0 picks a free one", default=RETRIEVER_PORT, common=True)
     allow_host: Words = setting(ALLOW_HOST, default=[])

@@ -8,7 +8,7 @@ from chaos import disturb
 
 
 def test_a_run_on_ray_outlives_its_worker_its_limiter_and_its_driver(ray_address: str, tmp_path: Path) -> None:
-    """SIGKILL, at moments drawn by lot; the index is in two shards behind a front. benchmarks/chaos.py kills more."""
+    """SIGKILL, at moments drawn by lot. The index is behind a server; benchmarks/chaos.py kills more."""
     found = disturb(tmp_path, kills=3, questions=24, seed=1, address=ray_address)
     assert found.same
     assert found.recorded_twice == 0

@@ -172,17 +172,16 @@ def _stream(faiss: Any, index: Any, vectors: VectorRows, path: Path, advanced: A
 
 @dataclass(frozen=True)
 class FaissIndex:
-    """An open faiss index. first: the row of its first vector."""
+    """An open faiss index."""
 
     index: Any
     rows: int
     dimension: int
-    first: int = 0
 
     def search(self, queries: npt.NDArray[np.float32], depth: int) -> list[npt.NDArray[np.int64]]:
         """Rows of the nearest vectors for each query, best first, at most `depth`."""
         _, found = self.index.search(np.ascontiguousarray(queries), min(depth, self.rows))
-        return [rows[rows >= 0] + self.first for rows in found]
+        return [rows[rows >= 0] for rows in found]
 
 
 def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> FaissIndex:
@@ -195,18 +194,6 @@ def open_faiss_index(path: Path, plan: IndexPlan, *, gpu: bool = False) -> Faiss
     _search_in_large_blocks(faiss, index.d)
     rows, dimension = index.ntotal, index.d
     return FaissIndex(_on_gpus(faiss, index, plan) if gpu else index, rows, dimension)
-
-
-def flat_index_in_memory(vectors: VectorRows, rows: range, plan: IndexPlan, *, gpu: bool = False) -> FaissIndex:
-    """A flat index of these rows, in 4 bytes of memory per number; no other rows are read. plan: of a flat index."""
-    faiss = import_faiss(gpu=gpu)
-    index = faiss.IndexFlatIP(vectors.dimension)
-    _search_in_large_blocks(faiss, index.d)
-    if gpu:
-        index = _on_gpus(faiss, index, plan)
-    for start, stop in row_ranges(len(rows)):
-        index.add(vectors.read(rows.start + start, rows.start + stop))
-    return FaissIndex(index, len(rows), vectors.dimension, first=rows.start)
 
 
 def _search_in_large_blocks(faiss: Any, dimension: int) -> None:

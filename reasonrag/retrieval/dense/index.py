@@ -17,10 +17,10 @@ from pydantic import BaseModel
 
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.encoders import PROBE, Encoder, EncoderChoice, EncoderSpec, load_encoder, short_name
-from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, flat_index_in_memory, open_faiss_index
+from reasonrag.retrieval.dense.faiss_index import STREAMED, FaissVectors, open_faiss_index
 from reasonrag.retrieval.dense.manifest import DenseManifest, FaissFile
 from reasonrag.retrieval.dense.vector_store import StoredVectors, VectorRows
-from reasonrag.retrieval.ranking import IndexShard, Ranked, best
+from reasonrag.retrieval.ranking import Ranked, best
 from reasonrag.retrieval.settings import IndexType
 
 SPARE = 32
@@ -59,9 +59,8 @@ def stored_vectors(directory: Path, manifest: DenseManifest) -> VectorRows:
 class DenseIndex:
     """An open dense index.
 
-    encoder: for queries; must be the one that encoded the passages. rows: of a shard, which holds only these in memory;
-        None: all. Raises InputError for files that are missing, cut off or do not belong together, for another encoder,
-        and for a shard of anything but a flat index.
+    encoder: for queries; must be the one that encoded the passages. Raises InputError for files that are missing, cut
+        off or do not belong together, and for another encoder.
     """
 
     instant = False
@@ -74,7 +73,6 @@ class DenseIndex:
         *,
         index_type: IndexType | None = None,
         gpu: bool = False,
-        rows: range | None = None,
     ) -> None:
         file = manifest.file_of(index_type, directory)
         path = directory / file.file
@@ -82,15 +80,10 @@ class DenseIndex:
         self._vectors = stored_vectors(directory, manifest)
         self._plan, self._encoder = file.plan, encoder
         self._most = 0 if file.plan.type not in STREAMED else MOST_ON_GPUS if gpu else MOST_CANDIDATES
-        if rows is None:
-            self._neighbours = open_faiss_index(path, file.plan, gpu=gpu)
-            if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
-                raise InputError(f"the faiss index {path} was built from other vectors; build it again")
-        elif file.plan.type == "flat":
-            self._neighbours = flat_index_in_memory(self._vectors, rows, file.plan, gpu=gpu)
-        else:
-            raise InputError(f"a shard searches exactly, so it is of a flat index, not of {file.plan.type}")
-        whole = ":".join(
+        self._neighbours = open_faiss_index(path, file.plan, gpu=gpu)
+        if (self._neighbours.rows, self._neighbours.dimension) != (manifest.passages, manifest.encoder.dimension):
+            raise InputError(f"the faiss index {path} was built from other vectors; build it again")
+        self.identity = ":".join(
             (
                 "dense",
                 manifest.corpus_sha256[:16],
@@ -102,8 +95,6 @@ class DenseIndex:
                 _digest(encoder.spec),
             )
         )
-        self.shard = IndexShard(whole, rows.start, rows.stop, manifest.passages) if rows is not None else None
-        self.identity = whole if rows is None else f"{whole}:rows={rows.start}-{rows.stop}"
 
     def rank(self, queries: Sequence[str], depth: int) -> list[Ranked]:
         """Rows by inner product with the query's vector, best first, ties in corpus order.

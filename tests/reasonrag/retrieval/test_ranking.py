@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reasonrag.errors import InputError
-from reasonrag.retrieval.ranking import FUSED_DEPTH, HybridIndex, Ranked, best, rows_of_shard
+from reasonrag.retrieval.ranking import FUSED_DEPTH, HybridIndex, Ranked, best
 
 
 class Scripted:
@@ -98,15 +97,3 @@ def test_the_last_digits_of_a_score_never_decide(scores: list[float], noise: int
     plain, disturbed = best(rows, grid, depth), best(rows, grid + noise * 1e-8, depth)
     assert plain.rows.tolist() == disturbed.rows.tolist()
     assert plain.scores.tolist() == disturbed.scores.tolist()
-
-
-@given(total=st.integers(1, 10**9), shards=st.integers(1, 50))
-def test_shards_have_every_row_once_and_sizes_that_differ_by_one_at_most(total: int, shards: int) -> None:
-    if shards > total:
-        with pytest.raises(InputError, match="take fewer"):
-            rows_of_shard(f"0/{shards}", total)
-        return
-    every = [rows_of_shard(f"{number}/{shards}", total) for number in range(shards)]
-    assert [each.start for each in every] == [0, *(each.stop for each in every[:-1])]
-    assert every[-1].stop == total
-    assert max(map(len, every)) - min(map(len, every)) <= 1
