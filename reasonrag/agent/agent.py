@@ -6,7 +6,7 @@ Decides the turns, the step budget, the repair turn, what a failed step is and h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from preference import (
     exact_match,
     f1_score,
 )
+from preference.answer_scores import with_thousands
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.hints import Hint, names_unseen, sub_questions
@@ -43,13 +44,14 @@ from reasonrag.agent.prompting import (
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
+from reasonrag.data.documents.language import THOUSANDS_BY_POINT
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
 from reasonrag.llm.chat import ChatModel, Completion, Sampling
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.retrieval.passage_length import in_order
-from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.retriever import Retriever, corpus_language
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
 STEPS_OF_A_SEARCH = 2
@@ -314,7 +316,8 @@ class Agent:
             return _failed_step(draw, completion, found.content, found.unrepaired)
         if found.repaired:
             draw = replace(draw, messages=found.messages, plain=False)
-        return _parsed_step(draw, found.content, found.completion, repaired=found.repaired)
+        as_read = with_thousands if corpus_language(self.retriever) in THOUSANDS_BY_POINT else str
+        return _parsed_step(draw, found.content, found.completion, as_read, repaired=found.repaired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,12 +343,15 @@ class _Draw:
         return found
 
 
-def _parsed_step(draw: _Draw, parsed: ParsedReply, reply: Completion, *, repaired: bool = False) -> AgentStep:
+def _parsed_step(
+    draw: _Draw, parsed: ParsedReply, reply: Completion, as_read: Callable[[str], str], *, repaired: bool = False
+) -> AgentStep:
+    """as_read: a text with its numbers as the language of the corpus writes them."""
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
     said = in_words(state.question.question, parsed.content) if ends else parsed.content
-    asked = state.question.question
-    held = is_supported(asked, said, state.evidence, golden_answers, state.read) if ends else None
+    asked, evidence, golds = state.question.question, map(as_read, state.evidence), [*map(as_read, golden_answers)]
+    held = is_supported(asked, as_read(said), evidence, golds, state.read) if ends else None
     grounded = is_grounded(parsed.action_type, said, state.read)
     return AgentStep(
         state=state,

@@ -211,29 +211,34 @@ def test_answers_that_are_unequal_by_a_point_are_counted_in_summary_and_stats(
 
 
 @pytest.mark.parametrize(
-    ("language", "gold", "said", "worth"),
+    ("language", "gold", "said", "reported", "worth"),
     [
-        ("de", "1450", "1.450", 1.0),
-        ("es", "1.450 km", "1,450 km", 1.0),
-        ("pt", "12.500", "12500", 1.0),
-        ("de", "1.45", "1.450", 0.0),
-        ("de", "14,5", "14.5", 1.0),
-        ("tr", "3.14159", "314159", 0.0),
-        ("en", "1450", "1.450", 0.0),
-        ("fr", "1450", "1.450", 0.0),
+        ("de", "1450", "1.450", "1.450", 1.0),
+        ("es", "1.450 km", "1,450 km", "1,450 km", 1.0),
+        ("pt", "12.500", "12500", "12500", 1.0),
+        ("de", "1.45", "1.450", "1.450", 0.0),
+        ("de", "14,5", "14.5", "14.5", 1.0),
+        ("tr", "3.14159", "314159", "314159", 0.0),
+        ("en", "1450", "1.450", "1.450", 0.0),
+        ("fr", "1450", "1.450", "1.450", 0.0),
+        # the evidence writes it as the corpus does, and supports the answer
+        ("de", "1450 Euro", "1450 Euro", "1.450 Euro", 1.0),
+        ("it", "1.450 km", "1.450 km", "1450 km", 1.0),
+        ("de", "1450", "1450", "1.45", 0.0),
+        ("en", "1450 Euro", "1450 Euro", "1.450 Euro", 0.0),
     ],
 )
 def test_a_point_before_three_digits_is_read_as_the_language_of_the_corpus_writes_it(
-    language: str, gold: str, said: str, worth: float
+    language: str, gold: str, said: str, reported: str, worth: float
 ) -> None:
-    """Of the labels; an answer that counts is none that was compared unequal."""
+    """Of labels, and of the evidence that supports them; an answer that counts is none that was compared unequal."""
     write_questions(QUESTIONS[0] | {"golden_answers": [gold]})
 
     def reply_of(request: ChatRequest, _position: int) -> str:
         shown = request.messages[-1].content
-        if f"It is {said}." in shown:
+        if f"It is {reported}." in shown:
             return f"So the answer is <answer>{said}</answer>"
-        return f"<evidence>It is {said}.</evidence>" if "It lies on" in shown else "So <query>the Seine</query>"
+        return f"<evidence>It is {reported}.</evidence>" if "It lies on" in shown else "So <query>the Seine</query>"
 
     wanted = flags(run="runs/a", outcome="evident_f1", language=[language])
     run = package.generate(**wanted, chat_model=ScriptedModel(reply_of))
