@@ -90,8 +90,9 @@ def _of_a_file(file: FaissFile) -> str:
 
 def show_found(found: SearchResult) -> None:
     """Show what a query finds, and by which words."""
-    how = "similar to the query's words, of which the corpus has none: " if found.fallback else ""
-    rows = [("searched for", how + ", ".join(map(str.strip, found.tokens)))] if found.tokens else []
+    how = ["similar to the query's words, of which the corpus has none"] if found.fallback else []
+    words = [", ".join(map(str.strip, found.tokens))] if found.tokens else []  # a server says none
+    rows = [("searched for", ": ".join(how + words))] if how or words else []
     rows += [
         (f"{each.score or 0:.3f}", on_one_line(f"{each.title}: {each.snippet}  [{each.id}]")) for each in found.passages
     ]
