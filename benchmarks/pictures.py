@@ -34,7 +34,7 @@ SEVERAL = 4
 SECOND_QUERY = 2
 """Its depth: a query and its evidence come before it."""
 
-sys.path.insert(0, str(ROOT / "tests" / "helpers"))
+sys.path.append(str(ROOT / "tests" / "helpers"))
 from get_browser import start  # noqa: E402 - the tests' own way to a browser
 
 if TYPE_CHECKING:

@@ -404,6 +404,18 @@ class RolloutRecord(SparseRecord):
                 below[node.parent_id] += below[node.id]
         return [hidden[node.id] if node.terminal else joined[firsts[node.id]] for node in self.nodes]
 
+    @cached_property
+    def drawn_otherwise(self) -> list[int]:
+        """By node, how many answers below it count for no step above, as a step on their path is no plain sample."""
+        found, every = [0] * len(self.nodes), [0] * len(self.nodes)
+        for node in reversed(self.nodes):  # children have higher ids
+            if node.terminal and node.parse_error is None:
+                every[node.id], found[node.id] = node.draws, node.draws - node.plain_draws
+            if node.parent_id is not None:
+                every[node.parent_id] += every[node.id]
+                found[node.parent_id] += found[node.id] if node.plain_draws else every[node.id]
+        return found
+
     @model_validator(mode="after")
     def _nodes_are_a_tree(self) -> RolloutRecord:
         children: list[list[int]] = [[] for _ in self.nodes]

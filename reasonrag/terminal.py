@@ -160,17 +160,17 @@ def reading_progress(
             left = _clock((last_line - began) * (1 - share) / share)
             console.print(f"{what}: {100 * share:.0f} %, {left} left", soft_wrap=True)
 
-    if size >= LARGE and not console.is_terminal:
-        console.print(what, soft_wrap=True)
     bar = ProgressBar(console, transient=True)
     bar.disable |= size < LARGE
-    with bar:
-        task = bar.add_task(what, total=1.0, percent=True)
-        try:
+    try:
+        if size >= LARGE and not console.is_terminal:
+            console.print(what, soft_wrap=True)
+        with bar:
+            task = bar.add_task(what, total=1.0, percent=True)
             yield watch
-        except KeyboardInterrupt:
-            console.print(f"interrupted while {what}{escape(shown(instead))}", soft_wrap=True)
-            raise
+    except KeyboardInterrupt:
+        console.print(f"interrupted while {what}{escape(shown(instead))}", soft_wrap=True)
+        raise
 
 
 class TerminalMessages:

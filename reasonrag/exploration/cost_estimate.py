@@ -45,7 +45,6 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.settings import resolve
@@ -221,7 +220,7 @@ async def rehearse_run(
         retriever = await open_retriever(settings, corpus, opened, say=watcher.say)
         some = spread(questions, len(questions), most=SEARCHED)
         empty = sum(await together(*(_finds_nothing(retriever, each.question) for each in some)))
-        sample = f"of {counted(len(questions), 'question')}, each searched for as it stands,"
+        sample = "questions, each searched for as it stands,"
         warn_all(nothing_found(empty, len(some), sample), watcher)
         agent = find_agent(settings, OfflineTeacher(), retriever, prompts, teacher.sampling)
         value_agent = replace(agent, sampling=student.sampling) if student else None

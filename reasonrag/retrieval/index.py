@@ -22,6 +22,7 @@ from reasonrag.rendering import counted
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
 from reasonrag.retrieval.dense.manifest import (
+    MANIFEST,
     NO_DIGESTS,
     OFFSETS,
     DenseManifest,
@@ -38,6 +39,7 @@ from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retrie
 from reasonrag.retrieval.settings import (
     CHECKED_AT,
     CHECKED_QUERIES,
+    MAX_TOP_K,
     SNIPPET_CHARS,
     TOP_K,
     SearchSettings,
@@ -162,13 +164,19 @@ def search(
         top_k: most passages to find.
         say: told when an index is built.
     """
-    query = query.encode("utf-8", errors="replace").decode()  # no lone surrogates
-    if not query.strip():
+    if not isinstance(query, str) or not query.strip():
         raise InputError("the query is empty; give what to search for")
+    query = query.encode("utf-8", errors="replace").decode()  # no lone surrogates
+    if not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
+        raise InputError(f"top_k is {top_k!r}; a search gives 1 to {MAX_TOP_K:,} passages")
     where: dict[str, Any] = {"retriever": str(place)} if "://" in str(place) else {"index": [Path(place)]}
     corpus = Path(place) if Path(place).is_file() else None
-    if not corpus and "index" in where and not Path(place).is_dir():
-        raise InputError(f"{place} is neither the folder of an index nor the JSONL file of a corpus")
+    if not corpus and "index" in where and not (Path(place) / MANIFEST).is_file():
+        wrong = "is no index" if Path(place).is_dir() else "does not exist"
+        raise InputError(
+            f"{place} {wrong}: give the folder of an index, or the JSONL file of a corpus (`reasonrag corpus build` "
+            "makes one of a folder of documents)"
+        )
     settings = resolve(SearchSettings, "search", flags | ({} if corpus else where))
 
     async def found() -> tuple[Retriever, list[Passage]]:

@@ -276,13 +276,17 @@ def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
     return ", ".join(words) or "none ended"
 
 
-def uncounted_in_words(outcomes: Sequence[float] | None) -> str:
-    """`1 right answer not counted: the search had looked for it`; empty without any."""
-    if not outcomes:
-        return ""
-    many, them = ("answer", "it") if len(outcomes) == 1 else ("answers", "them")
-    came_to = Counter(FinalScore(f1=each, em=None, steps=0).came_to for each in outcomes)
-    return f"{results_in_words(came_to)} {many} not counted: the search had looked for {them}"
+def uncounted_in_words(outcomes: Sequence[float] | None, drawn_otherwise: int = 0) -> str:
+    """`1 right answer not counted: the search had looked for it`, and how many were drawn otherwise; empty without
+    any."""
+    said = []
+    if outcomes:
+        many, them = ("answer", "it") if len(outcomes) == 1 else ("answers", "them")
+        came_to = Counter(FinalScore(f1=each, em=None, steps=0).came_to for each in outcomes)
+        said.append(f"{results_in_words(came_to)} {many} not counted: the search had looked for {them}")
+    if drawn_otherwise:
+        said.append(f"{counted(drawn_otherwise, 'answer')} not counted: not drawn by the plain prompt")
+    return "; ".join(said)
 
 
 def _uncounted(each: Candidate, step: StepRecord) -> str:
@@ -366,7 +370,11 @@ def _confidence(each: Candidate, tree: ExploredTree | None) -> str:
     sizes = [f"effective sample size {number(step.observations)}" for step in (each.chosen, each.rejected)]
     chosen, rejected = known or sizes
     halved = ", half of it for an answer against another type" if "answer" in each.types != ("answer", "answer") else ""
-    low = " Below 0.5: the data do not favour the chosen step." if (each.confidence or 1) < 1 / 2 else ""
+    low = (
+        " Below 0.5: the data do not favour the chosen step."
+        if each.confidence is not None and each.confidence < 1 / 2
+        else ""
+    )
     return (
         f"P(chosen > rejected) = {number(each.pair.confidence)}: the chance that a draw from Beta(1/2 + n r, "
         f"1/2 + n (1 - r)) of the chosen step ({chosen}) exceeds one of the rejected step ({rejected}). r: reward / "

@@ -102,7 +102,7 @@ class StepView(BaseModel):
     observations: float | None = None
     expected_outcome: float | None = None
     uncounted: str = ""
-    """What `explanations.uncounted_in_words` says of the answers that do not count, as they were looked for."""
+    """What `explanations.uncounted_in_words` says of the answers that do not count."""
     ends: list[EndView] = []
     """The ends of the counted continuations through it, equal ones together."""
 
@@ -254,7 +254,7 @@ def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _
         system=texts.of(node.prompt, "system"),
         user=user,
         fate=status,
-        uncounted=uncounted_in_words(record.uncounted[node.id]),
+        uncounted=uncounted_in_words(record.uncounted[node.id], record.drawn_otherwise[node.id]),
         ends=_ends(node.rollouts),
     )
 

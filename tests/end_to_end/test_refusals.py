@@ -89,7 +89,7 @@ def test_runs_of_versions_without_extra_body_go_on() -> None:
         config_of("runs/old"),
         orjson.loads((ROOT / "tests/golden/config_before_extra_body.json").read_bytes()),
     )
-    for changed in ("prompts", "recipe", "outcome_rule"):  # words, budgets and the rule of economy's outcome
+    for changed in ("prompts", "recipe", "outcome_rule", "retriever"):  # words, budgets, the rule of outcomes, BM25
         before["decides_answers"][changed] = config["decides_answers"][changed]
     assert config["decides_answers"] == before["decides_answers"]
     Path("runs/old/config.json").write_bytes(orjson.dumps(before))

@@ -68,14 +68,17 @@ def test_a_search_says_what_it_found_and_by_which_words(
     ("place", "query", "says"),
     [
         ("corpus.jsonl", " ", "the query is empty; give what to search for"),
-        ("nowhere", "Bericht", "nowhere is neither the folder of an index nor the JSONL file of a corpus"),
-        (".", "Bericht", "give --corpus FILE to build it there"),
+        ("corpus.jsonl", 5, "the query is empty"),
+        ("nowhere", "Bericht", "nowhere does not exist: give the folder of an index, or the JSONL file of a corpus"),
+        (".", "Bericht", ". is no index: give the folder of an index"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(place: str, query: str, says: str, corpus: Path) -> None:
+def test_what_cannot_be_searched_is_refused(place: str, query: Any, says: str, corpus: Path) -> None:
     with pytest.raises(InputError, match=says):
         reasonrag.search(place, query)
-    assert corpus.exists()
+    for top_k in (0, 5000, "3", 2.5):
+        with pytest.raises(InputError, match=r"top_k is .*; a search gives 1 to 1,000 passages"):
+            reasonrag.search(corpus, "Bericht", top_k=top_k)
 
 
 def test_what_finds_nothing_is_said(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,4 +157,4 @@ def test_many_searches_that_find_nothing_are_warned_of(
     flags = ["--questions", "questions.jsonl", "--corpus", str(corpus), "--model", "offline", "--run", "runs/new"]
     assert run(["generate", *flags, "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert (f"{empty} of 10 of 10 questions, each searched for as it stands, found nothing" in said) is warned
+    assert (f"{empty} of 10 questions, each searched for as it stands, found nothing" in said) is warned

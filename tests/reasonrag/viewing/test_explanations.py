@@ -227,6 +227,7 @@ def test_a_label_needs_review_where_gold_says_the_opposite(chosen: Fields, rejec
 
 LATE = answer("late", 0.0, f1=0.0, em=0.0, rollouts=rollouts_of(0.0, 3))
 ONE = "1 right answer not counted: the search had looked for it"
+OTHERWISE = "1 answer not counted: not drawn by the plain prompt"
 
 
 @pytest.mark.parametrize(
@@ -260,10 +261,24 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
         assert pair.cautions == ([f"below the rejected step, {ONE}"] if review else [])
         assert question_row(explored).kept[0].doubtful == review
         steps = view.trees[0].steps if view.trees else view.states[pair.state].steps
-        assert next(step.uncounted for step in steps if step.id == 2) == says
+        said, _, otherwise = next(step.uncounted for step in steps if step.id == 2).partition("; ")
+        assert (said, otherwise) == (says, OTHERWISE if view.trees and record.drawn_otherwise[2] else "")
         show_question(view, tmp_path)
         show_step(view, 2)
         assert ("not counted" in capsys.readouterr().out) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("draws", "plain", "count"), [(1, 1, 0), (1, 0, 1), (3, 1, 2)], ids=["plain", "otherwise", "both"]
+)
+def test_answers_that_were_drawn_otherwise_are_counted_below_every_step_of_their_path(
+    draws: int, plain: int, count: int
+) -> None:
+    """So the page's list of answers is never longer than what it says of them."""
+    record = branch(0.0, late=LATE | {"draws": draws, "plain_draws": plain})
+    late = next(node for node in record.nodes if node.content == "late")
+    found = record.drawn_otherwise
+    assert [found[late.id], found[late.parent_id or 0], found[0]] == [count] * 3
 
 
 def test_the_worked_example_is_the_same_in_the_docs_the_code_and_on_the_page(tmp_path: Path) -> None:
