@@ -128,6 +128,7 @@ _QUANTITY = re.compile(r"([-+]?)(\d[\d.,']*)(%|[^\W\d_]{1,4}|°[^\W\d_]?)?")
 _SUFFIXES = frozenset({"st", "nd", "rd", "th", "s"})
 """Of ordinals and decades, which are no units."""
 _TWO_WAYS = re.compile(r"(?<![\d.,'])([1-9]\d{0,2})\.(\d{3})(?![.,']?\d)")
+_NUMBER = re.compile(r"\d+(?:[.,']\d+)*")
 _RANGE = re.compile(r"\d[\d.,']*(?:-\d[\d.,']*)+")
 _SIGNED = re.compile(r"[^\W_]+[+#]+|[^\W\d_]{1,2}-+")
 """Names whose signs count: C++, C#, blood type O-."""
@@ -219,13 +220,27 @@ def with_thousands(text: str) -> str:
 
 
 def unclear(answer: str, golden_answers: Sequence[str]) -> bool:
-    """Whether the answer equals no gold answer, but would if a point before three digits in it or there stood before
-    thousands: 1.450 as 1450."""
+    """Whether the answer equals no gold answer, but would if a number that can be read two ways were read the other
+    way: 1.450 as 1450, or by its digits what `comparable` leaves as it stands, 1,45,0 or 007."""
     texts = [answer, *golden_answers]
-    if not any(map(_TWO_WAYS.search, texts)) or label_em(answer, golden_answers):
+    if label_em(answer, golden_answers):
         return False
+    if any(_stands(number) for text in texts for number in _NUMBER.findall(text)):
+        said, *golds = (_NUMBER.sub(lambda number: _digits(number[0]), text) for text in texts)
+        return bool(label_em(said, golds))
     whole, *others = map(with_thousands, texts)
     return bool(label_em(whole, golden_answers) or label_em(answer, others))
+
+
+def _stands(number: str) -> bool:
+    """Whether it is left as it stands, as its marks or a 0 in front can mean several things; a version's are clear."""
+    marks = re.findall("[.,']", number)
+    several = "'" in marks or (len(marks) > 1 and "," in marks)
+    return _number(number) == number != "0" and (several or (number[0] == "0" and not marks))
+
+
+def _digits(number: str) -> str:
+    return re.sub("[.,']", "", number).lstrip("0") or "0"
 
 
 def label_em(answer: str, golden_answers: Iterable[str]) -> float:
