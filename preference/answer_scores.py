@@ -128,6 +128,9 @@ _QUANTITY = re.compile(r"([-+]?)(\d[\d.,']*)(%|[^\W\d_]{1,4}|°[^\W\d_]?)?")
 _SUFFIXES = frozenset({"st", "nd", "rd", "th", "s"})
 """Of ordinals and decades, which are no units."""
 _TWO_WAYS = re.compile(r"(?<![\d.,'])([1-9]\d{0,2})\.(\d{3})(?![.,']?\d)")
+"""A point before three digits, which stands before thousands in `_THOUSANDS_BY_POINT`."""
+_THOUSANDS_BY_POINT = frozenset("az ca da de el es eu hr id is it mk nl pt ro sl sr tr vi".split())
+"""Languages that write 1.450 for 1450 (Unicode's CLDR, number symbols)."""
 _NUMBER = re.compile(r"\d+(?:[.,']\d+)*")
 _RANGE = re.compile(r"\d[\d.,']*(?:-\d[\d.,']*)+")
 _SIGNED = re.compile(r"[^\W_]+[+#]+|[^\W\d_]{1,2}-+")
@@ -214,9 +217,10 @@ def _grouped(whole: str, mark: str) -> bool:
     return bool(re.fullmatch(rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})*", whole))
 
 
-def with_thousands(text: str) -> str:
-    """The text of a language that writes 1.450 for 1450, with such numbers as `comparable` reads them."""
-    return _TWO_WAYS.sub(r"\1\2", text)
+def in_language(text: str, language: str | None) -> str:
+    """The text, its numbers written so that `comparable` reads them as this language means them: German 1.450 as 1450.
+    language: by ISO 639-1."""
+    return _TWO_WAYS.sub(r"\1\2", text) if language in _THOUSANDS_BY_POINT else text
 
 
 def unclear(answer: str, golden_answers: Sequence[str]) -> bool:
@@ -228,7 +232,7 @@ def unclear(answer: str, golden_answers: Sequence[str]) -> bool:
     if any(_stands(number) for text in texts for number in _NUMBER.findall(text)):
         said, *golds = (_NUMBER.sub(lambda number: _digits(number[0]), text) for text in texts)
         return bool(label_em(said, golds))
-    whole, *others = map(with_thousands, texts)
+    whole, *others = (_TWO_WAYS.sub(r"\1\2", text) for text in texts)
     return bool(label_em(whole, golden_answers) or label_em(answer, others))
 
 

@@ -6,7 +6,7 @@ Decides the turns, the step budget, the repair turn, what a failed step is and h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from preference import (
     exact_match,
     f1_score,
 )
-from preference.answer_scores import with_thousands
+from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.hints import Hint, names_unseen, sub_questions
@@ -44,7 +44,6 @@ from reasonrag.agent.prompting import (
 from reasonrag.agent.support import is_supported
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
-from reasonrag.data.documents.language import THOUSANDS_BY_POINT
 from reasonrag.data.multiple_choice import in_words
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError, RetrievalError
@@ -129,16 +128,7 @@ class AgentStep:
         if self.state.action != "read":
             return None
         gold = self.state.question.gold
-        return [
-            PassageRef(
-                id=p.id,
-                title=p.title,
-                score=p.score,
-                not_gold=gold is not None and gold.only_by_title(p),
-                fallback=p.fallback,
-            )
-            for p in self.state.passages
-        ]
+        return [each.reference(not_gold=gold is not None and gold.only_by_title(each)) for each in self.state.passages]
 
 
 def steps_of_hops(hops: int, *, least: int) -> int:
@@ -316,8 +306,8 @@ class Agent:
             return _failed_step(draw, completion, found.content, found.unrepaired)
         if found.repaired:
             draw = replace(draw, messages=found.messages, plain=False)
-        as_read = with_thousands if corpus_language(self.retriever) in THOUSANDS_BY_POINT else str
-        return _parsed_step(draw, found.content, found.completion, as_read, repaired=found.repaired)
+        language = corpus_language(self.retriever)
+        return _parsed_step(draw, found.content, found.completion, language, repaired=found.repaired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,14 +334,16 @@ class _Draw:
 
 
 def _parsed_step(
-    draw: _Draw, parsed: ParsedReply, reply: Completion, as_read: Callable[[str], str], *, repaired: bool = False
+    draw: _Draw, parsed: ParsedReply, reply: Completion, language: str | None, *, repaired: bool = False
 ) -> AgentStep:
-    """as_read: a text with its numbers as the language of the corpus writes them."""
+    """language: of the corpus, which says how numbers are read."""
     state, ends = draw.state, parsed.action_type == "answer"
     golden_answers = state.question.golden_answers
     said = in_words(state.question.question, parsed.content) if ends else parsed.content
-    asked, evidence, golds = state.question.question, map(as_read, state.evidence), [*map(as_read, golden_answers)]
-    held = is_supported(asked, as_read(said), evidence, golds, state.read) if ends else None
+    answer, evidence, golds = (
+        [in_language(each, language) for each in texts] for texts in ([said], state.evidence, golden_answers)
+    )
+    held = is_supported(state.question.question, answer[0], evidence, golds, state.read) if ends else None
     grounded = is_grounded(parsed.action_type, said, state.read)
     return AgentStep(
         state=state,

@@ -23,11 +23,11 @@ from preference.answer_scores import (
     VERDICTS,
     builder_f1,
     comparable,
+    in_language,
     label_cover_em,
     label_em,
     label_f1,
     prorag_f1,
-    with_thousands,
 )
 from preference.records import OF_THE_STATE
 from reasonrag.agent.agent import Agent, AgentStep
@@ -36,7 +36,6 @@ from reasonrag.agent.model_calls import Judgement
 from reasonrag.agent.prompting import render_answer
 from reasonrag.agent.support import may_be_derived
 from reasonrag.data.corpus import Passage
-from reasonrag.data.documents.language import THOUSANDS_BY_POINT
 from reasonrag.data.multiple_choice import choice_accuracy, in_words, options_of
 from reasonrag.data.questions import Question, require_golden_answers
 from reasonrag.errors import InputError, OutcomeError
@@ -101,9 +100,9 @@ def outcome_of(step: AgentStep, name: str, *, language: str | None = None) -> fl
 def _evident_f1(step: AgentStep, language: str | None) -> float:
     if step.in_evidence is False or step.f1 is None:
         return 0.0
-    said, golds = in_words(step.state.question.question, step.content or ""), step.state.question.golden_answers
-    if language in THOUSANDS_BY_POINT:
-        said, *golds = map(with_thousands, (said, *golds))
+    asked = step.state.question
+    said = in_language(in_words(asked.question, step.content or ""), language)
+    golds = [in_language(each, language) for each in asked.golden_answers]
     f1 = label_f1(said, golds)
     return max(f1, COVERED) if label_em(said, golds) or _covers(said, golds) else min(f1, NOT_COVERED)
 
@@ -319,7 +318,7 @@ def name_of_function(function: OutcomeFunction) -> str:
     return name
 
 
-def answers_rehearsed(judge: str, outcome: str, support: str, reward: str) -> list[str]:
+def answers_rehearsed(judge: str, outcome: str, *, reward: str, support: str = "strings") -> list[str]:
     """A warning where the offline teacher decides what an answer or a step is worth, and so labels and pairs. reward:
     its name, or how a judge makes it."""
     judged = outcome in JUDGED_OUTCOMES or support == "judge"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from preference.records import PassageRef
 from reasonrag.data.columns import UnreadColumns, id_of, title_and_text
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
@@ -43,6 +44,10 @@ class Passage:
     text: str
     score: float = 0.0
     fallback: bool = False
+
+    def reference(self, *, not_gold: bool = False) -> PassageRef:
+        """It without its text. not_gold: as of `PassageRef`."""
+        return PassageRef(id=self.id, title=self.title, score=self.score, not_gold=not_gold, fallback=self.fallback)
 
     @property
     def contents(self) -> str:

@@ -229,9 +229,7 @@ async def _ask(
         model=spec.name,
         steps=taken_steps,
         evidence=[step.content for step in steps if step.action_type == "evidence" and step.content],
-        sources=[
-            PassageRef(id=each.id, title=each.title, score=each.score, fallback=each.fallback) for each in attempt.read
-        ],
+        sources=[each.reference() for each in attempt.read],
         grounded=steps[-1].grounded,
         searches=attempt.searches,
         calls=ledger.spent.calls,

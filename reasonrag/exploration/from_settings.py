@@ -289,7 +289,7 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
 def judged_by_offline(settings: GenerateSettings, teacher: ModelSpec, rule: OutcomeRule) -> list[str]:
     """A warning where the offline teacher judges."""
     recipe = resolve_recipe(settings)
-    return answers_rehearsed(teacher.name, rule.name, rule.support, recipe.judge or recipe.reward)
+    return answers_rehearsed(teacher.name, rule.name, support=rule.support, reward=recipe.judge or recipe.reward)
 
 
 def call_budget(search: SearchConfig, *, path: float) -> float:

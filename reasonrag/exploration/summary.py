@@ -164,7 +164,7 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         **{name: getattr(counts.usage, name) for name in USED},
         critic_scores=counts.critic.calls,
         critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
-        warnings=answers_rehearsed(numbers.model, numbers.outcome, "unknown", numbers.reward)
+        warnings=answers_rehearsed(numbers.model, numbers.outcome, reward=numbers.reward)
         + counts.warnings(
             numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
         ),

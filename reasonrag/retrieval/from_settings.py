@@ -341,10 +341,10 @@ def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], Non
     user may discard it."""
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
-    elif place.kind == "bm25" and current_manifest(place.directory, place.corpus) is not None:
-        say(f"{place.directory} was built by an earlier analyser; building it anew")
     elif current_manifest(place.directory, place.corpus) is not None:
-        say(f"{place.directory} has no {options.index_type} index yet; building it from its vectors")
+        lacks = f"{place.directory} has no {options.index_type} index yet; building it from its vectors"
+        earlier = f"{place.directory} was built by an earlier analyser; building it anew"
+        say(earlier if place.kind == "bm25" else lacks)
     else:
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):

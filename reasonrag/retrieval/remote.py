@@ -89,11 +89,7 @@ class RemoteRetriever:
         `warning`. Equal searches are sent once. Usable from one event loop at a time.
     """
 
-    def __init__(
-        self,
-        server: SearchServer,
-        server_info: ServerInfo | None,
-    ) -> None:
+    def __init__(self, server: SearchServer, server_info: ServerInfo | None) -> None:
         self.url = server.url
         self.foreign = server_info is None
         """Whether the server reports no identity, so that a changed index goes unnoticed."""

@@ -112,7 +112,8 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         check_merged(whole)
     made = made_with(run)
     recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
-    warn_all(answers_rehearsed(teacher, recipe.outcome, recipe.support, recipe.judge or recipe.reward), asked.watcher)
+    reward = recipe.judge or recipe.reward
+    warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=reward), asked.watcher)
     tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed, min_confidence=settings.min_confidence)
     rules = PairingRules(min_confidence=settings.min_confidence)
     questions = 0

@@ -76,7 +76,7 @@ PICTURED = {
 
 
 def test_the_pictures_and_their_captions_are_the_demos(shared: Shared) -> None:
-    """What changes the demo's numbers makes the pictures old: `make pictures` takes them anew, and prints the captions.
+    """When the demo's numbers change, the pictures are old: `make pictures` takes new ones and prints their captions.
     A picture carries the caption with which it was taken; below it README and docs say the same."""
     captions = {name: each for name, (_, each) in places_and_captions(demo_run(shared) / "data").items()}
     with_captions = {each.stem: Image.open(each).text["Caption"] for each in (ROOT / "docs/pictures").glob("*.png")}

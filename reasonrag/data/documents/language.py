@@ -23,8 +23,6 @@ LANGUAGES = (
     "lv mk ml mn mr ms my ne nl no pa pl ps pt ro ru si sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh"
 ).split()
 """Codes of ISO 639-1. Without dialects and small languages, for which a short text of a large one is easily taken."""
-THOUSANDS_BY_POINT = frozenset("az ca da de el es eu hr id is it mk nl pt ro sl sr tr vi".split())
-"""Languages that write 1.450 for 1450 (Unicode's CLDR, number symbols)."""
 _ENGLISH = frozenset("the and with from by that which were has his their".split())
 _ENGLISH_SHARE = 1 / 16
 """These words have no other meaning elsewhere: one of 8 in English, and none in a German page that names The Who."""
@@ -85,7 +83,8 @@ def recorded_languages(corpus: Path, sha256: str) -> tuple[str, ...]:
     except (OSError, orjson.JSONDecodeError):
         return ()
     ours = isinstance(summary, dict) and summary.get("sha256") == sha256
-    return tuple(summary.get("languages", ())) if ours else ()
+    found = summary.get("languages") if ours else None
+    return tuple(each for each in found if each in LANGUAGES) if isinstance(found, list) else ()
 
 
 @cache

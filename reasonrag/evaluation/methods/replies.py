@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from preference import Message
 from preference.export.sanitize import plain_text
-from preference.records import PassageRef
 from reasonrag.agent.model_calls import ModelCaller, ReadReply, RepairTurn
 from reasonrag.agent.parsing import ParseError, TaggedReply, parse_tagged
 from reasonrag.data.corpus import Passage
@@ -70,9 +69,7 @@ def step_of(action: str, reply: Tagged, passages: Iterable[Passage] = ()) -> Pre
         action=action,
         response=plain_text(reply.completion.text),
         reasoning=plain_text(reply.completion.reasoning),
-        passages=[
-            PassageRef(id=each.id, title=each.title, score=each.score, fallback=each.fallback) for each in passages
-        ],
+        passages=[each.reference() for each in passages],
         repaired=reply.repaired,
     )
     if isinstance(found, ParseError):

@@ -128,21 +128,10 @@ class PromptWindow:
     def _last_digit(self, window: int) -> int:
         """What the last digit of counts is worth in the largest, where they are rounded to so many digits."""
         counts = [each for each in {*self._least.values(), *self._most.values()} if each >= LEAST_WINDOW]
-        few: list[int] = [
-            base ** (_digits(window, base)[0] - max(_digits(each, base)[1] for each in counts)) for base in (2, 10)
-        ]
-        return max(few)
-
-
-def _digits(count: int, base: int) -> tuple[int, int]:
-    """How many digits it has, and how many of them up to the last that is not 0."""
-    every = 0
-    zeros = 0
-    while count:
-        count, digit = divmod(count, base)
-        every += 1
-        zeros += not digit and zeros == every - 1
-    return every, every - zeros
+        return max(
+            int(base ** (len(format(window, how)) - max(len(format(each, how).rstrip("0")) for each in counts)))
+            for base, how in ((2, "b"), (10, "d"))
+        )
 
 
 class PromptWindows:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 import reasonrag
+from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
 from reasonrag.retrieval.dense.manifest import read_manifest
@@ -208,7 +210,7 @@ def test_an_index_of_the_earlier_analyser_or_another_language_is_refused(tmp_pat
 def test_an_index_that_a_command_made_by_the_earlier_analyser_is_built_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At its default place nobody gave it a name: nothing is refused after an upgrade, and it is said."""
+    """The user did not name that folder, so after an upgrade the command builds the index again, and says so."""
     corpus = tmp_path / "pages.jsonl"
     corpus.write_text('{"id": "1", "contents": "Ann Lee\\nAnn Lee was born in York."}\n')
     places = {"index_home": tmp_path / "indexes"}
@@ -220,3 +222,15 @@ def test_an_index_that_a_command_made_by_the_earlier_analyser_is_built_anew(
     assert reasonrag.search(corpus, "York", **places).passages
     assert "was built by an earlier analyser; building it anew" in capsys.readouterr().out
     assert orjson.loads(manifest.read_bytes())["analyser"] > 1
+
+
+@pytest.mark.parametrize(
+    ("said", "languages"),
+    [(["de", "nl"], ("de", "nl")), ("de", ()), (None, ()), ([1, {}, "de", "xx"], ("de",))],
+    ids=str,
+)
+def test_only_known_languages_are_read_beside_a_corpus(said: Any, languages: tuple[str, ...], tmp_path: Path) -> None:
+    """Whatever stands in that file."""
+    (tmp_path / "a.summary.json").write_bytes(orjson.dumps({"sha256": "1", "languages": said}))
+    assert recorded_languages(tmp_path / "a.jsonl", "1") == languages
+    assert recorded_languages(tmp_path / "a.jsonl", "2") == ()
