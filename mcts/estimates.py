@@ -2,7 +2,8 @@
 
 A search samples more where it expects more. A plain mean over all answers below a step would be biased towards those
 places; here a state's value is the mean of what was drawn in it, however much was then explored below each draw.
-Equivalent siblings share one estimate. Knows neither the search nor what the estimates are used for.
+Equivalent siblings share one estimate; siblings that have in common what they reveal count each other's observations
+by that share. Knows neither the search nor what the estimates are used for.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ class Estimate:
     observations: effective sample size (Kish), in independent draws of the next state: the number of draws if all
         differ; fewer if some are copies, which were explored once. For an answer: its draws.
     answers: answers seen below the step, each draw counted.
+
+    Of siblings that have something in common, observations and answers of the other count by that share.
     """
 
     mean: float
     observations: float
-    answers: int
+    answers: float
 
 
 def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) -> list[Estimate | None]:
@@ -44,11 +47,10 @@ def estimates(tree: Tree[Any], end_value: EndValue, *, plain_only: bool = True) 
         own[node.id] = _own_estimate(tree, node, end_value, shared, plain_only=plain_only)
         if node.same_as is None:
             twins = _equal_siblings(tree, node)
-            known = [each for each in map(own.__getitem__, twins) if each]
-            both = _pooled(known) if known else None
+            both = _pooled([(each, 1.0) for each in map(own.__getitem__, twins) if each])
             for each in twins:
                 shared[each] = both
-    return shared
+    return [_with_common(tree, node, shared) for node in tree.nodes]
 
 
 def _equal_siblings(tree: Tree[Any], node: Node[Any]) -> list[int]:
@@ -59,11 +61,25 @@ def _equal_siblings(tree: Tree[Any], node: Node[Any]) -> list[int]:
     return [node.id] + [each.id for each in siblings if each.same_as == node.id]
 
 
-def _pooled(twins: list[Estimate]) -> Estimate:
-    """The joint estimate of equivalent steps."""
-    observations = sum(each.observations for each in twins)
-    mean = sum(each.observations * each.mean for each in twins) / observations
-    return Estimate(mean, observations, sum(each.answers for each in twins))
+def _pooled(several: list[tuple[Estimate, float]]) -> Estimate | None:
+    """The joint estimate of steps that are or have one thing, each with the share of its observations that counts."""
+    observations = sum(share * each.observations for each, share in several)
+    if not observations:
+        return None
+    mean = sum(share * each.observations * each.mean for each, share in several) / observations
+    return Estimate(mean, observations, sum(share * each.answers for each, share in several))
+
+
+def _with_common(tree: Tree[Any], node: Node[Any], shared: list[Estimate | None]) -> Estimate | None:
+    """A step's estimate with those of siblings, by what they have in common."""
+    first = node if node.same_as is None else tree[node.same_as]
+    if node.parent_id is None:
+        return shared[node.id]
+    shares = first.in_common | {
+        each.id: each.in_common[first.id] for each in tree.children(tree[node.parent_id]) if first.id in each.in_common
+    }
+    known = [(shared[each], share) for each, share in {first.id: 1.0, **shares}.items()]
+    return _pooled([(estimate, share) for estimate, share in known if estimate])
 
 
 def _own_estimate(
@@ -75,9 +91,11 @@ def _own_estimate(
         return Estimate(end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
     parts: dict[int, tuple[Estimate, int]] = {}
     for child in tree.children(node):
-        estimate, draws = shared[child.id], child.counted_draws if plain_only else child.draws
+        said = child.id if child.same_as is None else child.same_as
+        if shared[said] is None:  # then its draws are as many of the sibling whose value it has
+            said = next((each for each in tree[said].in_common if shared[each]), said)
+        estimate, draws = shared[said], child.counted_draws if plain_only else child.draws
         if estimate and draws:
-            said = child.id if child.same_as is None else child.same_as
             parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))
     ends = [(Estimate(end_value(rollout), 1, 1), 1) for rollout in node.unkept]
     return _mean([*parts.values(), *ends])

@@ -72,7 +72,7 @@ LEAST_GAIN_OF_BUDGET = 1.28
 replies: who pays more for a question wants more patience with it."""
 
 
-def expected_outcome(expected_above: float, *, weight: float, mean: float, answers: int) -> float:
+def expected_outcome(expected_above: float, *, weight: float, mean: float, answers: float) -> float:
     """Mean of a Beta posterior: the expected outcome of an answer below a step, given its parent's expectation.
 
     weight: of the parent's expectation, in answers. mean, answers: seen below the step itself.

@@ -166,6 +166,9 @@ class PairRecord(Record):
     """Similarity of both contents, in [0, 1]: Jaccard index of their words; of the whole replies if types differ."""
     same: bool = False
     """Both have equal content or share one estimate."""
+    in_common: float = 0.0
+    """Share of what both reveal that they have in common, as of `RolloutNode.in_common`; 0 where they reveal different
+    things, or it is not known. Absent where no pair of the state has any."""
     same_type: bool
     tags: Items[Tag] = Field(default_factory=list)
     gold: GoldVerdict = "unknown"
@@ -249,13 +252,16 @@ class StateRecord(Record):
         unknown = {name for name in _OF_STATES if all(getattr(step, name) is None for step in self.steps)}
         if unknown:
             absent["steps"] = {"__all__": unknown}
-        if all(pair.value_confidence is None for pair in self.pairs):
-            absent["pairs"] = {"__all__": {"value_confidence"}}
+        unsaid = {name for name, none in _OF_PAIRS.items() if all(getattr(pair, name) == none for pair in self.pairs)}
+        if unsaid:
+            absent["pairs"] = {"__all__": unsaid}
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
 _OF_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence", "hint_only", "uncounted")
 """Fields of steps that a state has where some step does."""
+_OF_PAIRS = {"value_confidence": None, "in_common": 0.0}
+"""Fields of pairs that a state has where some pair does, by what they are where none does."""
 _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 """Fields of a state that only some recipes have."""
 

@@ -58,6 +58,7 @@ DropReason = Literal[
     "small_margin",
     "uncertain",
     "few_draws",
+    "same_findings",
     "no_consensus",
     "golden_rejected",
     "near_identical",
@@ -81,14 +82,18 @@ judge, as the search came there too rarely. not_picked: a judge saw the state an
 prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
 read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path. hint_only:
 the chosen step was drawn with a hint, and names something unseen or was never drawn without. small_margin: rewards too
-close. uncertain: confidence too low. few_draws: too few continuations of a side. no_consensus: a second witness does
-not prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer
+close. uncertain: confidence too low. few_draws: too few continuations of a side. same_findings: both reveal the same in
+part, and their continuations do not tell them apart. no_consensus: a second witness does not prefer the chosen step:
+the values, of a judge's label; else the critics. golden_rejected: the rejected answer
 equals a gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical:
 contents too similar. other_type: the steps have different types. too_long: prompt and longer reply have too many
 tokens. duplicate: an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin.
 not_extreme: another pair of the state and these two types has a wider margin. state_full, question_full: the state or
 question has enough pairs. efficiency_only_cap, style_only_cap, hinted_cap: the data set has enough pairs with that tag.
 unbalanced: another action type has fewer pairs."""
+
+SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
+"""Confidence and continuations of each step from which two differ that reveal the same."""
 
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
@@ -118,6 +123,8 @@ class PairingRules:
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
     allow_repeated_query: whether a query may be the chosen side that repeats an earlier one of its path, but for case,
         punctuation and articles.
+    allow_same_findings: whether two steps may be a pair that reveal the same in part, although their joint estimates do
+        not tell them apart (`SURE_TO_DIFFER`).
     allow_hint_only: whether a step may be the chosen side that names what only a hint or a guess can know, or that no
         plain draw came to.
     consensus: whether a second witness must prefer the chosen step: of a judge's label the values, by min_margin and
@@ -143,6 +150,7 @@ class PairingRules:
     allow_cut_prompts: bool = False
     allow_ungrounded: bool = False
     allow_repeated_query: bool = False
+    allow_same_findings: bool = False
     allow_hint_only: bool = False
     consensus: bool = False
     as_published: bool = False
@@ -159,6 +167,7 @@ NO_FILTERS = PairingRules(
     allow_cut_prompts=True,
     allow_ungrounded=True,
     allow_repeated_query=True,
+    allow_same_findings=True,
     allow_hint_only=True,
 )
 """Every optional filter off, except the one against rejected steps that did not parse."""
@@ -279,6 +288,7 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
         ("few_draws", pair.label == "value" and _fewest_draws(each) < rules.min_draws - TOLERANCE),
+        ("same_findings", valued and not rules.allow_same_findings and _reveals_the_same(each)),
         ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
         ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
@@ -292,6 +302,14 @@ def _fewest_draws(each: Candidate) -> float:
     """Of the side that was continued less; infinite where that does not count or is not known."""
     known = [step.observations or math.inf for step in (each.chosen, each.rejected)]
     return math.inf if each.types == ("answer", "answer") else min(known)
+
+
+def _reveals_the_same(each: Candidate) -> bool:
+    """Whether both steps reveal the same in part, unless they differ all the same: by joint estimates that are sure, of
+    enough continuations of each."""
+    draws = min(min(step.rollouts, step.observations or 0.0) for step in (each.chosen, each.rejected))
+    differ = (each.confidence or 0.0) >= SURE_TO_DIFFER and draws >= DRAWS_TO_DIFFER
+    return each.pair.in_common > 0 and not differ
 
 
 def _rejects_golden(each: Candidate) -> bool:

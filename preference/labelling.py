@@ -390,7 +390,8 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
     if pair_id in taken:
         pair_id = pair_key(state_id, *replies, of=f"{of}:{chosen.node.id}:{rejected.node.id}")
     taken.add(pair_id)
-    sure = _confidence(rollout, chosen, rejected)
+    common = rollout.in_common[chosen.node.id].get(rejected.first_equal, 0.0)
+    sure = _confidence(rollout, chosen, rejected, common)
     return PairRecord.model_construct(
         pair_id=pair_id,
         chosen=chosen.node.id,
@@ -402,6 +403,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
         if same_type
         else jaccard(chosen.words_of_reply, rejected.words_of_reply),
         same=chosen.content_key == rejected.content_key or chosen.first_equal == rejected.first_equal,
+        in_common=common,
         same_type=same_type,
         tags=_tags(rollout, chosen, rejected, sure),
         gold=_gold(chosen.node, rejected.node),
@@ -416,15 +418,34 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
     return (chosen.reward - rejected.reward) / scale
 
 
-def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling) -> float | None:
+def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, common: float) -> float | None:
     """Computed from continuations alone, even if a judgement is part of the reward: how often a judge is right is
-    unknown."""
+    unknown. common: the share of what both reveal that they have in common; by it each counts the observations of the
+    other, too, unless the rewards already do."""
     if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.judge_weight == 1:
         return None
     if rollout.recipe.reward == "rank":
         return None
     better, worse = observed(rollout, chosen.node, rejected.node), observed(rollout, rejected.node, chosen.node)
-    return None if better is None or worse is None else confidence(better, worse)
+    if better is None or worse is None:
+        return None
+    if common and not shares_estimates(rollout.recipe.name):
+        better, worse = _with_common(better, worse, common), _with_common(worse, better, common)
+    return confidence(better, worse)
+
+
+def _with_common(own: tuple[float, float], other: tuple[float, float], share: float) -> tuple[float, float]:
+    """Mean and number of observations, with such a share of another step's."""
+    n = own[1] + share * other[1]
+    return (own[0] * own[1] + share * other[0] * other[1]) / n, n
+
+
+def shares_estimates(recipe: str) -> bool:
+    """Whether a recipe's rewards count the observations of siblings that reveal the same."""
+    try:
+        return recipe_named(recipe).search.share_estimates
+    except KeyError:
+        return False
 
 
 def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> tuple[float, float] | None:

@@ -197,7 +197,15 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = ("reasoning", "children_lost", "critic_score", "decisive_draws", "hinted", "names_unseen")
+    ABSENT_IF_EMPTY = (
+        "reasoning",
+        "children_lost",
+        "critic_score",
+        "decisive_draws",
+        "hinted",
+        "names_unseen",
+        "in_common",
+    )
 
     id: int
     parent_id: int | None
@@ -256,6 +264,9 @@ class RolloutNode(SparseRecord):
     same_as: int | None = None
     """The earlier equivalent sibling, whose estimate this step shares: it says the same, or is a query that found the
     same passages."""
+    in_common: dict[int, Annotated[float, Field(gt=0, le=1)]] = {}
+    """By id, for each earlier sibling that reveals the same in part: the share of what both reveal that they have in
+    common. Where the recipe shares estimates, the step's counts the continuations of both by it. Absent if empty."""
     visits: int = 0
     value: float = 0.0
     """Mean value, used by the search."""
@@ -405,6 +416,16 @@ class RolloutRecord(SparseRecord):
         return [hidden[node.id] if node.terminal else joined[firsts[node.id]] for node in self.nodes]
 
     @cached_property
+    def in_common(self) -> list[dict[int, float]]:
+        """By node, `RolloutNode.in_common` with all its siblings, the later ones, too; of a repeat, that of the step
+        that it repeats."""
+        found: list[dict[int, float]] = [{} for _ in self.nodes]
+        for node in self.nodes:
+            for other, share in node.in_common.items():
+                found[node.id][other] = found[other][node.id] = share
+        return [found[node.id if node.same_as is None else node.same_as] for node in self.nodes]
+
+    @cached_property
     def drawn_otherwise(self) -> list[int]:
         """By node, how many answers below it count for no step above, as a step on their path is no plain sample."""
         found, every = [0] * len(self.nodes), [0] * len(self.nodes)
@@ -429,6 +450,9 @@ class RolloutRecord(SparseRecord):
         for node, found in zip(self.nodes, children, strict=True):
             if node.children_ids != found:
                 raise ValueError(f"node {node.id} lists the children {node.children_ids}, its children are {found}")
+            for other in node.in_common:
+                if not 0 < other < node.id or self.nodes[other].parent_id != node.parent_id:
+                    raise ValueError(f"node {node.id} has something in common with {other}, no earlier sibling")
         return self
 
     def _parent_id(self, node: RolloutNode) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Protocol
 
 from preference.answer_scores import comparable
@@ -10,6 +11,8 @@ from preference.records import ActionType
 
 NEARLY_THE_SAME = 0.9
 """Similarity from which two queries or pieces of evidence are equivalent, if their telling words agree too."""
+LEAST_IN_COMMON = 0.5
+"""Of what two steps reveal: where less is the same, they reveal different things."""
 _TELLING = re.compile(r"[^\W_]*\d[^\W_]*|\b[A-Z][^\W_]*|\b(?:no|not|nor|never|none|neither|without)\b|n't\b")
 """Words that change the meaning on their own: numbers, names, negations."""
 
@@ -31,6 +34,12 @@ def words_of(text: str) -> frozenset[str]:
 def jaccard(words: frozenset[str], others: frozenset[str]) -> float:
     """Jaccard index, in [0, 1]; 1 if both are empty."""
     return len(words & others) / len(words | others) if words | others else 1.0
+
+
+def overlap(shown: Collection[str], others: Collection[str]) -> float:
+    """The share, in [0, 1], of what two steps show that both show: from `LEAST_IN_COMMON` on, below it 0."""
+    share = jaccard(frozenset(shown), frozenset(others)) if shown and others else 0.0
+    return share if share >= LEAST_IN_COMMON else 0.0
 
 
 def similarity(text: str, other: str) -> float:

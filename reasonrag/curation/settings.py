@@ -99,6 +99,11 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.allow_repeated_query,
     )
+    allow_same_findings: Annotated[bool, Opposite(None)] = setting(
+        "Accept pairs of steps that reveal the same in part, although their continuations do not tell them apart",
+        Panel.PAIRING,
+        default=_RULES.allow_same_findings,
+    )
     allow_hint_only: Annotated[bool, Opposite(None)] = setting(
         "Accept chosen steps that name what only a hint could know, or that were never drawn without one",
         Panel.PAIRING,

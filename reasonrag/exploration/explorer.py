@@ -29,6 +29,7 @@ from mcts import (
     estimates,
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS
+from mcts.search import RIGHT
 from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
 from preference.records import (
     OF_THE_STATE,
@@ -54,7 +55,7 @@ from reasonrag.agent.step_judge import (
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.exploration.findings import facts_missing, gold_found, progress, same_step
+from reasonrag.exploration.findings import Useful, facts_missing, gold_found, in_common, progress, rested_on, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.critic import Critic
 from reasonrag.llm.endpoint.score_endpoint import chance
@@ -110,11 +111,16 @@ class Explorer:
         begin = agent.start(question)
         seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
         self.search: Search[AgentStep] = Search(
-            recipe.search, equivalent=self._says_the_same, helpable=self._has_hint, seed=seed
+            recipe.search,
+            equivalent=self._says_the_same,
+            in_common=self._in_common,
+            helpable=self._has_hint,
+            seed=seed,
         )
         self._states: dict[int, State] = {ROOT_ID: begin}
         self._searched: dict[tuple[tuple[str, ...], str], State] = {}
         """By thoughts and reply: the states that queries lead to, where they guide the search."""
+        self._useful = Useful(question.gold)
         self._failed: dict[int, list[FailedContinuation]] = {}
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
@@ -317,6 +323,25 @@ class Explorer:
     def _says_the_same(self, step: AgentStep, other: AgentStep) -> bool:
         return same_step(step, other, self._found_by(step), self._found_by(other))
 
+    def _in_common(self, step: AgentStep, other: AgentStep) -> float:
+        return in_common(step, other, self._found_by(step), self._found_by(other), self._useful)
+
+    def _note_common_findings(self) -> None:
+        """What all siblings have in common, now that it is known what right answers rest on."""
+        tree, useful = self.search.tree, self._useful
+        if self.question.gold is None:
+            ends = [each for each in tree.nodes if each.terminal and each.rollouts]
+            useful = Useful(None, rested_on([each.payload.state for each in ends if each.rollouts[0].outcome >= RIGHT]))
+        for state in tree.nodes:
+            steps = [each for each in tree.children(state) if each.same_as is None and not each.terminal]
+            for place, step in enumerate(steps):
+                after = self._seen_after(step)
+                found = {
+                    each.id: in_common(step.payload, each.payload, after, self._seen_after(each), useful)
+                    for each in steps[:place]
+                }
+                step.in_common = {other: share for other, share in found.items() if share}
+
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
         """Continuations by the policy that is being valued."""
         if self.value_agent is None:
@@ -351,9 +376,12 @@ class Explorer:
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""
         tree = self.search.tree
+        if self.recipe.search.share_estimates:
+            self._note_common_findings()
         known = estimates(tree, lambda end: end.outcome)
         rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
         by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
+        self._note_common_findings()
         if self.recipe.judge:
             by_rule[f"judge-{self.recipe.judge}"] = [self._verdicts.values.get(node.id) for node in tree.nodes]
         nodes = [

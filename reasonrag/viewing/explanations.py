@@ -26,7 +26,8 @@ from preference import (
 )
 from preference.candidates import Tag
 from preference.export.formats import SplitName
-from preference.labelling import observed
+from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
+from preference.labelling import observed, shares_estimates
 from preference.published.pair_rules import GOOD_TRAJECTORY, is_judged_by_visits
 from preference.records import OF_THE_STATE, ContinuationResult
 from reasonrag.data.multiple_choice import in_words
@@ -131,7 +132,7 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
         return f"The reply could not be parsed as a step ({step.parse_error}): the path ends here, {reward}."
     if step.reward is None:
         return _unknown(each, node, rule, judged or (rule if rule in _JUDGED else ""))
-    shared = "" if step.same_as is None else f" Same content as step {step.same_as}, whose estimate it shares."
+    shared = _shared(step, record if node else None)
     reward = f"Reward {number(step.reward)}"
     if rule in _JUDGED:
         return f"{reward}: {_JUDGED[rule]}.{shared}"
@@ -147,6 +148,15 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
         f"{reward}, {_two_parts(step.reward, drawn, word, record)}. Continuations, {number(drawn)}: {how} "
         f"Judge, {number(word)}: {_JUDGED.get(judged, judged)}.{shared}"
     )
+
+
+def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
+    """With which siblings a step shares its estimate."""
+    said = "" if step.same_as is None else f" Same content as step {step.same_as}, whose estimate it shares."
+    common = record.in_common[step.id] if record and shares_estimates(record.recipe.name) else {}
+    others = ", ".join(f"{each} ({percent(share, 0)})" for each, share in sorted(common.items()))
+    which = "step" if len(common) == 1 else "steps"
+    return f"{said} Observations of {which} {others} count too, by what both reveal." if common else said
 
 
 _JUDGED = {
@@ -242,7 +252,7 @@ def _continued(
             return "From continuations that are not in this folder."
         return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
-        return "From a step with the same content."
+        return "From siblings that say or reveal the same; the step itself was not continued."
     found = f"{counted(len(node.rollouts), 'continuation')}: {results_in_words(_results(node.rollouts))}."
     lengths = sorted({end.steps for end in node.rollouts})
     if rule == "outcome":
@@ -257,6 +267,8 @@ def _continued(
     if _equal(even, plain):
         return f"{found} Mean {number(even)}.{discount}"
     raw, weighted = apart(plain, even)
+    if record.in_common[node.id] and shares_estimates(record.recipe.name):
+        return f"{found} Mean {raw}; with siblings that reveal the same, and each reply equal: {weighted}.{discount}"
     return (
         f"{found} Raw mean {raw}. Weighting each sampled reply equally (the search oversamples some branches): "
         f"{weighted}.{discount}"
@@ -464,6 +476,9 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         else "both steps have the same reward",
         "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
         "few_draws": f"a step has fewer than {rules.min_draws:,} continuations (effective sample size)",
+        "same_findings": f"both steps reveal the same in part ({percent(pair.in_common, 0)}), and their continuations "
+        f"do not tell them apart: it takes a confidence of {SURE_TO_DIFFER:g}, with {DRAWS_TO_DIFFER:,} continuations "
+        "each",
         "no_consensus": "the values do not agree with the judge"
         if pair.label == "judge"
         else "no critic prefers it, or all critics were trained on the question"

@@ -23,7 +23,7 @@ from preference.filters import DROP_REASONS
 from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
-from reasonrag.rendering import counted
+from reasonrag.rendering import counted, percent
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, shown
 from reasonrag.viewing.explanations import apart, number, results_in_words
 from reasonrag.viewing.question_view import (
@@ -43,7 +43,8 @@ _PairRoles: TypeAlias = Mapping[int, tuple[int, int]]
 """By step: in how many kept pairs it is the chosen side, and in how many the rejected one."""
 _LEGEND = (
     "#step type, reward, visits (n); +2 -1: chosen in two kept pairs, rejected in one; converged: every continuation "
-    "has the same outcome; repeats: same content as that step, whose reward it shares; unexplored: never continued"
+    "has the same outcome; repeats: same content as that step, whose reward it shares; reveals the same as: their "
+    "continuations count together; unexplored: never continued"
 )
 STATUS_WORDS: dict[StepStatus, str] = {
     "answer": "answer",
@@ -237,6 +238,8 @@ def _headline(step: StepView, marks: tuple[int, int], *, content: bool = True) -
         line.append(f" {STATUS_WORDS[step.fate]}", _QUIET)
     if step.same_as is not None:
         line.append(f" repeats #{step.same_as}", _QUIET)
+    if step.in_common:
+        line.append(f" reveals the same as {', '.join(f'#{each}' for each in step.in_common)}", _QUIET)
     if step.type == "answer" and step.uncounted:
         line.append(" not counted above", _QUIET)
     if content:
@@ -423,6 +426,10 @@ def _facts(step: StepView) -> Iterator[Text]:
         "outcome": f"{on_one_line(step.outcome.name)} {number(step.outcome.value)}" if step.outcome else None,
         "sampled": f"{step.draws} times" if step.draws > 1 else None,
         "repeats": None if step.same_as is None else f"step {step.same_as}",
+        "reveals the same as": ", ".join(
+            f"step {each} ({percent(share, 0)} in common)" for each, share in step.in_common.items()
+        )
+        or None,
         "supported by passages": _yes(step.grounded),
         "supported by reported evidence": _yes(step.in_evidence),
         "gold passages": step.gold,

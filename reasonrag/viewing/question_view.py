@@ -95,6 +95,7 @@ class StepView(BaseModel):
     gold: int | None = None
     draws: int = 1
     same_as: int | None = None
+    in_common: dict[int, float] = {}
     visits: int = 0
     value: float | None = None
     reward: float | None = None

@@ -35,6 +35,8 @@ function rewardLine(step) {
   if (step.type === "answer" && step.uncounted) parts.push("not counted above");
   if (step.fate === "settled") parts.push("converged");
   if (step.fate === "repeated") parts.push(`repeats ${step.same_as}`);
+  const alike = Object.keys(step.in_common ?? {});
+  if (alike.length) parts.push(`reveals the same as ${alike.join(", ")}`);
   if (step.fate === "unexplored") parts.push("unexplored");
   return parts.join(" · ");
 }

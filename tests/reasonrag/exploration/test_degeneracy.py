@@ -506,7 +506,7 @@ def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
     """Said once, with its remedy, long before it stops; stopped cleanly with everything kept, and not before time."""
     model, watcher = ScriptedModel(TEACHERS[sign.name], name="broken"), Listener()
     limit = (sign.stops_from or 30) + 20
-    small = {"outcome": "f1", "simulations": 4, "concurrency": 4}  # what is known by heart stands in no evidence
+    small = {"outcome": "f1", "simulations": 6, "concurrency": 4}  # what is known by heart stands in no evidence
     summary = package.generate(dataset="atlas", limit=limit, run="runs/a", chat_model=model, watcher=watcher, **small)
     assert summary.degenerate[sign.name] >= 0.95 * summary.done
     [said] = [each for each in watcher.warnings if each.startswith(f"{sign.words} in ")]
