@@ -13,7 +13,7 @@ from itertools import combinations, pairwise
 from statistics import NormalDist
 from typing import Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 
 from preference.filters import candidates_of
 from preference.labelling import TOLERANCE, labelled_states
@@ -55,14 +55,36 @@ class RuleAgreement(BaseModel):
     alike: Share
 
 
-class Bin(BaseModel):
-    """Pairs with a confidence in [low, high), and how many of them, ties excluded, were confirmed."""
+class SignAgreement(BaseModel):
+    """How many pairs fresh continuations, or a person, order as the label does."""
+
+    confirmed: Share
+    """Over the pairs that are not ties."""
+    ties: int
+    """Pairs of which neither step is better."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def right(self) -> Share:
+        """Over all pairs, ties among them: a student trains on all."""
+        return share_of(self._confirmed, self.confirmed.of + self.ties)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def wrong(self) -> int:
+        return self.confirmed.of - self._confirmed
+
+    @property
+    def _confirmed(self) -> int:
+        return round((self.confirmed.share or 0.0) * self.confirmed.of)
+
+
+class Bin(SignAgreement):
+    """Pairs with a confidence in [low, high), and how many of them were confirmed."""
 
     low: float
     high: float
     mean_confidence: float | None
-    ties: int
-    confirmed: Share
 
 
 class CheckedPair(Protocol):
@@ -103,14 +125,6 @@ class MarginCheck:
     @property
     def confirmed(self) -> bool:
         return self.fresh_margin > TOLERANCE
-
-
-class SignAgreement(BaseModel):
-    """How many pairs fresh continuations, or a person, order as the label does; ties counted separately."""
-
-    confirmed: Share
-    """Over the pairs that are not ties."""
-    ties: int
 
 
 def share_of(part: int, whole: int) -> Share:

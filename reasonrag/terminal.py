@@ -25,7 +25,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column, Table
 from rich.text import Text
 
-from preference.statistics import LABEL_LEVEL, Share
+from preference import GoldAgreement
+from preference.export.formats import plain_types
+from preference.statistics import LABEL_LEVEL, Share, SignAgreement
 from reasonrag.progress import SessionTally
 from reasonrag.rendering import counted, interval_text
 
@@ -257,6 +259,21 @@ def share_with_interval(share: Share) -> str:
     if share.share is None or share.low is None or share.high is None:
         return "- of 0"
     return f"{share.share:.2f} {interval_text(f'{share.low:.2f}', f'{share.high:.2f}', LABEL_LEVEL)} of {share.of:,}"
+
+
+def agreement_text(found: SignAgreement) -> str:
+    """`0.86 (90 % CI 0.79 to 0.91) of 100 right, 4 wrong, 10 ties`."""
+    return f"{share_with_interval(found.right)} right, {found.wrong:,} wrong, {counted(found.ties, 'tie')}"
+
+
+def gold_rows(agreement: Mapping[str, GoldAgreement]) -> list[tuple[str, str]]:
+    """By action type, how many pairs are right, wrong or ties by gold passages, of all; none if they are not known."""
+    rows = []
+    for name, each in agreement.items():
+        every = each.right + each.wrong + each.ties + each.unknown
+        said = f"{each.right:,} right, {each.wrong:,} wrong, {counted(each.ties, 'tie')}, {each.unknown:,} unknown"
+        rows.append((f"by gold passages, {plain_types(name)}", f"{said} of {every:,}"))
+    return rows
 
 
 def print_table(title: str, rows: Iterable[tuple[str, str]]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel
 
-from preference.candidates import Ends, PathStep, QuestionRecord, is_training_split, question_key
+from preference.candidates import Ends, GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
 from preference.filters import DROP_REASONS, Candidate, PairingRules
 from preference.records import Usage
@@ -27,11 +27,20 @@ VALIDATION_SHARE = 0.05
 
 
 class GoldAgreement(BaseModel):
-    """How often the chosen step of a pair has more gold passages than the rejected one, fewer, or as many."""
+    """Of all pairs: how often the chosen step has more gold passages than the rejected one, fewer, or as many."""
 
     right: int
     wrong: int
     ties: int
+    unknown: int = 0
+    """Steps of different types, or of unknown gold passages."""
+
+
+def gold_agreement(counts: Mapping[tuple[str, str], int]) -> dict[str, GoldAgreement]:
+    """By action type, from counts of pairs by type and verdict; of types of which some pair can be compared."""
+    types = sorted({name for (name, verdict), count in counts.items() if count and verdict != "unknown"})
+    of = {name: {verdict: counts.get((name, verdict), 0) for verdict in get_args(GoldVerdict)} for name in types}
+    return {name: GoldAgreement(**each | {"ties": each["tie"]}) for name, each in of.items()}
 
 
 class Refinement(BaseModel):
@@ -61,11 +70,6 @@ class EffectiveSize(BaseModel):
     by_state: float | None
     """(sum n)**2 / sum n**2 over states with n pairs each; null without pairs."""
     by_question: float | None
-
-
-def _of_today(rules: dict[str, Any]) -> dict[str, Any]:
-    """Rules of an earlier version by the names that they have now."""
-    return {"max_row_tokens" if name == "max_tokens" else name: value for name, value in rules.items()}
 
 
 class PairSummary(BaseModel):
@@ -110,7 +114,7 @@ class PairSummary(BaseModel):
     token_counter: str | None = None
     usage: Usage | None = None
     """Usage of all trees; null if unknown."""
-    rules: Annotated[dict[str, Any], BeforeValidator(_of_today)] = {}
+    rules: dict[str, Any] = {}
     options: dict[str, Any] = {}
     judging: dict[str, Any] = {}
     """Counts and cost of the judge, if labels come from one."""
@@ -286,7 +290,7 @@ class ExportTally:
             mean_confidence=self.confidence / counts["sure_of"] if counts["sure_of"] else None,
             mean_margin=self.margin / counts["with_margin"] if counts["with_margin"] else None,
             effective=self._effective(),
-            gold_agreement=self._gold_agreement(),
+            gold_agreement=gold_agreement(self.gold),
             dropped={reason: self.dropped[reason] for reason in DROP_REASONS},
             **{name: sorted(values) for name, values in self.seen.items()},
             token_counter=facts.token_counter,
@@ -321,15 +325,6 @@ class ExportTally:
             by_state=effective_sample_size(pairs, self.squares["state"]),
             by_question=effective_sample_size(pairs, self.squares["question"]),
         )
-
-    def _gold_agreement(self) -> dict[str, GoldAgreement]:
-        checked = sorted({action_type for action_type, verdict in self.gold if verdict != "unknown"})
-        return {
-            each: GoldAgreement(
-                right=self.gold[each, "right"], wrong=self.gold[each, "wrong"], ties=self.gold[each, "tie"]
-            )
-            for each in checked
-        }
 
     def _warnings(self, options: ExportOptions) -> list[str]:
         found = [

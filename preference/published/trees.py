@@ -13,6 +13,7 @@ import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, Literal, NamedTuple, Protocol
 
 from mcts import Estimate, Step, Tree, estimates, shortest_path_reward, spre_rewards, visit_weighted_rewards
@@ -50,6 +51,7 @@ from preference.records import (
     RolloutRecord,
     Usage,
 )
+from preference.similarity import overlap
 
 TreeRecipe = Literal["released", "continuation"]
 FILE_REWARD = "file"
@@ -142,7 +144,7 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         seed=0,
         recipe=recipe_of(rules),
         usage=Usage(),
-        nodes=[_record(i, steps, values, rules) for i in range(len(steps))],
+        nodes=_with_common_passages([_record(i, steps, values, rules) for i in range(len(steps))]),
     )
 
 
@@ -655,6 +657,18 @@ def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: Tr
         grounded=grounded,
         in_evidence=in_evidence,
     )
+
+
+def _with_common_passages(nodes: list[RolloutNode]) -> list[RolloutNode]:
+    """The nodes, with what queries have in common of the passages that the next turn shows."""
+    shown = {each.parent_id: [found.id for found in each.passages] for each in nodes if each.passages}
+    found: dict[int, dict[int, float]] = {}
+    for state in nodes:
+        queries = [each for each in state.children_ids if each in shown and nodes[each].action_type == "query"]
+        for other, query in combinations(queries, 2):
+            if share := overlap(shown[query], shown[other]):
+                found.setdefault(query, {})[other] = share
+    return [each.model_copy(update={"in_common": found[each.id]}) if each.id in found else each for each in nodes]
 
 
 def _end(last: int, edges: int, steps: list[_PublishedStep], values: _LabelValues) -> FinalScore:

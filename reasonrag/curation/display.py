@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from preference import GoldAgreement, PairSummary
+from preference import PairSummary
 from preference.export.formats import plain_types
 from preference.export.summary import CANDIDATES, DROPPED, EffectiveSize, Refinement
 from reasonrag.curation.import_published import ImportReport, RepairCount
@@ -20,6 +20,7 @@ from reasonrag.terminal import (
     depths_text,
     dollars,
     dollars_or_unknown,
+    gold_rows,
     on_one_line,
     print_shown,
     print_table,
@@ -96,7 +97,7 @@ def show_pairs(summary: PairSummary) -> None:
         ("by depth", depths_text(summary.pairs_by_layer)),
         ("same type on both sides", f"{summary.same_type_pairs:,}"),
         ("tagged", counts_text(summary.pairs_by_tag)),
-        *_gold_row(summary.gold_agreement),
+        *gold_rows(summary.gold_agreement),
         ("dropped", counts_text(summary.dropped)),
         ("decontamination", _decontamination(summary.contamination)),
     ]
@@ -164,15 +165,3 @@ def _effective(effective: EffectiveSize) -> str:
     if effective.by_state is None or effective.by_question is None:
         return "-"
     return f"{effective.by_state:,.0f} (clustered by state), {effective.by_question:,.0f} (by question)"
-
-
-def _gold_row(agreement: dict[str, GoldAgreement]) -> list[tuple[str, str]]:
-    """How often gold passages favour the chosen side, without ties; no row if no gold passages are known."""
-    shown = [f"{plain_types(name)} {_agreement(each)}" for name, each in agreement.items()]
-    return [("gold passage agreement", ", ".join(shown))] if shown else []
-
-
-def _agreement(each: GoldAgreement) -> str:
-    decided = each.right + each.wrong
-    share = f"{each.right / decided:.2f}" if decided else "-"
-    return f"{share} ({each.right:,} of {decided:,}, {counted(each.ties, 'tie')})"

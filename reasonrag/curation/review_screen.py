@@ -33,11 +33,11 @@ from preference.review_statistics import (
     ReviewPair,
     ReviewReport,
 )
-from preference.statistics import LABEL_LEVEL, Bin, Kappa, Share, SignAgreement
+from preference.statistics import LABEL_LEVEL, Bin, Kappa, Share
 from reasonrag.curation.review import REPORT, REVIEW, KeySource
 from reasonrag.errors import InputError
 from reasonrag.rendering import counted, interval_text
-from reasonrag.terminal import on_one_line, print_shown, print_table, share_with_interval, shown
+from reasonrag.terminal import agreement_text, on_one_line, print_shown, print_table, share_with_interval, shown
 
 MAX_WIDTH = 100
 """Columns; longer lines are hard to read."""
@@ -308,16 +308,14 @@ def _show_reviewer(report: ReviewerReport) -> None:
     ties = f", {report.ties:,} of them {'a tie' if report.ties == 1 else 'ties'}" if report.ties else ""
     skipped = f", {report.skipped:,} skipped" if report.skipped else ""
     gone = [("no longer in the data", f"{counted(report.gone, 'judgement')}")] if report.gone else []
-    flipped = (
-        [("labels exchanged", _agreed(report.flipped))] if report.flipped.confirmed.of or report.flipped.ties else []
-    )
+    flipped = [("labels exchanged", agreement_text(report.flipped))] if report.flipped.right.of else []
     rows = [
         ("judged", counted(report.judged, "pair") + ties + skipped),
         *gone,
-        ("agreement with labels", _agreed(report.agreement)),
+        ("agreement with labels", agreement_text(report.agreement)),
         ("kappa", _kappa(report.kappa)),
-        *((f"  {plain_types(name)}", _agreed(each)) for name, each in report.by_action_type.items()),
-        *((f"  depth {name}", _agreed(each)) for name, each in report.by_layer.items()),
+        *((f"  {plain_types(name)}", agreement_text(each)) for name, each in report.by_action_type.items()),
+        *((f"  depth {name}", agreement_text(each)) for name, each in report.by_layer.items()),
         *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
         ("A chosen", share_with_interval(report.says_a) + _side_bias(report.says_a)),
@@ -334,13 +332,8 @@ def _confidence_row(each: Bin) -> tuple[str, str]:
     verdict = ""
     if high is not None and low is not None and each.confirmed.of >= MIN_VERDICTS:
         verdict = "; overconfident" if high < claim else "; underconfident" if low > claim else ""
-    agreed = _agreed(SignAgreement(confirmed=each.confirmed, ties=each.ties))
+    agreed = agreement_text(each)
     return f"  confidence {each.low:.1f} to {each.high:.1f}", f"{agreed}; claimed {claim:.2f}{verdict}"
-
-
-def _agreed(each: SignAgreement) -> str:
-    ties = f", {counted(each.ties, 'tie')}" if each.ties else ""
-    return share_with_interval(each.confirmed) + ties
 
 
 def _kappa(kappa: Kappa) -> str:

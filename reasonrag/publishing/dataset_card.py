@@ -227,7 +227,7 @@ def _limits(summary: PairSummary) -> list[str]:
         wrong = 1 - summary.mean_confidence
         limits.append(
             f"Labels are estimates from few continuations: by their own confidence, about {percent(wrong, 0)} of the "
-            "pairs prefer the worse step. Filter by the field confidence."
+            "pairs prefer the worse step, or one of two that are equally good. Filter by the field confidence."
         )
     if "outcome" in summary.pairs_by_label:
         limits.append("Labels by outcome rest on one trajectory a step: its luck counts as much as the step.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from preference.statistics import COMPARISON_LEVEL, Bin, Share, SignAgreement
+from preference.statistics import COMPARISON_LEVEL, Share
 from reasonrag.files import FAILURES, TUNING
 from reasonrag.rendering import counted, percent
 from reasonrag.settings import SETTINGS_FILE
@@ -16,6 +16,7 @@ from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.revaluation import Revaluation
 from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
 from reasonrag.terminal import (
+    agreement_text,
     counts_text,
     dollars_or_unknown,
     on_one_line,
@@ -60,10 +61,10 @@ def _show_revaluation(fresh: Revaluation) -> None:
     rows = [
         ("pairs", f"{fresh.pairs:,} of {fresh.exportable:,}, {fresh.unvalued:,} could not be valued"),
         ("failure causes", counts_text(fresh.failures_by_cause)),
-        ("label confirmed", _confirmed_of(fresh.confirmed)),
-        *((f"  {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_action_type.items()),
-        *((f"  depth {layer}", _confirmed_of(each)) for layer, each in fresh.confirmed_by_layer.items()),
-        *((f"  draws: {name}", _confirmed_of(each)) for name, each in fresh.confirmed_by_draws.items()),
+        ("labels", agreement_text(fresh.confirmed)),
+        *((f"  {name}", agreement_text(each)) for name, each in fresh.confirmed_by_action_type.items()),
+        *((f"  depth {layer}", agreement_text(each)) for layer, each in fresh.confirmed_by_layer.items()),
+        *((f"  draws: {name}", agreement_text(each)) for name, each in fresh.confirmed_by_draws.items()),
         ("margin, label", share_text(fresh.mean_margin)),
         ("margin, fresh", share_text(fresh.mean_fresh_margin)),
         ("completions", f"{fresh.calls:,}, {fresh.session_calls:,} of them new"),
@@ -77,18 +78,13 @@ def _show_revaluation(fresh: Revaluation) -> None:
             print_shown(f"{name:<10}  {share_with_interval(share)}")
     claimed = [each for each in fresh.reliability if each.mean_confidence is not None]  # others have no pair
     unclaimed = any(each.confidence is None for each in fresh.sample)
-    print_shown("these labels have no confidence" if unclaimed else "claimed confidence, share confirmed")
+    print_shown("these labels have no confidence" if unclaimed else "claimed confidence, share right of all")
     for each in claimed:
-        part = each.confirmed.share or 0.0
+        part = each.right.share or 0.0
         bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
         print_shown(
-            f"{each.low:.1f} to {each.high:.1f}  {bar if each.confirmed.of else ' ' * BAR_WIDTH}  {_confirmed_of(each)}"
+            f"{each.low:.1f} to {each.high:.1f}  {bar if each.right.of else ' ' * BAR_WIDTH}  {agreement_text(each)}"
         )
-
-
-def _confirmed_of(found: Bin | SignAgreement) -> str:
-    """`0.90 (90 % CI 0.80 to 0.95) of 40, 2 ties`."""
-    return share_with_interval(found.confirmed) + (f", {counted(found.ties, 'tie')}" if found.ties else "")
 
 
 def _short_share(share: Share) -> str:

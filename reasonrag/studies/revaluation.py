@@ -68,6 +68,8 @@ class RevaluedPair(BaseModel):
     chosen_id: int
     rejected_id: int
     action_type: str
+    rejected_type: str = ""
+    """Empty in reports of earlier versions."""
     layer: int
     confidence: float | None
     """None where labels have none, as those of a judge."""
@@ -501,6 +503,7 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
         chosen_id=pair.chosen.id,
         rejected_id=pair.rejected.id,
         action_type=str(pair.chosen.action_type),
+        rejected_type=str(pair.rejected.action_type),
         layer=candidate.layer,
         confidence=candidate.confidence,
         one_draw="one_draw" in candidate.tags,
@@ -520,7 +523,7 @@ def _summary(
 ) -> Revaluation:
     """known: the fields that follow neither from the pairs nor from the failures."""
     decided = [
-        MarginCheck(each.action_type, each.layer, each.confidence, each.margin, each.fresh_margin, each.one_draw)
+        MarginCheck(_types(each), each.layer, each.confidence, each.margin, each.fresh_margin, each.one_draw)
         for each in sample
         if each.fresh_margin is not None
     ]
@@ -542,6 +545,12 @@ def _summary(
         reliability=reliability(decided),
         sample=sample,
     )
+
+
+def _types(pair: RevaluedPair) -> str:
+    """`query`; `answer over query` where the types differ."""
+    same = pair.rejected_type in ("", pair.action_type)
+    return pair.action_type if same else f"{pair.action_type} over {pair.rejected_type}"
 
 
 def _disagreement(pairs: list[MarginCheck], label_model: str, fresh_model: str) -> Disagreement:

@@ -410,7 +410,7 @@ def _checks(each: Candidate) -> list[str]:
         found.append(f"The chosen step {held} supported by the passages read so far (string match).")
     if each.gold != "unknown":
         more = {"right": "more gold passages than", "wrong": "fewer gold passages than", "tie": "as many as"}[each.gold]
-        found.append(f"Gold passages (not used for the label): the chosen step has {more} the rejected one.")
+        found.append(f"Gold passages: the chosen step has {more} the rejected one.")
     return found + [text for tag, text in _TAGS.items() if tag in each.tags]
 
 

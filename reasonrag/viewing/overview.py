@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from preference import Candidate, DropReason, Usage
-from preference.candidates import QuestionRecord
+from preference import Candidate, DropReason, GoldAgreement, Usage
+from preference.candidates import GoldVerdict, QuestionRecord
 from preference.causes import CauseCount, CauseCounts
+from preference.export.summary import gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import without_cycle_collection
 from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
@@ -76,6 +77,7 @@ class Overview(BaseModel):
     """By layer and action type of the chosen step."""
     pairs_by_label: dict[str, int]
     pairs_by_tag: dict[str, int]
+    gold_agreement: dict[str, GoldAgreement]
     mean_margin: float | None
     mean_confidence: float | None
     dropped: dict[str, int]
@@ -199,6 +201,7 @@ class OverviewCounts:
             pairs_by_layer=_by_layer(kept),
             pairs_by_label=dict(Counter(pair.label for pair in kept)),
             pairs_by_tag=dict(Counter(tag for pair in kept for tag in pair.tags)),
+            gold_agreement=gold_agreement(Counter((pair.type, pair.gold) for pair in kept)),
             mean_margin=_mean([pair.margin for pair in kept]),
             mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
@@ -251,6 +254,7 @@ class _KeptPair(NamedTuple):
     tokens: tuple[int | None, int | None]
     words: tuple[int, int]
     doubtful: bool
+    gold: GoldVerdict
 
 
 def _kept_pair(each: Candidate, question: int) -> _KeptPair:
@@ -266,6 +270,7 @@ def _kept_pair(each: Candidate, question: int) -> _KeptPair:
         (both[0].tokens, both[1].tokens),
         (len(both[0].response.split()), len(both[1].response.split())),
         bool(cautions(each)),
+        each.gold,
     )
 
 

@@ -21,6 +21,7 @@ from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
     dollars,
+    gold_rows,
     on_one_line,
     print_shown,
     print_table,
@@ -70,6 +71,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("labels", counts_text(found.pairs_by_label)),
         ("tags", counts_text(found.pairs_by_tag)),
         ("mean margin, confidence", f"{share_text(found.mean_margin)}, {share_text(found.mean_confidence)}"),
+        *gold_rows(found.gold_agreement),
         ("needs review", f"{counted(found.doubtful, 'pair')} in conflict with gold or with uncounted answers"),
         ("dropped", counts_text(found.dropped)),
     ]
