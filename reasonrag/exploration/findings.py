@@ -42,31 +42,28 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
 
     Two queries reveal the same if they show the same of the useful passages that no evidence has reported yet; where it
     is not known which are useful, if half of all that they show is the same. Two pieces of evidence reveal the same if
-    they report from the same of these passages, and one holds the sentences of the other; where they report from none,
-    whatever they say. Of steps that reveal the same useful passages, the other half of the share is the overlap of all
-    that they show or say.
+    each holds the sentences of the other that are new and from useful passages; where none are known, all new ones.
+    Of steps that reveal the same useful things, the other half of the share is the overlap of all that they show or say.
     after: the states that queries lead to, where those are known. of: the useful passages.
     """
-    before = of.reported_before(step.state)
     if step.action_type == other.action_type == "evidence":
-        reported, also = (of.reported(each.content or "", each.state.passages) - before for each in (step, other))
-        said, also_said = _sentences(step), _sentences(other)
-        held = _hold(said, also_said) or _hold(also_said, said)
-        same = reported == also and (held if reported or not of.known else True)
-        return (1 + jaccard(said, also_said)) / 2 if same and (of.known or (said and also_said)) else 0.0
+        said, also = (_sentences(each.content) for each in (step, other))
+        if not of.known and not (said and also):
+            return 0.0
+        news, also_news = (of.news(each) for each in (step, other))
+        return (1 + jaccard(said, also)) / 2 if _hold(news, also_news) and _hold(also_news, news) else 0.0
     if after is None or after_other is None or not after.action == after_other.action == "read":
         return 0.0
-    shown, also_shown = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
+    shown, also = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
     if not of.known:
-        return overlap(shown, also_shown)
-    if of.among(after.passages) - before != of.among(after_other.passages) - before:
-        return 0.0
-    return (1 + jaccard(shown, also_shown)) / 2
+        return overlap(shown, also)
+    same = of.unreported(after) == of.unreported(after_other)
+    return (1 + jaccard(shown, also)) / 2 if same else 0.0
 
 
 def _hold(sentences: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether each of the others is in one of the sentences."""
-    return all(any(each in sentence for sentence in sentences) for each in others)
+    """Whether each of the others is one of the sentences, but for what stands around either, as a title does."""
+    return all(any(each in said or said in each for said in sentences) for each in others)
 
 
 def _keys(passages: Iterable[Passage]) -> list[str]:
@@ -74,8 +71,8 @@ def _keys(passages: Iterable[Passage]) -> list[str]:
     return [each.id or each.contents for each in passages]
 
 
-def _sentences(step: AgentStep) -> frozenset[str]:
-    return frozenset(map(comparable, SENTENCE_END.split(step.content or ""))) - {"", "none"}
+def _sentences(evidence: str | None) -> frozenset[str]:
+    return frozenset(map(comparable, SENTENCE_END.split(evidence or ""))) - {"", "none"}
 
 
 @dataclass(frozen=True)
@@ -98,11 +95,17 @@ class Useful:
             return self.gold.found_in(passages)
         return frozenset(_keys(passages)) & (self.ids or frozenset())
 
-    def reported(self, evidence: str, passages: Iterable[Passage]) -> frozenset[str]:
-        return self.among(each for each in passages if reports(evidence, each))
+    def unreported(self, state: State) -> frozenset[str]:
+        """Those that a read turn shows and from which no evidence before it reports."""
+        told = (each for each in state.read if any(reports(said, each) for said in state.evidence))
+        return self.among(state.passages) - self.among(told)
 
-    def reported_before(self, state: State) -> frozenset[str]:
-        return frozenset(key for said in state.evidence for key in self.reported(said, state.read))
+    def news(self, step: AgentStep) -> list[str]:
+        """The sentences of evidence that no earlier evidence holds; from useful passages where these are known."""
+        before = [each for said in step.state.evidence for each in _sentences(said)]
+        new = (each for each in _sentences(step.content) if not any(each in said for said in before))
+        useful = [each for each in step.state.passages if self.among([each])] if self.known else None
+        return [each for each in new if useful is None or any(reports(each, passage) for passage in useful)]
 
 
 def rested_on(answers: Sequence[State]) -> frozenset[str] | None:
