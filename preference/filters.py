@@ -306,7 +306,9 @@ def _fewest_draws(each: Candidate) -> float:
 
 def _reveals_the_same(each: Candidate) -> bool:
     """Whether both steps reveal the same in part, unless they differ all the same: by joint estimates that are sure, of
-    enough continuations of each."""
+    enough continuations of each. Values without a confidence are a judge's word."""
+    if each.pair.label == "value" and each.confidence is None:
+        return False
     draws = min(min(step.rollouts, step.observations or 0.0) for step in (each.chosen, each.rejected))
     differ = (each.confidence or 0.0) >= SURE_TO_DIFFER and draws >= DRAWS_TO_DIFFER
     return each.pair.in_common > 0 and not differ
