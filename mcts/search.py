@@ -241,9 +241,9 @@ Result: TypeAlias = Expanded[P] | Continued[P] | Scored | Ranked
 class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
-    equivalent: whether two different steps of one state say the same. in_common: the share, in [0, 1], of what two steps
-        of one state reveal that they have in common. helpable: whether there is help for the state below a node; it may
-        be asked often. seed: of the draws of `value_one`.
+    equivalent: whether two different steps of one state say the same. in_common: the share, in [0, 1], of what two
+        steps of one state reveal that they have in common. helpable: whether there is help for the state below a node;
+        it may be asked often. seed: of the draws of `value_one`.
     """
 
     def __init__(
