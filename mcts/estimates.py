@@ -91,11 +91,9 @@ def _own_estimate(
         return Estimate(end_value(node.rollouts[0]), draws, draws) if node.rollouts else None
     parts: dict[int, tuple[Estimate, int]] = {}
     for child in tree.children(node):
-        said = child.id if child.same_as is None else child.same_as
-        if shared[said] is None:  # then its draws are as many of the sibling whose value it has
-            said = next((each for each in tree[said].in_common if shared[each]), said)
-        estimate, draws = shared[said], child.counted_draws if plain_only else child.draws
+        estimate, draws = shared[child.id], child.counted_draws if plain_only else child.draws
         if estimate and draws:
+            said = child.id if child.same_as is None else child.same_as
             parts[said] = (estimate, draws + (parts[said][1] if said in parts else 0))
     ends = [(Estimate(end_value(rollout), 1, 1), 1) for rollout in node.unkept]
     return _mean([*parts.values(), *ends])

@@ -93,7 +93,7 @@ class SearchConfig(Configuration):
     where no state is worth another reply, the n-th at the latest where n equal parts of the second half of `max_calls`
     begin (`mixed` only)."""
     share_estimates: bool = False
-    """Value siblings once that are equivalent or have something in common, and let them share the estimate."""
+    """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
     valuation: Literal["continuation", "score", "rank"]
     """How a new step is valued: by real continuations to an answer, by one number from outside, or by its rank among
     its siblings (`chain` only)."""
@@ -241,9 +241,9 @@ Result: TypeAlias = Expanded[P] | Continued[P] | Scored | Ranked
 class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
-    equivalent: whether two different steps of one state say the same. in_common: the share, in [0, 1], of what two such
-        steps reveal that they have in common. helpable: whether there is help for the state below a node; it may be
-        asked often. seed: of the draws of `value_one`.
+    equivalent: whether two different steps of one state say the same. in_common: the share, in [0, 1], of what two
+        steps of one state reveal that they have in common. helpable: whether there is help for the state below a node;
+        it may be asked often. seed: of the draws of `value_one`.
     """
 
     def __init__(
@@ -473,7 +473,7 @@ class Search(Generic[P]):
         """How many outside values a step still needs."""
         if self.config.valuation == "score":
             return int(node.visits == 0)
-        if node.terminal or node.same_as is not None or node.borrows or (self.config.value_one and node.visits):
+        if node.terminal or node.same_as is not None or (self.config.value_one and node.visits):
             return 0
         return max(0, self.config.continuations + self._apart[node.id] - node.visits)
 
@@ -539,7 +539,6 @@ class Search(Generic[P]):
                 new.same_as = self._equal_sibling(new)
                 if new.same_as is None:
                     new.in_common = self._common_findings(new)
-                    new.borrows = any(not self.tree[each].borrows for each in new.in_common)
         if valued and path[-1].terminal and self.config.valuation == "continuation":
             reward = self._reward(self._with_prior(path[-1], prior), node.depth + len(path))
             counting = self.tree.counting(node, path, nodes, decisive=decisive)

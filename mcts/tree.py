@@ -63,7 +63,7 @@ class Node(Generic[P]):
         count for no step above.
     same_as: the earliest equivalent sibling, if the search compares siblings; else None.
     in_common: by id, for each earlier sibling that is no repeat: the share, in (0, 1], of what both steps reveal that
-        they have in common. borrows: whether the step's value is theirs, so that none is asked for.
+        they have in common.
     visits: backups through the node. counted, value_sum: how many of them count for the node, and their sum.
     rollouts: every real path to an answer through the node that counts for it.
     unkept: those that started here and whose steps are not nodes.
@@ -79,7 +79,6 @@ class Node(Generic[P]):
     decisive_draws: int = 0
     same_as: int | None = None
     in_common: dict[int, float] = field(default_factory=dict)
-    borrows: bool = False
     visits: int = 0
     counted: int = 0
     value_sum: float = 0.0

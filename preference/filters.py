@@ -55,10 +55,10 @@ DropReason = Literal[
     "ungrounded",
     "repeated_query",
     "hint_only",
+    "same_findings",
     "small_margin",
     "uncertain",
     "few_draws",
-    "same_findings",
     "no_consensus",
     "golden_rejected",
     "near_identical",
@@ -81,16 +81,16 @@ ranked first, or the other one second. same_content: equal content, or one share
 judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
 prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
 read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path. hint_only:
-the chosen step was drawn with a hint, and names something unseen or was never drawn without. small_margin: rewards too
-close. uncertain: confidence too low. few_draws: too few continuations of a side. same_findings: both reveal the same in
-part, and their continuations do not tell them apart. no_consensus: a second witness does not prefer the chosen step:
-the values, of a judge's label; else the critics. golden_rejected: the rejected answer
-equals a gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical:
-contents too similar. other_type: the steps have different types. too_long: prompt and longer reply have too many
-tokens. duplicate: an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin.
-not_extreme: another pair of the state and these two types has a wider margin. state_full, question_full: the state or
-question has enough pairs. efficiency_only_cap, style_only_cap, hinted_cap: the data set has enough pairs with that tag.
-unbalanced: another action type has fewer pairs."""
+the chosen step was drawn with a hint, and names something unseen or was never drawn without. same_findings: both reveal
+the same in part, and their continuations do not tell them apart. small_margin: rewards too close. uncertain: confidence
+too low. few_draws: too few continuations of a side. no_consensus: a second witness does not prefer the chosen step: the
+values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a gold answer, the chosen one
+does not, and no support explains it (the tag of that name). near_identical: contents too similar. other_type: the steps
+have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has
+a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and these two
+types has a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
+style_only_cap, hinted_cap: the data set has enough pairs with that tag. unbalanced: another action type has fewer
+pairs."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 """Confidence and continuations of each step from which two differ that reveal the same."""
@@ -285,10 +285,10 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
         ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
         ("hint_only", bool(chosen.hint_only) and not rules.allow_hint_only),
+        ("same_findings", valued and not rules.allow_same_findings and _reveals_the_same(each)),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
         ("few_draws", pair.label == "value" and _fewest_draws(each) < rules.min_draws - TOLERANCE),
-        ("same_findings", valued and not rules.allow_same_findings and _reveals_the_same(each)),
         ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
         ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
@@ -306,7 +306,9 @@ def _fewest_draws(each: Candidate) -> float:
 
 def _reveals_the_same(each: Candidate) -> bool:
     """Whether both steps reveal the same in part, unless they differ all the same: by joint estimates that are sure, of
-    enough continuations of each."""
+    enough continuations of each. Values without a confidence are a judge's word."""
+    if each.pair.label == "value" and each.confidence is None:
+        return False
     draws = min(min(step.rollouts, step.observations or 0.0) for step in (each.chosen, each.rejected))
     differ = (each.confidence or 0.0) >= SURE_TO_DIFFER and draws >= DRAWS_TO_DIFFER
     return each.pair.in_common > 0 and not differ

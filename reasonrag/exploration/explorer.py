@@ -330,8 +330,8 @@ class Explorer:
         """What all siblings have in common, now that it is known what right answers rest on."""
         tree, useful = self.search.tree, self._useful
         if self.question.gold is None:
-            ends = [each for each in tree.nodes if each.terminal and each.rollouts]
-            useful = Useful(None, rested_on([each.payload.state for each in ends if each.rollouts[0].outcome >= RIGHT]))
+            ends = [end for each in tree.nodes for end in (each.rollouts[:1] if each.terminal else each.unkept)]
+            useful = Useful(None, rested_on([end.final.state for end in ends if end.outcome >= RIGHT]))
         for state in tree.nodes:
             steps = [each for each in tree.children(state) if each.same_as is None and not each.terminal]
             for place, step in enumerate(steps):
@@ -376,12 +376,14 @@ class Explorer:
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""
         tree = self.search.tree
-        if self.recipe.search.share_estimates:
+        pooled = self.recipe.search.share_estimates
+        if pooled:
             self._note_common_findings()
         known = estimates(tree, lambda end: end.outcome)
         rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
         by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
-        self._note_common_findings()
+        if not pooled:
+            self._note_common_findings()
         if self.recipe.judge:
             by_rule[f"judge-{self.recipe.judge}"] = [self._verdicts.values.get(node.id) for node in tree.nodes]
         nodes = [

@@ -268,7 +268,9 @@ def _continued(
         return f"{found} Mean {number(even)}.{discount}"
     raw, weighted = apart(plain, even)
     if record.in_common[node.id] and shares_estimates(record.recipe.name):
-        return f"{found} Mean {raw}; with siblings that reveal the same, and each reply equal: {weighted}.{discount}"
+        return (
+            f"{found} Raw mean {raw}. With siblings that reveal the same, and each reply equal: {weighted}.{discount}"
+        )
     return (
         f"{found} Raw mean {raw}. Weighting each sampled reply equally (the search oversamples some branches): "
         f"{weighted}.{discount}"

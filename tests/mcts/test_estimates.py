@@ -33,7 +33,7 @@ def of(tree: Tree[str], *nodes: Node[str], plain_only: bool = True) -> list[tupl
     ]
 
 
-def answers(tree: Tree[str], *nodes: Node[str], plain_only: bool = True) -> list[int]:
+def answers(tree: Tree[str], *nodes: Node[str], plain_only: bool = True) -> list[float]:
     known = estimates(tree, outcome, plain_only=plain_only)
     return [each.answers for each in (known[node.id] for node in nodes) if each]
 
@@ -156,6 +156,45 @@ def test_a_twin_without_answers_of_its_own_knows_what_the_first_knows() -> None:
     tree.add_continuation(who, [answer(1.0)])
     assert of(tree, who, twin, tree.root) == [(1.0, 1), (1.0, 1), (1.0, 1)]
     assert answers(tree, who, twin, tree.root) == [1, 1, 1]
+
+
+def revealing(common: float, *, further: Sequence[float] = (0.0,)) -> tuple[Tree[str], list[Node[str]]]:
+    """`who` (1, 1, 0 below it), `details` (drawn twice; `further` below it), which has so much in common with it, and a
+    wrong third sibling."""
+    tree: Tree[str] = Tree()
+    who, details, _, other = (tree.add(tree.root, same(each)) for each in ("who", "details", "details", "other"))
+    details.in_common = {who.id: common} if common else {}
+    for step, found in ((who, (1.0, 1.0, 0.0)), (details, further), (other, (0.0,))):
+        for each in found:
+            tree.add_continuation(step, [answer(each)])
+    return tree, [who, details, other]
+
+
+@pytest.mark.parametrize(
+    ("common", "who", "details"),
+    [
+        (0.0, (2 / 3, 3), (0.0, 1)),
+        (0.5, (2 / 3.5, 3.5), (1 / 2.5, 2.5)),  # (1 + 1 + 0 + .5 * 0) / 3.5, (0 + .5 * (1 + 1 + 0)) / 2.5
+        (1.0, (0.5, 4), (0.5, 4)),  # all that is known of either
+    ],
+)
+def test_siblings_that_reveal_the_same_count_what_the_other_knows_by_that_share(
+    common: float, who: tuple[float, float], details: tuple[float, float]
+) -> None:
+    """Each its own, and as much of the other's; so whichever came first. The state above knows as much as before:
+    (2/3 + 2 * 0 + 0) / 4, of 4**2 / (1/3 + 2**2 + 1) = 3 observations."""
+    tree, steps = revealing(common)
+    assert of(tree, *steps, tree.root) == [who, details, (0.0, 1), (1 / 6, 3)]
+    steps[0].in_common, steps[1].in_common = ({steps[1].id: common} if common else {}), {}
+    assert of(tree, *steps, tree.root) == [who, details, (0.0, 1), (1 / 6, 3)]
+
+
+def test_a_step_that_was_not_continued_has_a_share_of_what_its_sibling_knows() -> None:
+    """Half of three observations. In the state above its two draws are as many of the sibling's, and observe nothing:
+    (3 * 2/3 + 0) / 4, of 4**2 / (3**2 / 3 + 1) = 4 observations."""
+    tree, steps = revealing(0.5, further=())
+    assert of(tree, *steps, tree.root) == [(2 / 3, 3), (2 / 3, 1.5), (0.0, 1), (0.5, 4)]
+    assert answers(tree, *steps, tree.root) == [3, 1.5, 1, 4]
 
 
 def test_worth_is_what_the_caller_says() -> None:
@@ -317,6 +356,33 @@ def test_steps_that_say_the_same_know_what_they_know_together(tree: Tree[str], *
                 assert together.observations == pytest.approx(weight)
                 assert together.mean == pytest.approx(sum(each.observations * each.mean for each in own) / weight)
                 assert together.answers == sum(each.answers for each in own)
+
+
+@given(tree=trees(), plain_only=st.booleans(), data=st.data())
+def test_what_siblings_have_in_common_moves_observations_among_them_alone(
+    tree: Tree[str], *, plain_only: bool, data: st.DataObject
+) -> None:
+    """Where every step has a value of its own: each has its own observations and a share of the others', whichever came
+    first; no other step and no state above knows more or less."""
+    alone = estimates(tree, outcome, plain_only=plain_only)
+    shares: dict[int, dict[int, float]] = {node.id: {node.id: 1.0} for node in tree.nodes}
+    for state in tree.nodes:
+        steps = [each for each in tree.children(state) if each.same_as is None and not each.terminal and alone[each.id]]
+        for place, step in enumerate(steps):
+            for earlier in steps[:place]:
+                if share := data.draw(st.sampled_from([0.0, 0.5, 1.0])):
+                    step.in_common[earlier.id] = shares[step.id][earlier.id] = shares[earlier.id][step.id] = share
+    for node, estimate in zip(tree.nodes, estimates(tree, outcome, plain_only=plain_only), strict=True):
+        said = node.id if node.same_as is None else node.same_as
+        parts = [(each, share) for other, share in shares[said].items() if (each := alone[other])]
+        assert (estimate is None) == (not parts)
+        if estimate:
+            seen = sum(share * each.observations for each, share in parts)
+            assert estimate.observations == pytest.approx(seen)
+            assert estimate.mean == pytest.approx(
+                sum(share * each.observations * each.mean for each, share in parts) / seen
+            )
+            assert estimate.answers == pytest.approx(sum(share * each.answers for each, share in parts))
 
 
 def under(tree: Tree[str], node: Node[str]) -> Iterator[Node[str]]:

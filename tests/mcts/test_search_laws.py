@@ -62,6 +62,8 @@ class Environment:
     """How many different steps a state has; None: no two draws are the same step."""
     unreadable: float = 0.0
     """Chance that a judgement cannot be read."""
+    common: float = 0.0
+    """What steps of one state have in common whose words are neighbours: 1 and 2, 2 and 3, but not 1 and 3."""
 
     def answer(self, tree: Tree[str], work: Work) -> Result[str]:
         node = tree[work.node_id]
@@ -90,6 +92,11 @@ class Environment:
         """Whether two steps of one state say the same."""
         words = [int(path.rpartition("/")[2]) // 2 for path in (one, other)]
         return self.words is not None and words[0] == words[1]
+
+    def reveals(self, one: str, other: str) -> float:
+        """The share of what two steps of one state reveal that they have in common."""
+        words = [int(path.rpartition("/")[2]) for path in (one, other)]
+        return self.common if abs(words[0] - words[1]) == 1 else 0.0
 
     def _step(self, state: str, depth: int, draw: int, attempt: int = 0) -> Step[str]:
         word = draw if self.words is None else random.Random(f"{self.seed} {state} word {draw}").randrange(self.words)
@@ -146,7 +153,7 @@ def waves_of(search: Search[str], environment: Environment, shuffle: random.Rand
 
 
 def begun(config: SearchConfig, environment: Environment) -> Search[str]:
-    return Search(config, equivalent=environment.alike)
+    return Search(config, equivalent=environment.alike, in_common=environment.reveals)
 
 
 def searched(config: SearchConfig, environment: Environment, shuffle: random.Random | None = None) -> Search[str]:
@@ -163,6 +170,7 @@ environments = st.builds(
     repaired=st.sampled_from([0.0, 0.15, 1.0]),
     words=st.sampled_from([None, 1, 2, 4]),
     unreadable=st.sampled_from([0.0, 0.3]),
+    common=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
 )
 
 fields: dict[str, st.SearchStrategy[Any]] = {
@@ -275,7 +283,8 @@ def test_every_value_that_counts_is_a_visit(config: SearchConfig, environment: E
 @given(config=trees, environment=environments)
 def test_values_and_estimates_lie_within_what_was_found_below(config: SearchConfig, environment: Environment) -> None:
     """Between the least and the greatest reward of an answer below, in whatever way it was drawn. Steps that say the
-    same are one here."""
+    same are one here, and what siblings have in common is below each of them; a half of it, of one observation, is the
+    least that is known."""
     changes = {"valuation": "continuation", "backup_discount": "answers"}
     search, below = answers_below(config.model_copy(update=changes), environment)
     found = estimates(search.tree, lambda end: shortest_path_reward(end.outcome, steps=end.steps, alpha=config.alpha))
@@ -283,11 +292,12 @@ def test_values_and_estimates_lie_within_what_was_found_below(config: SearchConf
         if node.counted:
             assert min(below[node.id]) - 1e-12 <= node.value <= max(below[node.id]) + 1e-12
         if estimate:
-            head = node.id if node.same_as is None else node.same_as
-            seen = [each for twin in search.tree.nodes if head in (twin.id, twin.same_as) for each in below[twin.id]]
+            head = search.tree[node.id if node.same_as is None else node.same_as]
+            heads = {head.id, *head.in_common, *(each.id for each in search.tree.nodes if head.id in each.in_common)}
+            seen = [each for twin in search.tree.nodes if {twin.id, twin.same_as} & heads for each in below[twin.id]]
             assert min(seen) - 1e-12 <= estimate.mean <= max(seen) + 1e-12
-            assert estimate.observations >= 1 - 1e-9
-            assert estimate.answers >= 1
+            assert estimate.observations >= (environment.common or 1) - 1e-9
+            assert estimate.answers >= (environment.common or 1)
 
 
 def answers_below(config: SearchConfig, environment: Environment) -> tuple[Search[str], dict[int, list[float]]]:
@@ -553,6 +563,38 @@ def test_what_says_the_same_is_continued_once_and_shares_its_estimate(
 
 @many
 @given(config=configs, environment=environments)
+def test_what_is_in_common_is_noted_of_earlier_siblings_that_are_no_repeats(
+    config: SearchConfig, environment: Environment
+) -> None:
+    """Without `share_estimates` nothing is. A step has a value as soon as such a sibling has."""
+    search = begun(config, environment)
+    for _ in waves_of(search, environment):
+        pass
+    known = estimates(search.tree, lambda end: end.outcome, plain_only=False)
+    for node in search.tree.nodes:
+        siblings = [search.tree[each] for each in node.in_common]
+        assert config.share_estimates or not siblings
+        assert all(each.id < node.id and each.parent_id == node.parent_id and each.same_as is None for each in siblings)
+        if any(known[each.id] for each in siblings):
+            assert known[node.id]
+
+
+@examples(60)
+@given(config=configs, environment=environments)
+def test_where_nothing_is_in_common_the_search_is_as_if_nobody_had_asked(
+    config: SearchConfig, environment: Environment
+) -> None:
+    apart = replace(environment, common=0.0)
+    asked, unasked = begun(config, apart), Search[str](config, equivalent=apart.alike)
+    for search in (asked, unasked):
+        for _ in waves_of(search, apart):
+            pass
+    assert asked.tree.nodes == unasked.tree.nodes
+    assert (asked.calls, asked.simulations) == (unasked.calls, unasked.simulations)
+
+
+@many
+@given(config=configs, environment=environments)
 def test_rewards_lie_between_nothing_and_a_direct_right_answer(config: SearchConfig, environment: Environment) -> None:
     """Under every rule a reward is in [0, alpha**(layer + 1)]: no answer below a step is nearer than the step."""
     tree = searched(config, environment).tree
@@ -732,7 +774,7 @@ def recorded(recipe: Recipe, environment: Environment, search: Search[str]) -> b
     ]
     head = {
         "recipe": recipe.model_dump(),
-        "environment": asdict(environment),
+        "environment": {name: value for name, value in asdict(environment).items() if name != "common"},
         "simulations": search.simulations,
         "calls": search.calls,
     }

@@ -34,6 +34,7 @@ from tests.helpers.trees import (
     prompt,
     query,
     random_trees,
+    rollouts_of,
     siblings,
     tree,
 )
@@ -79,6 +80,7 @@ def test_the_defaults_drop_what_would_be_regretted() -> None:
         allow_cut_prompts=False,
         allow_ungrounded=False,
         allow_repeated_query=False,
+        allow_same_findings=False,
     )
 
 
@@ -205,6 +207,7 @@ EVERY_FLAW: Fields = {
     "small_margin": True,
     "uncertain": True,
     "few_draws": True,
+    "same_findings": True,
     "no_consensus": True,
     "golden_rejected": True,
     "near_identical": True,
@@ -225,6 +228,7 @@ def flawed_state(flaws: Fields) -> StateRecord:
             "label": None if flaws["not_picked"] else "value",
             "similarity": 0.95 if flaws["near_identical"] else 0.0,
             "same": flaws["same_content"],
+            "in_common": 0.8 if flaws["same_findings"] else 0.0,
             "tags": ["prompt_cut"] if flaws["prompt_cut"] else [],
             "same_type": not flaws["other_type"],
         }
@@ -329,6 +333,70 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
 def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reason: str | None) -> None:
     """One right against one wrong continuation: 1/2 + 4/pi**2 = .905."""
     assert only(siblings(query("who", 0.9), query("what", 0.0)), min_confidence=min_confidence) == reason
+
+
+def revealing(
+    confidence: float | None, draws: tuple[int, float], other: tuple[int, float] = (9, 9.0), common: float = 0.5
+) -> StateRecord:
+    """Two queries that reveal the same in part, `draws` and `other`: continuations and effective sample size."""
+    steps = [
+        query("who", 0.9, rollouts=rollouts_of(1.0, *[2] * draws[0]), observations=draws[1]),
+        query("what", 0.0, rollouts=rollouts_of(0.0, *[2] * other[0]), observations=other[1]),
+    ]
+    (state,) = labelled_states(siblings(steps[0], steps[1] | {"in_common": {1: common} if common else {}}))
+    (pair,) = state.pairs
+    assert pair.in_common == common
+    steps_known = [each.model_copy(update={"own_outcome": float(each.id == 1)}) for each in state.steps]
+    known = pair.model_copy(update={"confidence": confidence})
+    return state.model_copy(update={"steps": steps_known, "pairs": [known]})
+
+
+@pytest.mark.parametrize(
+    ("state", "dropped"),
+    [
+        pytest.param(revealing(0.94, (4, 4.0)), "same_findings", id="not sure enough"),
+        pytest.param(revealing(0.95, (4, 4.0)), None, id="just sure enough"),
+        pytest.param(revealing(0.96, (4, 4.0)), None, id="sure"),
+        pytest.param(revealing(0.96, (3, 9.0)), "same_findings", id="sure of three continuations"),
+        pytest.param(revealing(0.96, (9, 3.9)), "same_findings", id="sure of copies of fewer than four"),
+        pytest.param(
+            revealing(0.99, (9, 9.0), (3, 9.0)), "same_findings", id="three continuations of the rejected step"
+        ),
+        pytest.param(revealing(0.99, (0, 9.0)), "same_findings", id="a step with no continuation of its own"),
+        pytest.param(revealing(0.94, (1, 1.0), common=0.0), None, id="what reveals something else"),
+    ],
+)
+def test_steps_that_reveal_the_same_are_a_pair_only_where_they_differ_all_the_same(
+    state: StateRecord, dropped: str | None
+) -> None:
+    """At a confidence of .95, with four independent continuations each; undone by one rule. Read again, it is alike."""
+    rules = replace(NO_FILTERS, min_margin=0.1, allow_same_findings=False)
+    for each in (state, StateRecord.model_validate_json(state.to_line())):
+        assert [found.dropped for found in select([each], rules)] == [dropped]
+        assert [found.dropped for found in select([each], replace(rules, allow_same_findings=True))] == [None]
+
+
+def test_who_labels_a_pair_decides_whether_common_findings_drop_it() -> None:
+    """One trajectory a step tells nothing apart. A judge's label is the judge's word, also where the values are a
+    judge's and so have no confidence; and pairs of published files are as they are."""
+    rules = replace(NO_FILTERS, min_margin=0.1, allow_same_findings=False)
+    state = revealing(0.6, (9, 9.0))
+    imported = state.model_copy(update={"pairs": [state.pairs[0].model_copy(update={"label": "imported"})]})
+    found = {
+        "value": state,
+        "outcome": with_outcome_label(state),
+        "a judge's value": revealing(None, (9, 9.0)),
+        "judge": with_judge_label(state, (1, 2)),
+        "imported": imported,
+    }
+    fates_of = {label: [each.dropped for each in select([labelled], rules)] for label, labelled in found.items()}
+    assert fates_of == {
+        "value": ["same_findings"],
+        "outcome": ["same_findings"],
+        "a judge's value": [None],
+        "judge": [None],
+        "imported": [None],
+    }
 
 
 ONCE, OFTEN = {"observations": 1}, {"observations": 3}

@@ -599,3 +599,41 @@ def test_a_state_survives_the_file(rollout: RolloutRecord) -> None:
     """What labelling builds without checks is what a reader's checks let pass."""
     for state in labelled_states(rollout):
         assert StateRecord.model_validate_json(state.to_line()) == state
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pooled"),
+    [
+        pytest.param("paper", True, id="rewards that are each step's own"),
+        pytest.param("my-own", True, id="a recipe that nobody knows"),
+        pytest.param("economy", False, id="rewards that are pooled already"),
+    ],
+)
+@pytest.mark.parametrize("common", [0.5, 1.0])
+def test_the_confidence_of_what_reveals_the_same_counts_each_observation_on_both_sides(
+    recipe: str, *, pooled: bool, common: float
+) -> None:
+    """By that share: four right against four wrong. Rewards and margin are as they were, and so is the other pair."""
+    right, wrong = ({"observations": 4, "rollouts": rollouts_of(f1, 1)} for f1 in (1.0, 0.0))
+    steps = query("who", 0.9, **right), query("what", 0.0, **wrong), query("where", 0.0, **wrong)
+    apart = siblings(*steps, recipe={"name": recipe, "alpha": 0.9, "margin_by_layer": True})
+    shared = apart.model_copy(update={"nodes": [*apart.nodes]})
+    shared.nodes[2] = apart.nodes[2].model_copy(update={"in_common": {1: common}})
+    before, after = ({ids(each): each for each in pairs(record)} for record in (apart, shared))
+    n = 4 + 4 * common
+    sides = (4 / n, n), (4 * common / n, n)
+    alone = confidence((1.0, 4.0), (0.0, 4.0))
+    assert before[1, 2].confidence == before[1, 3].confidence == after[1, 3].confidence == alone
+    assert after[1, 2].confidence == (confidence(*sides) if pooled else alone)
+    assert [(each.margin, each.in_common) for each in (before[1, 2], after[1, 2])] == [(0.9, 0.0), (0.9, common)]
+
+
+def test_what_a_repeat_reveals_is_what_the_step_it_repeats_reveals() -> None:
+    """And a state without anything in common says nothing of it in its line."""
+    first, second = query("who", 0.9, in_common={}), query("what", 0.5, in_common={1: 0.6})
+    rollout = siblings(first, second, query("Who?", 0.9, same_as=1), query("where", 0.0))
+    assert {ids(pair): pair.in_common for pair in pairs(rollout) if pair.in_common} == {(1, 2): 0.6, (3, 2): 0.6}
+    for record, said in ((rollout, True), (siblings(first, query("what", 0.5)), False)):
+        [state] = labelled_states(record)
+        assert (b"in_common" in state.to_line()) == said
+        assert StateRecord.model_validate_json(state.to_line()) == state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,39 @@ def test_a_line_that_is_no_record_is_refused_with_file_line_and_cause(
     with pytest.raises(MalformedRolloutsError, match=complaint) as caught:
         list(read_rollouts(path))
     assert str(caught.value).startswith(f"{path}, line 2 ")
+
+
+@pytest.mark.parametrize(
+    ("common", "complaint"),
+    [
+        ({"2": 0.5}, "node 2 has something in common with 2, no earlier sibling"),
+        ({"3": 0.5}, "node 2 has something in common with 3, no earlier sibling"),  # a sibling, but a later one
+        ({"0": 0.5}, "node 2 has something in common with 0, no earlier sibling"),
+        ({"-1": 0.5}, "node 2 has something in common with -1, no earlier sibling"),
+        ({"99": 0.5}, "node 2 has something in common with 99, no earlier sibling"),
+        ({"1": 0}, "nodes.2.in_common.1"),
+        ({"1": 1.5}, "nodes.2.in_common.1"),
+        ({"1": None}, "nodes.2.in_common.1"),
+        ({"one": 0.5}, "nodes.2.in_common.one"),
+        ([1], "nodes.2.in_common"),
+    ],
+)
+def test_what_no_two_siblings_can_have_in_common_is_refused(common: object, complaint: str, tmp_path: Path) -> None:
+    """With file and line; and so is what steps of two states share. What fits is read as it was written, and holds for
+    both."""
+    good = rollout(node(0, None, (1, 2, 3)), node(1), node(2, in_common={1: 0.5}), node(3, same_as=2))
+    path = tmp_path / "rollouts.jsonl"
+    content = json.loads(good.to_line())
+    assert "in_common" not in content["nodes"][1]
+    content["nodes"][2]["in_common"] = common
+    path.write_bytes(good.to_line() + json.dumps(content).encode() + b"\n")
+    records = read_rollouts(path)
+    assert next(records).in_common == [{}, {2: 0.5}, {1: 0.5}, {1: 0.5}]
+    with pytest.raises(MalformedRolloutsError, match=re.escape(complaint)) as caught:
+        next(records)
+    assert str(caught.value).startswith(f"{path}, line 2 ")
+    with pytest.raises(ValidationError, match="node 2 has something in common with 1, no earlier sibling"):
+        rollout(node(0, None, (1,)), node(1, 0, (2,)), node(2, 1, layer=1, in_common={1: 0.5}))
 
 
 def test_records_before_a_malformed_line_are_read(tmp_path: Path) -> None:

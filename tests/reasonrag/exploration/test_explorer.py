@@ -322,6 +322,37 @@ async def test_queries_that_find_the_same_passages_are_valued_once(explorer_of: 
         assert query.reward == twin.reward
 
 
+ROMAN_QUERY = "So the next query is <query>capital of France, capital of Italy</query>"
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["gold passages are known", "no gold passages are known"])
+async def test_of_queries_that_show_the_same_gold_passage_one_is_continued(
+    known: bool, explorer_of: Callable[[ChatModel, Recipe], Explorer]
+) -> None:
+    """Besides the article on Paris they show different ones, by real BM25: a third of all. Where no gold passages are
+    known, both are continued, and what right answers rest on tells at the end that both reveal the same."""
+    question = GOLD if known else QUESTION
+
+    def script(request: ChatRequest, position: int) -> str:
+        if turn(request) == "think" and is_first(request):
+            return (QUERY, ROMAN_QUERY)[request.samples[position] % 2]
+        return {"think": RIGHT, "read": EVIDENCE}[turn(request)]
+
+    records = {}
+    for name in ("economy", "continuation"):
+        of = recipe(name)
+        record = records[name] = await explored(explorer_of(ScriptedModel(script), of, question=question), of)
+        query, other = (record.nodes[each] for each in record.nodes[0].children_ids)
+        assert (query.same_as, other.same_as) == (None, None)
+        assert (query.in_common, other.in_common) == ({}, {query.id: pytest.approx(2 / 3)})
+        assert query.reward == other.reward == pytest.approx(0.9**3)
+        assert RolloutRecord.model_validate_json(record.to_line()) == record
+    query, other = (records["economy"].nodes[each] for each in records["economy"].nodes[0].children_ids)
+    assert len(query.rollouts) == 1
+    assert len(other.rollouts) == (0 if known else 1)
+    assert other.observations == pytest.approx(2 / 3 if known else 1 + 2 / 3)
+
+
 async def test_a_record_holds_what_every_rule_of_rewards_says(explorer_of: Callable[..., Explorer]) -> None:
     """By name, whichever of them is the reward; so labels can be compared without another search."""
     of = recipe("economy")

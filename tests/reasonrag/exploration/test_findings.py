@@ -13,7 +13,7 @@ from preference import ActionType
 from reasonrag.agent.agent import AgentStep, State
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.exploration.findings import gold_found, progress, same_step
+from reasonrag.exploration.findings import Useful, gold_found, in_common, progress, rested_on, same_step
 
 FRANCE = Passage("1", "France", "France is a country. Its capital is Paris.", 2.0)
 PARIS = Passage("2", "Paris", "Paris lies on the Seine.", 1.0)
@@ -123,3 +123,114 @@ def test_two_queries_that_show_the_same_passages_are_one() -> None:
     assert same_step(one, replace(other, content="Capital of France"), None, None)
     last = State(WITH_GOLD, "conclude", 6)
     assert not same_step(one, other, last, last)
+
+
+# -- what siblings have in common ---------------------------------------------------------------------------------
+
+OSLO = Passage("4", "Oslo", "Oslo lies on a fjord.", 0.4)
+GOLD, UNKNOWN, RESTED = Useful(WITH_GOLD.gold), Useful(None), Useful(None, frozenset({"1", "2"}))
+MANY = [Passage(str(number), f"Town {number}", "A town.") for number in range(50)]
+NO_IDS = [replace(each, id="") for each in (FRANCE, PARIS, ROME, OSLO)]
+CAPITAL, COUNTRY, SEINE, TIBER = (
+    "Its capital is Paris.",
+    "France is a country.",
+    "Paris lies on the Seine.",
+    "Rome lies on the Tiber.",
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "other", "reported", "of", "share"),
+    [
+        # one half, and half of the overlap of all that they show
+        pytest.param([FRANCE, ROME], [FRANCE, OSLO], (), GOLD, 2 / 3, id="one gold passage beside other passages"),
+        pytest.param([FRANCE, ROME], [ROME, FRANCE], (), GOLD, 1.0, id="the same passages in another order"),
+        pytest.param([FRANCE, ROME], [PARIS, ROME], (), GOLD, 0.0, id="another gold passage"),
+        pytest.param([FRANCE, PARIS], [FRANCE, ROME], (), GOLD, 0.0, id="one gold passage more"),
+        pytest.param([FRANCE, PARIS], [FRANCE, ROME], (SEINE,), GOLD, 2 / 3, id="more, but reported before"),
+        pytest.param([FRANCE, PARIS], [ROME], (SEINE, CAPITAL), GOLD, 0.5, id="only what was reported before"),
+        pytest.param([FRANCE], [PARIS], (TIBER,), GOLD, 0.0, id="evidence that reported no gold passage"),
+        pytest.param([ROME], [OSLO], (), GOLD, 0.5, id="no gold passage in either"),
+        pytest.param([], [], (), GOLD, 1.0, id="nothing in either"),
+        pytest.param([FRANCE, ROME], [FRANCE, OSLO], (), RESTED, 2 / 3, id="one passage that right answers rest on"),
+        pytest.param([FRANCE, ROME], [PARIS, ROME], (), RESTED, 0.0, id="another passage that right answers rest on"),
+        pytest.param([FRANCE, PARIS, ROME], [FRANCE, PARIS, OSLO], (), UNKNOWN, 0.5, id="half of all passages"),
+        pytest.param(MANY[:36], MANY[12:49], (), UNKNOWN, 0.0, id="24 of 49 passages"),
+        pytest.param(MANY[:37], MANY[12:49], (), UNKNOWN, 25 / 49, id="25 of 49 passages"),
+        pytest.param([FRANCE, ROME], [ROME, FRANCE], (), UNKNOWN, 1.0, id="all passages, of unknown use"),
+        pytest.param([], [], (), UNKNOWN, 0.0, id="no passages, of unknown use"),
+        pytest.param(NO_IDS[:3], [*NO_IDS[:2], OSLO], (), UNKNOWN, 0.5, id="half of all passages by their text"),
+        pytest.param(NO_IDS[:1], NO_IDS[1:2], (), UNKNOWN, 0.0, id="two passages without ids"),
+        pytest.param(NO_IDS[::2], NO_IDS[::3], (), GOLD, 2 / 3, id="one gold title without ids"),
+    ],
+)
+def test_two_queries_have_in_common_what_they_newly_show(
+    shown: list[Passage], other: list[Passage], reported: tuple[str, ...], of: Useful, share: float
+) -> None:
+    """Whichever came first. Nothing, where one was not searched or ends the path."""
+    state = replace(thinking(FRANCE, PARIS, ROME), evidence=reported)
+    one, two = (step("query", said, state=state) for said in ("capital of France", "Gaul"))
+    after, also = reading(*shown), reading(*other)
+    assert in_common(one, two, after, also, of) == in_common(two, one, also, after, of) == pytest.approx(share)
+    for unknown in (None, State(WITH_GOLD, "conclude", 6)):
+        assert in_common(one, two, after, unknown, of) == in_common(one, two, unknown, also, of) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "other", "before", "of", "share"),
+    [
+        pytest.param(CAPITAL, "France: its capital is Paris.", (), GOLD, 0.5, id="a title in front"),
+        pytest.param(CAPITAL, f"{SEINE} {CAPITAL}", (), GOLD, 0.0, id="a sentence of another gold passage more"),
+        pytest.param(CAPITAL, f"{SEINE} {CAPITAL}", (SEINE,), GOLD, 0.75, id="that sentence more, reported before"),
+        pytest.param(CAPITAL, f"{TIBER} {CAPITAL}", (), GOLD, 0.75, id="a sentence more of no gold passage"),
+        pytest.param(CAPITAL, f"{TIBER} {CAPITAL}", (), RESTED, 0.75, id="a sentence more that nothing rests on"),
+        pytest.param(CAPITAL, COUNTRY, (), GOLD, 0.0, id="two sentences of one gold passage"),
+        pytest.param(CAPITAL, f"{COUNTRY} {CAPITAL}", (), GOLD, 0.75, id="both sentences of one gold passage"),
+        pytest.param("None", TIBER, (), GOLD, 0.5, id="none, and a sentence of no gold passage"),
+        pytest.param("None", TIBER, (), UNKNOWN, 0.0, id="none, and a sentence of unknown use"),
+        pytest.param("None", CAPITAL, (), GOLD, 0.0, id="none, and a sentence of a gold passage"),
+        pytest.param(CAPITAL, TIBER, (CAPITAL,), GOLD, 0.5, id="what was reported before, and nothing"),
+        pytest.param(CAPITAL, f"{TIBER} {CAPITAL}", (), UNKNOWN, 0.75, id="a sentence more, of unknown use"),
+        pytest.param(CAPITAL, TIBER, (), UNKNOWN, 0.0, id="two sentences of unknown use"),
+        pytest.param("", CAPITAL, (), UNKNOWN, 0.0, id="empty evidence"),
+    ],
+)
+def test_two_pieces_of_evidence_have_in_common_what_they_newly_report(
+    said: str, other: str, before: tuple[str, ...], of: Useful, share: float
+) -> None:
+    """Whichever came first; and nothing with a query, an answer, or a step that failed."""
+    state = reading(FRANCE, PARIS, ROME, before=before)
+    one, two = (step("evidence", each, state=state) for each in (said, other))
+    assert in_common(one, two, None, None, of) == in_common(two, one, None, None, of) == pytest.approx(share)
+    for action_type in ("query", "answer", None):
+        stranger = step(action_type, said, state=state)
+        assert in_common(one, stranger, None, None, of) == in_common(stranger, stranger, None, None, of) == 0
+
+
+def right(*evidence: str) -> State:
+    return replace(thinking(FRANCE, PARIS, ROME, *NO_IDS), evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("answers", "ids"),
+    [
+        pytest.param([right(CAPITAL), right(CAPITAL, SEINE)], {"1", "2"}, id="every passage reported from"),
+        pytest.param([*[right(CAPITAL)] * 2, right(CAPITAL, TIBER)], {"1", "3"}, id="from one by a third of them"),
+        pytest.param([*[right(CAPITAL)] * 3, right(CAPITAL, TIBER)], {"1"}, id="from one by a fourth of them"),
+        pytest.param([right(CAPITAL, COUNTRY, CAPITAL), right(), right(), right()], None, id="often, by one of four"),
+        pytest.param([right(), right("None")], None, id="from none"),
+        pytest.param([], None, id="no right answers"),
+    ],
+)
+def test_right_answers_rest_on_what_a_third_of_them_reported(answers: list[State], ids: set[str] | None) -> None:
+    """Passages without ids go by their text."""
+    by_text = {each.id: each.contents for each in (FRANCE, PARIS, ROME)}
+    assert rested_on(answers) == (None if ids is None else ids | {by_text[each] for each in ids})
+
+
+def test_passages_without_ids_are_told_apart_by_their_text() -> None:
+    """Two queries are not one because neither passage has an id."""
+    one, other = (step("query", said, state=thinking()) for said in ("capital of France", "Gaul"))
+    france, paris = NO_IDS[:2]
+    assert same_step(one, other, reading(france), reading(france))
+    assert not same_step(one, other, reading(france), reading(paris))

@@ -249,7 +249,7 @@ def test_continuations_with_a_repaired_step_do_not_count(run: Path) -> None:
 
 def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
     """In a released run, an answer that was forced at the last step has no reward."""
-    package.generate(**FEW | {"recipe": "released", "model": "offline-weak"})
+    package.generate(**FEW | {"recipe": "released", "model": "offline-weak", "limit": 20})
 
     def answers_at_last(request: ChatRequest, position: int) -> str:
         if request.messages[0].content == load_prompts().system("conclude"):
@@ -284,7 +284,8 @@ def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> 
 
 
 def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
-    """A tree says how many hops its question has, where that decided its steps: deep states are no conclusions here."""
+    """A tree says how many hops its question has, where that decided its steps: deep states are no conclusions here.
+    The state after a step that shares the continuations of a sibling is in no tree; all others are."""
     package.generate(dataset="atlas", split="dev", limit=20, steps_by_hops=True, run="runs/a")
     trees = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
     assert {each.hops for each in trees} == {2, 3}
@@ -293,8 +294,11 @@ def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
     package.calibrate("runs/a", revalue=400, k=2, min_confidence=0, chat_model=teacher)
     turns = {tuple(node.prompt): (node.layer, node.action) for tree in trees for node in tree.nodes if node.prompt}
     firsts = {request.messages for request in teacher.requests if len(request.samples) == 2}
-    assert firsts <= turns.keys()
-    assert (6, "think") in {turns[each] for each in firsts}, "the seventh step concludes where there are seven"
+    shared = [node for tree in trees for node in tree.nodes if node.in_common and not node.children_ids]
+    assert len(firsts - turns.keys()) <= len(shared)
+    assert (6, "think") in {turns[each] for each in firsts & turns.keys()}, (
+        "the seventh step concludes where there are seven"
+    )
 
 
 def test_a_question_is_asked_in_its_own_style(tmp_path: Path) -> None:

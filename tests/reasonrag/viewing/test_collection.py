@@ -499,6 +499,8 @@ DROPPED: dict[DropReason, str] = {
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "few_draws": "a step has fewer than 1 continuations (effective sample size)",
+    "same_findings": "both steps reveal the same in part (80 %), and their continuations do not tell them apart: it "
+    "takes a confidence of 0.95, with 4 continuations each",
     "no_consensus": "no critic prefers it",
     "golden_rejected": "the rejected answer equals a gold answer",
     "near_identical": "word similarity 0.95, above 0.90",
@@ -526,7 +528,7 @@ def test_every_drop_reason_is_a_sentence_with_the_numbers_that_decided(reason: D
     tokens = [step.model_copy(update={"tokens": 234}) for step in state.steps]
     state = state.model_copy(update={"tokens": 1000, "steps": tokens})
     [each] = candidates_of(state)
-    pair = each.pair.model_copy(update={"margin": 0.0499, "confidence": 0.6, "similarity": 0.95})
+    pair = each.pair.model_copy(update={"margin": 0.0499, "confidence": 0.6, "similarity": 0.95, "in_common": 0.8})
     text = told(replace(each, pair=pair, dropped=reason), rules=rules)
     verdict = text.rpartition("verdict: ")[2]
     assert verdict.startswith(f"Dropped ({reason.replace('_', ' ')}): ")
@@ -560,6 +562,22 @@ def test_steps_without_a_reward_say_why() -> None:
     repeated = siblings(BAD, GOOD, query("also good", 0.81, same_as=2))
     texts = [told(each, repeated) for each in select(labelled_states(repeated), RULES)]
     assert any("Same content as step 2" in text for text in texts)
+
+
+def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
+    """Where the recipe pools them: either of them, by how much; and a step that was not continued says so."""
+    alike = query("good too", 0.81, expected_outcome=1.0, observations=1.5, in_common={1: 0.75})
+    texts = {}
+    for name in ("economy", "paper"):
+        of = recipe("spre_even")["recipe"] | {"name": name}
+        record = siblings(GOOD | {"expected_outcome": 0.9}, alike, BAD, recipe=of)
+        found = select(labelled_states(record), RULES)
+        texts[name] = {each.chosen.id: told(each, record) for each in found if each.rejected.id == 3}
+    assert "Observations of step 2 (75 %) count too, by what both reveal." in texts["economy"][1]
+    assert "Raw mean 1.00. With siblings that reveal the same, and each reply equal: 0.90." in texts["economy"][1]
+    assert "Observations of step 1 (75 %) count too, by what both reveal." in texts["economy"][2]
+    assert "From siblings that say or reveal the same; the step itself was not continued." in texts["economy"][2]
+    assert "count too" not in texts["paper"][1] + texts["paper"][2]
 
 
 @pytest.mark.parametrize(

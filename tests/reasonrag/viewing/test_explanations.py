@@ -89,7 +89,7 @@ def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(made: Made) -
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             node = each.record.nodes[step.id]
             text = each.texts[topic]
-            averages = re.findall(rf"(?:\. Mean|oversamples some branches\):) {NUMBER}", text)
+            averages = re.findall(rf"(?:\. Mean|oversamples some branches\):|each reply equal:) {NUMBER}", text)
             if not averages:
                 continue
             [told] = averages
