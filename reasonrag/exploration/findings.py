@@ -40,10 +40,11 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
     """The share, in [0, 1], of what two siblings reveal that they have in common; 0 where they reveal different things,
     else at least one half.
 
-    Two queries reveal the same if they show the same of the useful passages that no evidence has reported yet; where it
-    is not known which are useful, if half of all that they show is the same. Two pieces of evidence reveal the same
+    Two queries reveal the same if they show the same of the useful passages that no evidence has reported yet; where
+    it is not known which are useful, if half of all that they show is the same. Two pieces of evidence reveal the same
     where each holds the new sentences of the other that are from useful passages; where none are known, all new ones.
-    Of steps that reveal the same useful things, the other half of the share is the overlap of all that they show or say.
+    Of steps that reveal the same useful things, the other half of the share is the overlap of all that they show or
+    say.
     after: the states that queries lead to, where those are known. of: the useful passages.
     """
     if step.action_type == other.action_type == "evidence":

@@ -190,10 +190,9 @@ def test_siblings_that_reveal_the_same_count_what_the_other_knows_by_that_share(
 
 
 def test_a_step_that_was_not_continued_has_a_share_of_what_its_sibling_knows() -> None:
-    """Half of three observations. In the state above its two draws are as many of the sibling's, and observe nothing:
-    (3 * 2/3 + 0) / 4, of 4**2 / (3**2 / 3 + 1) = 4 observations."""
+    """Half of three observations. For the state above it counts no more than before: (2/3 + 0) / 2, of two draws."""
     tree, steps = revealing(0.5, further=())
-    assert of(tree, *steps, tree.root) == [(2 / 3, 3), (2 / 3, 1.5), (0.0, 1), (0.5, 4)]
+    assert of(tree, *steps, tree.root) == [(2 / 3, 3), (2 / 3, 1.5), (0.0, 1), (1 / 3, pytest.approx(2))]
     assert answers(tree, *steps, tree.root) == [3, 1.5, 1, 4]
 
 

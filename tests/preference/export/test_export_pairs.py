@@ -344,7 +344,7 @@ def _with_pairs(question: str, states: list[int]) -> RolloutRecord:
 
 
 def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> None:
-    """By action type, over pairs of two queries or two pieces of evidence; a type without any is not named."""
+    """By action type, of all pairs, those that cannot be compared among them; a type of which none can is not named."""
     counts: list[tuple[int | None, int | None]] = [(1, 0), (2, 1), (0, 1), (0, 0), (None, None)]
     records = []
     for number, gold in enumerate(counts):
@@ -354,7 +354,7 @@ def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> Non
         records.append(whole.model_copy(update={"nodes": nodes}))
     summary = export(tmp_path, *records)
     agreement = {name: each.model_dump() for name, each in summary.gold_agreement.items()}
-    assert agreement == {"Evidence Extraction": {"right": 2, "wrong": 1, "ties": 1}}
+    assert agreement == {"Evidence Extraction": {"right": 2, "wrong": 1, "ties": 1, "unknown": 1}}
     evidence = [row for row in pairs(tmp_path) if row["chosen_action_type"] == "Evidence Extraction"]
     assert [(row["chosen_gold"], row["rejected_gold"]) for row in evidence] == counts
     assert [row["gold"] for row in evidence] == ["right", "right", "wrong", "tie", "unknown"]
@@ -812,11 +812,3 @@ def _long(questions: int) -> Iterator[RolloutRecord]:
         record = asked(number)
         nodes = [node.model_copy(update={"response": f"{node.response} {'x' * 100_000}"}) for node in record.nodes]
         yield record.model_copy(update={"nodes": nodes})
-
-
-def test_a_summary_of_an_earlier_version_is_read_by_the_names_of_today() -> None:
-    """Its rules make the command on its card, and what the page says of a pair that was too long."""
-    assert PairSummary.model_validate({"rules": {"max_tokens": 900, "balance": True}}).rules == {
-        "max_row_tokens": 900,
-        "balance": True,
-    }
