@@ -264,7 +264,7 @@ def test_rescued_pairs_are_counted_apart(worlds: Worlds, shared_data: Path) -> N
         worlds("hotpotqa"),
         dev(shared_data, "hotpotqa", 12),
         TRIALS["economy, rescue gold-passages"].recipe,
-        Skill("poor", good=0.25),
+        Skill("poor", good=0.2),
     )
     hinted = sum((each.hinted for each in found), Counter[int]())
     assert hinted[1] > 0
