@@ -319,7 +319,7 @@ def _search(search: Mapping[str, Any]) -> Iterator[str]:
                     "replies": f"{each['replies']:.0f}",
                     "pairs": f"{each['pairs']:.2f}",
                     "questions with a right one": f"{each['with_right']:.0%}",
-                    "right": _share(each["right"]),
+                    "right, ties apart": _share(each["right"]),
                     "replies per right": _decimal(each["replies_per_right"], ".1f"),
                     "scores per right": f"{each['scores_per_right']:.1f}",
                     "$ per right": _decimal(each["dollars_per_right"], ".4f"),
@@ -335,7 +335,7 @@ def _witness(witness: Mapping[str, Any]) -> Iterator[str]:
         {
             "labels, least confidence": list(witness),
             "pairs": [f"{each['pairs']:,}" for each in witness.values()],
-            "right": [_share(each) for each in witness.values()],
+            "right, ties apart": [_share(each) for each in witness.values()],
         },
     )
 

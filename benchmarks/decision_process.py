@@ -14,7 +14,8 @@ from functools import cache
 from typing import Literal
 
 WORDINGS, FACT_WORDINGS = 4, 2
-"""Ways to word a query and an evidence; same wordings are the same step."""
+"""Ways to word a query and an evidence; same wordings are the same step. Where steps of different wordings reveal
+different things, the second evidence has a sentence more."""
 MISSED_WORDINGS = 3
 """Of a hard fact's good queries, how many miss it: the misses of siblings are correlated."""
 
@@ -27,7 +28,8 @@ class Setting:
     there. right: of the right answer once all facts are found. early: that a think turn answers although facts are
     missing. luck: that such an answer is right all the same; if not, its F1 is `partial` times the share of facts.
     hard: share of facts that most good queries miss. turns: that a fact takes, 2 for a query and its reading, 1 where a
-    good query is all it takes.
+    good query is all it takes. beside: passages that a query shows beside what it asks for, some of them also shown by
+    another wording of it; 0: queries that lead to the same show the same.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Setting:
     partial: float = 0.0
     hard: float = 0.0
     turns: Literal[1, 2] = 2
+    beside: int = 0
 
     @property
     def max_steps(self) -> int:
@@ -59,7 +62,8 @@ class State:
 @dataclass(frozen=True)
 class LabStep:
     """after: the state it leads to; None for an answer. f1: what an answer happens to get. worth: what answering in
-    this state is worth on average, undiscounted."""
+    this state is worth on average, undiscounted. reveals: passages that a query shows, or sentences of an evidence;
+    None where all that it reveals is in `after`."""
 
     state: State
     type: Literal["query", "evidence", "answer"]
@@ -68,6 +72,7 @@ class LabStep:
     f1: float = 0.0
     worth: float = 0.0
     grounded: bool | None = None
+    reveals: frozenset[str] | None = None
 
 
 class LabQuestion:
@@ -127,21 +132,40 @@ class LabQuestion:
                 after = State("read", state.layer + 1, state.found, shown)
                 if self.setting.turns == 1:
                     after = State("think", state.layer + 1, state.found + shown)
-                steps.append((LabStep(state, "query", f"{kind} {state.found}.{wording}", after), chance / WORDINGS))
+                text = f"{kind} {state.found}.{wording}"
+                step = LabStep(state, "query", text, after, reveals=self._passages(kind, wording, shown=shown))
+                steps.append((step, chance / WORDINGS))
         return steps
+
+    def _passages(self, kind: str, wording: int, *, shown: bool) -> frozenset[str] | None:
+        """The fact, if it is shown, among some that the next wordings show as well; of a stray query its own."""
+        if not self.setting.beside:
+            return None
+        own = wording * self.setting.beside if kind == "stray" else wording
+        return frozenset([f"{kind} {own + each}" for each in range(self.setting.beside)] + ["fact"] * shown)
 
     def _readings(self, state: State) -> list[tuple[LabStep, float]]:
         good, as_before = self.setting.good, State("think", state.layer + 1, state.found)
-        none = LabStep(state, "evidence", "None", as_before)
-        astray = LabStep(state, "evidence", "astray", as_before, grounded=True)
+        none = LabStep(state, "evidence", "None", as_before, reveals=self._sentences())
+        astray = LabStep(state, "evidence", "astray", as_before, grounded=True, reveals=self._sentences("astray"))
         if not state.shown:
             return [(none, good), (astray, 1 - good)]
         further = replace(as_before, found=state.found + 1)
         facts = [
-            (LabStep(state, "evidence", f"fact {state.found}.{each}", further, grounded=True), good / FACT_WORDINGS)
+            LabStep(
+                state,
+                "evidence",
+                f"fact {state.found}.{each}",
+                further,
+                grounded=True,
+                reveals=self._sentences(*("fact", "astray")[: each + 1]),
+            )
             for each in range(FACT_WORDINGS)
         ]
-        return [*facts, (none, (1 - good) / 2), (astray, (1 - good) / 2)]
+        return [*((each, good / FACT_WORDINGS) for each in facts), (none, (1 - good) / 2), (astray, (1 - good) / 2)]
+
+    def _sentences(self, *said: str) -> frozenset[str] | None:
+        return frozenset(said) if self.setting.beside else None
 
     # -- what is true --------------------------------------------------------------------------
 

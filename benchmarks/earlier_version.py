@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gold_teacher import Skill
+from verdicts import Verdicts, types_of, verdict_of
 
 from reasonrag.llm.prices import find_price
 
@@ -29,14 +32,26 @@ asked = [
     for each in bench.open_questions(folder / f"{split}.jsonl", dataset=folder.name, split=split).read(10**6)
 ][given["skip"] :][: given["questions"]]
 world = bench.open_world(folder, Path(given["index_home"]))
-found = bench.measure(world, asked, bench.RECIPES["economy"], bench.Skill(**given["skill"]), seed=given["seed"])
-names = ("question_id", "requests", "replies", "prompt_tokens", "completion_tokens", "right", "wrong", "ties")
-print(json.dumps([{name: getattr(each, name) for name in names} for each in found]))
+rules = bench.PairingRules()
+answer = []
+for question, record in bench.explored(
+    world, asked, bench.RECIPES["economy"], bench.Skill(**given["skill"]), seed=given["seed"]
+):
+    pairs = []
+    for each in bench.candidates(record, rules):
+        if each.dropped is None:
+            steps = [record.nodes[side.id] for side in (each.chosen, each.rejected)]
+            margin = question.worth(steps[0]) - question.worth(steps[1])
+            pairs.append([margin, *(step.action_type for step in steps)])
+    found = bench.judge(record, question, rules)
+    names = ("question_id", "requests", "replies", "prompt_tokens", "completion_tokens")
+    answer.append({name: getattr(found, name) for name in names} | {"pairs": pairs})
+print(json.dumps(answer))
 """
 
 
 @dataclass(frozen=True)
-class Before:
+class Before(Verdicts):
     """What the default recipe of an earlier version gave of a question."""
 
     question_id: str
@@ -44,13 +59,6 @@ class Before:
     replies: int
     prompt_tokens: int
     completion_tokens: int
-    right: int
-    wrong: int
-    ties: int
-
-    @property
-    def pairs(self) -> int:
-        return self.right + self.wrong + self.ties
 
     @property
     def dollars(self) -> float:
@@ -83,4 +91,9 @@ class EarlierVersion:
         }
         command = [sys.executable, "-c", _BEFORE, json.dumps(given)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return [Before(**each) for each in json.loads(done.stdout)]
+        return [_before(**each) for each in json.loads(done.stdout)]
+
+
+def _before(pairs: Sequence[tuple[float, str, str]], **numbers: Any) -> Before:
+    """pairs: their true margins, and the types of the chosen and of the rejected step."""
+    return Before(Counter((types_of(*types), verdict_of(margin)) for margin, *types in pairs), **numbers)

@@ -1,4 +1,5 @@
-"""The laboratory's picture: accuracy against the replies that a right pair takes. Knows points, not how they came."""
+"""The laboratory's picture: the share right of all pairs against the replies that a right pair takes. Knows points, not
+how they came."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ TICKS = (5, 10, 20, 50, 100, 200)
 
 
 def draw(panels: Mapping[str, Mapping[str, Points]], out: Path, *, ringed: int) -> None:
-    """One panel per setting by name; a line per plan through its points (replies per right pair, share right).
+    """One panel per setting by name; a line per plan through its points (replies per right pair, share right of all).
 
     ringed: which point of a line is the default's; plans with one point have no ring.
     """
@@ -34,6 +35,6 @@ def draw(panels: Mapping[str, Mapping[str, Points]], out: Path, *, ringed: int) 
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_title(setting, fontsize=10)
         axis.set_xlabel("replies per right pair")
-    axes[0].set_ylabel("share of right pairs, ties apart")
+    axes[0].set_ylabel("right of all kept pairs")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     figure.savefig(out, metadata={"Date": None})

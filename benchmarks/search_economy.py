@@ -1,9 +1,9 @@
 """How much truth a call buys: search recipes through the real search and pair builder, with a teacher whose step values
 are known.
 
-Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well, `--plot FILE` draws accuracy
-against cost. Costs nothing and needs no data. See decision_process.py for the teacher and for what counts as true, and
-search_economy_real.py for real questions.
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well, `--plot FILE` draws the share
+right of all against cost. Costs nothing and needs no data. See decision_process.py for the teacher and for what counts
+as true, and search_economy_real.py for real questions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,21 @@ from typing import Annotated, Any, Literal, Optional, TypeAlias
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
-from reporting import CONFIDENCE, interval, publish, table
+from reporting import CONFIDENCE, publish, table
+from verdicts import (
+    Verdict,
+    Verdicts,
+    right_of_all,
+    right_ties_apart,
+    ties_of_all,
+    ties_of_queries,
+    type_cells,
+    types_of,
+    verdict_cells,
+    verdict_of,
+    with_interval,
+    wrong_of_all,
+)
 
 from mcts import (
     RECIPES,
@@ -44,11 +58,13 @@ from mcts import (
     estimates,
 )
 from mcts.rewards import REWARDS
+from mcts.search import RIGHT
 from preference import NO_FILTERS, Candidate, Message, PairingRules, RolloutNode, RolloutRecord, StateRecord
 from preference.filters import AS_PUBLISHED, select
-from preference.labelling import TOLERANCE, distinct_steps, labelled_states, with_judge_label
+from preference.labelling import distinct_steps, labelled_states, with_judge_label
 from preference.published.pair_rules import visited_enough
 from preference.records import FinalScore, RecipeRef, Usage
+from preference.similarity import jaccard, overlap
 from reasonrag.exploration.findings import SHOWN
 from reasonrag.llm.prices import find_price
 
@@ -63,13 +79,15 @@ answers knows which answer is right; any other knows what such answers are worth
 TARGET = Setting("one turn a fact .6", early=0.0, luck=0.0, turns=1)
 HARDER = Setting("good .6", early=0.0, luck=0.0)
 GUESSING = Setting("many guess luckily", good=0.85, early=0.3, luck=0.4)
+ALIKE = Setting("several queries reveal the same", early=0.0, luck=0.0, beside=2)
 MEASURED = (TARGET, HARDER)
-"""Settings whose tables have every figure."""
+"""Settings that are drawn, and that critics are tried in; with `ALIKE` those whose tables have every figure."""
 SETTINGS = (
     TARGET,
     Setting("one turn a fact .85", good=0.85, early=0.0, luck=0.0, turns=1),
     HARDER,
     Setting("good .85", good=0.85, early=0.0, luck=0.0),
+    ALIKE,
     Setting("some guess", early=0.15, luck=0.2),
     GUESSING,
     Setting("most guess luckily", good=0.7, early=0.8, luck=0.6),
@@ -91,8 +109,8 @@ class Plan:
     judge, in the search or after it. critic: noise of the critic that chooses among drafts and guides descents, without
     gold answers; None: there is none. share: of the questions that are explored; for plans that cost a thousand
     replies each. gold_passages: whether they are known, and guide the search. order: what decides where the search
-    draws next, instead of the recipe's rule; see `_Ordered`. share_passages: whether queries that show the same
-    passages share an estimate.
+    draws next, instead of the recipe's rule; see `_Ordered`. share_findings: whether steps that reveal the same
+    share an estimate, in whole or by what they have in common.
     """
 
     name: str
@@ -104,7 +122,7 @@ class Plan:
     share: float = 1.0
     gold_passages: bool = True
     order: Order | None = None
-    share_passages: bool = True
+    share_findings: bool = True
 
     @property
     def search(self) -> SearchConfig:
@@ -147,7 +165,7 @@ PLANS = (
 FEWER_SIBLINGS = _variant("economy, 2 siblings", siblings=2, root_siblings=4)
 VARIATIONS = (
     replace(_variant("economy, no gold passages"), gold_passages=False),
-    replace(_variant("economy, equal passages apart"), share_passages=False),
+    replace(_variant("economy, findings apart"), share_findings=False),
     replace(_variant("economy, by entropy", root_siblings=8), order="entropy"),
     replace(_variant("economy, by variance", root_siblings=8), order="variance"),
     _variant("economy, guesses count", outcome="f1"),
@@ -182,13 +200,22 @@ THRESHOLDS: dict[str, Sequence[PairingRules]] = {
     "confidence": [PairingRules(min_confidence=each) for each in (0.5, 0.6, 0.7, 0.8, 0.9)],
 }
 
+SHARES: dict[str, Callable[[Sequence[Verdicts]], float]] = {
+    "Right of all kept pairs": right_of_all,
+    "Wrong of all kept pairs": wrong_of_all,
+    "Ties of all kept pairs": ties_of_all,
+    "Ties of kept query pairs": ties_of_queries,
+    "Right, ties apart,": right_ties_apart,
+}
+"""What is shown of every setting, by the title of its table."""
+
 
 def main(
     questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
     variations: Annotated[bool, typer.Option(help="Also measure variations of economy")] = True,  # noqa: FBT002 - typer's
     critics: Annotated[bool, typer.Option("--critics", help="Measure searches with a critic instead")] = False,  # noqa: FBT002 - typer's
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
-    plot: Annotated[Optional[Path], typer.Option(help="Draw accuracy against cost into this file (SVG)")] = None,  # noqa: UP045 - typer reads it
+    plot: Annotated[Optional[Path], typer.Option(help="Draw right pairs against cost into this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
     if critics and plot:
@@ -214,7 +241,7 @@ def main(
 def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int) -> Iterator[str]:
     plans = [each for each in (*PLANS, *VARIATIONS) if each.name in tallies]
     own = {plan.name: [each[plan.rules] for each in tallies[plan.name]] for plan in plans}
-    for setting in MEASURED:
+    for setting in (*MEASURED, ALIKE):
         at = SETTINGS.index(setting)
         call = own["released"][at].dollars / own["released"][at].sum("replies")
         yield from table(
@@ -224,7 +251,10 @@ def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int)
             _columns({name: row[at] for name, row in own.items()}, lambda tally, call=call: _economy_row(tally, call)),
         )
         yield from table("What those pairs are like", _columns({name: row[at] for name, row in own.items()}, _bias_row))
-    yield from table("Share of right pairs by setting", _by_setting(own, lambda each: f"{each.accuracy:.2f}"))
+    for title, figure in SHARES.items():
+        yield from table(
+            f"{title} by setting", _by_setting(own, lambda each, figure=figure: f"{figure(each.questions):.3f}")
+        )
     yield from table(
         "Dollars per right pair by setting", _by_setting(own, lambda each: f"{each.dollars_per_right:.4f}")
     )
@@ -239,8 +269,8 @@ def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int)
             for rule in rules
         }
         yield from table(
-            f"Right pairs by setting, and dollars per right pair, with other thresholds of {kind}",
-            _by_setting(swept, lambda each: f"{each.accuracy:.2f} at {each.dollars_per_right:.4f}"),
+            f"Right of all kept pairs by setting, and dollars per right pair, with other thresholds of {kind}",
+            _by_setting(swept, lambda each: f"{right_of_all(each.questions):.2f} at {each.dollars_per_right:.4f}"),
         )
     yield from table("What confidence said, and what was right (all settings, recipe economy)", _reliability(tallies))
 
@@ -255,9 +285,8 @@ def _report_of_critics(tallies: dict[str, list[dict[PairingRules, Tally]]], ques
 
 
 def _critic_row(tally: Tally) -> dict[str, str]:
-    shown = ("replies", "pairs", "right", "replies per right", "scores per right", "$ per right", "with a right one")
-    found = _economy_row(tally, 1.0)
-    return {name: found[name] for name in shown}
+    left_out = ("requests", "tokens", "$", "right by regret", "requests per right", "calls per right")
+    return {name: cell for name, cell in _economy_row(tally, 1.0).items() if name not in left_out}
 
 
 def _by_setting(tallies: dict[str, list[Tally]], figure: Callable[[Tally], str]) -> dict[str, list[str]]:
@@ -272,29 +301,28 @@ def _columns(rows: dict[str, Any], cells: Callable[..., dict[str, str]]) -> dict
 
 
 def _frontier(row: list[dict[PairingRules, Tally]], setting: Setting) -> list[tuple[float, float]]:
-    """Replies per right pair and accuracy, by rising confidence asked for."""
+    """Replies per right pair and share right of all, by rising confidence asked for."""
     found = row[SETTINGS.index(setting)]
     points = [found[rules] for rules in THRESHOLDS["confidence"] if rules in found] or list(found.values())
-    return [(each.replies_per_right, each.accuracy) for each in points if each.sum("right")]
+    return [(each.replies_per_right, right_of_all(each.questions)) for each in points if each.sum("right")]
 
 
 def _reliability(tallies: dict[str, list[dict[PairingRules, Tally]]]) -> dict[str, list[str]]:
     loosest = THRESHOLDS["margin"][0]
-    verdicts: Counter[tuple[float, int]] = Counter()
+    verdicts: Counter[tuple[float, Verdict]] = Counter()
     for found in tallies["economy"]:
         verdicts.update(found[loosest].by_confidence)
     bins = sorted({low for low, _ in verdicts})
     return {
         "confidence": [f"{low:.1f} to {low + 0.1:.1f}" for low in bins],
-        "pairs, ties apart": [f"{verdicts[low, 1] + verdicts[low, -1]:,}" for low in bins],
-        "right": [_accuracy(verdicts, low) for low in bins],
+        "pairs": [f"{sum(verdicts[low, each] for each in (1, -1, 0)):,}" for low in bins],
+        "right of all": [_right_of_all(verdicts, low) for low in bins],
+        "right, ties apart": [_right_of_all(verdicts, low, among=(1, -1)) for low in bins],
         "ties": [f"{verdicts[low, 0]:,}" for low in bins],
     }
 
 
 def _economy_row(tally: Tally, call: float) -> dict[str, str]:
-    low, high = tally.interval(lambda each: each.accuracy)
-    cheap, dear = tally.interval(lambda each: each.replies_per_right)
     count = len(tally.questions)
     return {
         "replies": f"{tally.sum('replies') / count:.0f}",
@@ -302,10 +330,9 @@ def _economy_row(tally: Tally, call: float) -> dict[str, str]:
         "tokens": f"{tally.sum('tokens_in') / count:,.0f} + {REPLY_TOKENS * tally.sum('replies') / count:,.0f}",
         "$": f"{tally.dollars / count:.3f}",
         "pairs": f"{tally.pairs / count:.1f}",
-        "right": f"{tally.accuracy:.3f} ({low:.2f}-{high:.2f})",
+        **verdict_cells(tally.questions),
         "right by regret": f"{tally.accuracy_by_regret:.3f}",
-        "ties": f"{tally.sum('ties') / max(1, tally.pairs):.2f}",
-        "replies per right": f"{tally.replies_per_right:.1f} ({cheap:.1f}-{dear:.1f})",
+        "replies per right": with_interval(tally.questions, _replies_per_right, ".1f", ".1f"),
         "requests per right": f"{tally.sum('requests') / max(1, tally.sum('right')):.1f}",
         "scores per right": f"{tally.sum('scores') / max(1, tally.sum('right')):.1f}" if tally.sum("scores") else "-",
         "$ per right": f"{tally.dollars_per_right:.4f}",
@@ -318,10 +345,8 @@ def _economy_row(tally: Tally, call: float) -> dict[str, str]:
 def _bias_row(tally: Tally) -> dict[str, str]:
     layers = sorted({layer for layer, _ in tally.by_layer})
     return {
-        "right by chosen type (A E Q)": " ".join(
-            _accuracy(tally.by_type, each) for each in ("answer", "evidence", "query")
-        ),
-        "by layer": " ".join(_accuracy(tally.by_layer, layer) for layer in layers),
+        **type_cells(tally.questions),
+        "right of all by layer": " ".join(_right_of_all(tally.by_layer, layer) for layer in layers),
         "pairs by layer": " ".join(f"{sum(tally.by_layer[layer, each] for each in (-1, 0, 1))}" for layer in layers),
         "pairs per branching state": f"{tally.pairs / max(1, tally.sum('branching')):.2f}",
         "margin said": f"{statistics.fmean(tally.said or [0]):.2f}",
@@ -333,9 +358,14 @@ def _bias_row(tally: Tally) -> dict[str, str]:
     }
 
 
-def _accuracy(verdicts: Counter[tuple[Any, int]], which: object) -> str:
-    right, wrong = verdicts[which, 1], verdicts[which, -1]
-    return f"{right / (right + wrong):.2f}" if right + wrong else "-"
+def _right_of_all(verdicts: Counter[tuple[Any, Verdict]], which: object, among: Sequence[Verdict] = (1, -1, 0)) -> str:
+    """Share of right pairs, or of those among pairs with these verdicts."""
+    pairs = sum(verdicts[which, each] for each in among)
+    return f"{verdicts[which, 1] / pairs:.2f}" if pairs else "-"
+
+
+def _replies_per_right(questions: Sequence[Explored]) -> float:
+    return sum(each.replies for each in questions) / max(1, sum(each.right for each in questions))
 
 
 # -- one question ------------------------------------------------------------------------------------------------
@@ -349,11 +379,11 @@ class Exploration:
         self.replies = self.requests = self.tokens_in = 0
         self.opinions: dict[LabStep, float] = {}
         """What the critic was asked about, and what it thinks: always the same of a step in its state."""
-        same = _same_step if plan.share_passages else None
+        same, common = (_same_step, self._in_common) if plan.share_findings else (None, None)
         if plan.order is None:
-            self.search: Search[LabStep] = Search(plan.search, equivalent=same, seed=question.number)
+            self.search: Search[LabStep] = Search(plan.search, equivalent=same, in_common=common, seed=question.number)
         else:
-            self.search = _Ordered(plan.search, question, plan.order, equivalent=same)
+            self.search = _Ordered(plan.search, question, plan.order, equivalent=same, in_common=common)
         while work := self.search.ask():
             for item in work:
                 self.search.tell(item.id, self._carry_out(item))
@@ -446,8 +476,11 @@ class Exploration:
     def record(self) -> RolloutRecord:
         """The tree as the pair builder reads it."""
         tree, plan = self.search.tree, self.plan
+        if plan.search.share_estimates:
+            self._note_common_findings()
         rewards = REWARDS[plan.recipe.reward](tree, alpha=plan.search.alpha)
         known = estimates(tree, lambda end: end.outcome)
+        self._note_common_findings()
         nodes = [self._node(*each) for each in zip(tree.nodes, rewards, known, strict=True)]
         return RolloutRecord(
             question_id="lab",
@@ -474,6 +507,7 @@ class Exploration:
             "parent_id": node.parent_id,
             "children_ids": node.children_ids,
             "layer": node.layer,
+            "in_common": node.in_common,
             "visits": node.visits,
             "value": node.value,
             "reward": reward,
@@ -497,6 +531,33 @@ class Exploration:
                 "grounded": step.grounded,
             }
         )
+
+    def _in_common(self, step: LabStep, other: LabStep, *, known: bool | None = None) -> float:
+        """`reasonrag.exploration.findings.in_common`. known: whether it is known what is useful; by default, if the
+        gold passages are."""
+        if step.type != other.type or step.reveals is None or other.reveals is None:
+            return 0.0
+        if self.plan.gold_passages if known is None else known:
+            same = step.after == other.after
+        elif step.type == "query":
+            return overlap(step.reveals, other.reveals)
+        else:
+            same = bool(step.reveals and other.reveals) and (
+                step.reveals <= other.reveals or other.reveals <= step.reveals
+            )
+        return (1 + jaccard(step.reveals, other.reveals)) / 2 if same else 0.0
+
+    def _note_common_findings(self) -> None:
+        """What all siblings have in common, now that right answers may say what is useful: all facts."""
+        if not self.plan.share_findings:
+            return
+        tree = self.search.tree
+        known = self.plan.gold_passages or any(each.outcome >= RIGHT for node in tree.nodes for each in node.rollouts)
+        for state in tree.nodes:
+            steps = [each for each in tree.children(state) if each.same_as is None]
+            for place, step in enumerate(steps):
+                shares = {each.id: self._in_common(each.payload, step.payload, known=known) for each in steps[:place]}
+                step.in_common = {other: share for other, share in shares.items() if share}
 
     def true_margin(self, pair: Candidate) -> float:
         """Of the decisions, divided as the reported margin is."""
@@ -533,8 +594,9 @@ class _Ordered(Search[LabStep]):
         order: Order,
         *,
         equivalent: Callable[[LabStep, LabStep], bool] | None,
+        in_common: Callable[[LabStep, LabStep], float] | None,
     ) -> None:
-        super().__init__(config, equivalent=equivalent, seed=question.number)
+        super().__init__(config, equivalent=equivalent, in_common=in_common, seed=question.number)
         self._question, self._order = question, order
 
     def _open_states(self) -> Iterator[Node[LabStep]]:
@@ -554,7 +616,7 @@ def _variance(node: Node[LabStep]) -> float:
 
 def _same_step(step: LabStep, other: LabStep) -> bool:
     """Whether two queries show the agent the same."""
-    return step.type == other.type == "query" and step.after == other.after
+    return step.type == other.type == "query" and (step.after, step.reveals) == (other.after, other.reveals)
 
 
 def _progress(step: LabStep, setting: Setting) -> float | None:
@@ -580,7 +642,7 @@ def _after(node: Node[LabStep]) -> State:
 
 
 @dataclass(frozen=True)
-class Explored:
+class Explored(Verdicts):
     """What one question gave. scores: steps that a critic was asked about, at no price. gained, lost: sums of true
     margins of right and wrong pairs."""
 
@@ -588,17 +650,10 @@ class Explored:
     requests: int
     scores: int
     tokens_in: int
-    right: int
-    wrong: int
-    ties: int
     gained: float
     lost: float
     branching: int
     mixed: bool
-
-    @property
-    def pairs(self) -> int:
-        return self.right + self.wrong + self.ties
 
 
 @dataclass
@@ -611,9 +666,8 @@ class Tally:
     true: list[float] = field(default_factory=list)
     longer: list[float] = field(default_factory=list)
     guesses: int = 0
-    by_type: Counter[tuple[object, int]] = field(default_factory=Counter)
-    by_layer: Counter[tuple[object, int]] = field(default_factory=Counter)
-    by_confidence: Counter[tuple[float, int]] = field(default_factory=Counter)
+    by_layer: Counter[tuple[object, Verdict]] = field(default_factory=Counter)
+    by_confidence: Counter[tuple[float, Verdict]] = field(default_factory=Counter)
 
     def sum(self, name: str) -> float:
         return sum(getattr(each, name) for each in self.questions)
@@ -626,11 +680,6 @@ class Tally:
         return self.sum("pairs")
 
     @property
-    def accuracy(self) -> float:
-        """Chosen truly better; ties apart."""
-        return self.sum("right") / max(1, self.sum("right") + self.sum("wrong"))
-
-    @property
     def accuracy_by_regret(self) -> float:
         return self.sum("gained") / max(1e-9, self.sum("gained") + self.sum("lost"))
 
@@ -640,15 +689,11 @@ class Tally:
 
     @property
     def replies_per_right(self) -> float:
-        return self.sum("replies") / max(1, self.sum("right"))
+        return _replies_per_right(self.questions)
 
     @property
     def dollars_per_right(self) -> float:
         return self.dollars / max(1, self.sum("right"))
-
-    def interval(self, figure: Callable[[Tally], float]) -> tuple[float, float]:
-        """Bootstrap over questions."""
-        return interval(self.questions, lambda drawn: figure(Tally(drawn)))
 
 
 def measure(plan: Plan, setting: Setting, questions: int) -> dict[PairingRules, Tally]:
@@ -670,7 +715,8 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
     margins = [exploration.true_margin(pair) for pair in pairs]
     tree = exploration.search.tree
     ends = [each for node in tree.nodes for each in node.rollouts]
-    verdicts = [(margin > TOLERANCE) - (margin < -TOLERANCE) for margin in margins]
+    verdicts = [verdict_of(margin) for margin in margins]
+    by_types: Counter[tuple[str, Verdict]] = Counter()
     for pair, margin, verdict in zip(pairs, margins, verdicts, strict=True):
         tally.said.append(pair.margin)
         tally.true.append(margin)
@@ -678,7 +724,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
         if chosen and rejected:
             tally.longer.append(_length(chosen) - _length(rejected))
         tally.guesses += pair.chosen.grounded is False
-        tally.by_type[pair.chosen.action_type, verdict] += 1
+        by_types[types_of(pair.chosen.action_type, pair.rejected.action_type), verdict] += 1
         tally.by_layer[pair.layer, verdict] += 1
         tally.by_confidence[min(9, int(10 * (pair.confidence or 0))) / 10, verdict] += 1
     return Explored(
@@ -686,9 +732,7 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
         requests=exploration.requests,
         scores=len(exploration.opinions),
         tokens_in=exploration.tokens_in,
-        right=verdicts.count(1),
-        wrong=verdicts.count(-1),
-        ties=verdicts.count(0),
+        by_types=by_types,
         gained=sum(margin for margin in margins if margin > 0),
         lost=-sum(margin for margin in margins if margin < 0),
         branching=len({each.state.state_id for each in found if each.dropped not in NO_BRANCH}),

@@ -15,21 +15,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Optional, get_args
 
 import typer
 from earlier_version import Before, EarlierVersion
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
 from question_causes import cause_rows, finders
-from reporting import CONFIDENCE, ROOT, interval, publish, table
+from reporting import CONFIDENCE, ROOT, publish, table
 from search_economy import PUBLISHED_RULES
+from verdicts import (
+    Verdict,
+    Verdicts,
+    counts,
+    type_cells,
+    types_of,
+    verdict_cells,
+    verdict_of,
+    with_interval,
+)
 
 from mcts import RECIPES, Recipe, RecipeName
 from mcts.recipes import RescueName
 from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED, NO_FILTERS
-from preference.labelling import TOLERANCE
 from reasonrag.agent.agent import Agent, steps_of_hops
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import AGENT_DEFAULTS
@@ -69,6 +78,7 @@ FILTERS: dict[str, PairingRules] = {
     "margin .3": PairingRules(min_margin=0.3),
     "one action type": PairingRules(same_type=True),
     "ungrounded too": PairingRules(allow_ungrounded=True),
+    "same findings too": PairingRules(allow_same_findings=True),
     "none but a margin of .01": replace(NO_FILTERS, min_margin=0.01),
 }
 """Whose yields are compared, without the caps over the whole data set."""
@@ -102,10 +112,6 @@ TRIALS: dict[str, Trial] = {
     },
 }
 
-Key = TypeVar("Key")
-Verdict: TypeAlias = int
-"""Of a pair: 1 right, -1 wrong, 0 a tie."""
-
 
 @dataclass(frozen=True)
 class Answered:
@@ -117,13 +123,13 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Explored:
+class Explored(Verdicts):
     """What one question gave.
 
-    by_type, by_layer: pairs by the chosen step's type or layer, and verdict. hinted: those among them with that tag, by
-    verdict. independent: of the right pairs, as many as say something that the others do not (`_independent`). guesses:
-    pairs whose chosen step is an answer without all facts. answers: the answer steps that are nodes of the tree. cause,
-    finders: where it died, and `question_causes.finders`.
+    by_layer: pairs by layer and verdict. hinted: those among them with that tag, by verdict. independent: of the right
+    pairs, as many as say something that the others do not (`_independent`). guesses: pairs whose chosen step is an
+    answer without all facts. answers: the answer steps that are nodes of the tree. cause, finders: where it died, and
+    `question_causes.finders`.
     """
 
     question_id: str
@@ -134,7 +140,6 @@ class Explored:
     mixed: bool
     guesses: int
     independent: int
-    by_type: Counter[tuple[str | None, Verdict]]
     by_layer: Counter[tuple[int, Verdict]]
     hinted: Counter[Verdict]
     answers: tuple[Answered, ...]
@@ -145,25 +150,6 @@ class Explored:
     def dollars(self) -> float:
         """At GPT-4o's list price, tokens at four characters each."""
         return find_price("gpt-4o").cost(self.prompt_tokens, self.completion_tokens)
-
-    @property
-    def right(self) -> int:
-        return self._pairs_that_are(1)
-
-    @property
-    def wrong(self) -> int:
-        return self._pairs_that_are(-1)
-
-    @property
-    def ties(self) -> int:
-        return self._pairs_that_are(0)
-
-    @property
-    def pairs(self) -> int:
-        return self.by_type.total()
-
-    def _pairs_that_are(self, wanted: Verdict) -> int:
-        return sum(count for (_, verdict), count in self.by_type.items() if verdict == wanted)
 
 
 def measure(
@@ -228,7 +214,7 @@ async def _explore_all(
 
 def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) -> Explored:
     """Hold a tree's kept pairs against the truth. Margins need no division by alpha**layer: only their sign counts."""
-    by_type: Counter[tuple[str | None, Verdict]] = Counter()
+    by_types: Counter[tuple[str, Verdict]] = Counter()
     by_layer: Counter[tuple[int, Verdict]] = Counter()
     hinted: Counter[Verdict] = Counter()
     right: list[tuple[str, int, int]] = []
@@ -236,9 +222,8 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
     for pair in candidates(record, rules):
         if pair.dropped is None:
             chosen, rejected = record.nodes[pair.chosen.id], record.nodes[pair.rejected.id]
-            margin = question.worth(chosen) - question.worth(rejected)
-            verdict = (margin > TOLERANCE) - (margin < -TOLERANCE)
-            by_type[chosen.action_type, verdict] += 1
+            verdict = verdict_of(question.worth(chosen) - question.worth(rejected))
+            by_types[types_of(chosen.action_type, rejected.action_type), verdict] += 1
             by_layer[pair.layer, verdict] += 1
             hinted[verdict] += "hinted" in pair.tags
             right += [(pair.state.state_id, pair.chosen.id, pair.rejected.id)] * (verdict > 0)
@@ -254,7 +239,7 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
         mixed=len({each.quality for each in record.ends}) > 1,
         guesses=guesses,
         independent=_independent(right),
-        by_type=by_type,
+        by_types=by_types,
         by_layer=by_layer,
         hinted=hinted,
         answers=tuple(Answered(question.rests_on_facts(node), node.f1 == 1, node.grounded) for node in answers),
@@ -280,7 +265,7 @@ def _independent(pairs: Iterable[tuple[str, int, int]]) -> int:
 def main(
     *,
     dataset: Annotated[str, typer.Option(help="hotpotqa, 2wikimultihopqa or musique")] = "hotpotqa",
-    questions: Annotated[int, typer.Option(help="First questions of its dev, then of its train split")] = 60,
+    questions: Annotated[int, typer.Option(help="First questions of its dev, then of its train split")] = 300,
     skip: Annotated[int, typer.Option(help="Of these, leave so many out that come first")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the explorations")] = 0,
     data_dir: Annotated[Path, typer.Option(help="Directory that holds the data set")] = ROOT.parent / "shared" / "data",
@@ -336,12 +321,14 @@ def _report(asked: Asked, trials: Mapping[str, Trial], earlier: EarlierVersion |
             for name, several in trees.items()
         }
         before = earlier.measure(skill) if earlier else []
+        beside = ({"economy before": before} if before else {}) | found
         yield from table(
             f"{len(questions)} {asked.dataset} questions, teacher `{skill.name}`: good {skill.good:g}, "
             f"right {skill.right:g}, early {skill.early:g}, luck {skill.luck:g} (requests to pairs: per question; in "
             f"brackets: {CONFIDENCE:.0%} of the bootstrap over questions)",
-            _columns(({"economy before": before} if before else {}) | found, _economy_row),
+            _columns(beside, _economy_row),
         )
+        yield from table("Kept pairs by the types of both steps: right/wrong/tie", _columns(beside, type_cells))
         if before and "economy" in found:
             yield from table("Questions without a right pair before", _newly_solved(before, found["economy"]))
         if "economy" in found:
@@ -393,8 +380,7 @@ def _filter_row(explored: Sequence[Explored]) -> dict[str, str]:
     dollars = sum(each.dollars for each in explored)
     return {
         "pairs": f"{sum(each.pairs for each in explored):,}",
-        "right": f"{_accuracy(explored):.3f}",
-        "ties": f"{_ratio(explored, 'ties', 'pairs'):.2f}",
+        **verdict_cells(explored),
         "requests per right": f"{_ratio(explored, 'requests', 'right'):.1f}",
         "right per dollar": f"{sum(each.right for each in explored) / dollars:.0f}",
         "independent right per dollar": f"{sum(each.independent for each in explored) / dollars:.0f}",
@@ -413,28 +399,23 @@ def _economy_row(explored: Sequence[Explored]) -> dict[str, str]:
         "tokens out": f"{mean('completion_tokens'):,.0f}",
         "$": f"{mean('dollars'):.3f}",
         "pairs": f"{mean('pairs'):.2f}",
-        "right": _with_interval(explored, _accuracy, ".3f", ".2f"),
-        "ties": f"{_ratio(explored, 'ties', 'pairs'):.2f}",
-        "requests per pair": _with_interval(explored, lambda some: _ratio(some, "requests", "pairs"), ".1f", ".1f"),
-        "requests per right": _with_interval(explored, lambda some: _ratio(some, "requests", "right"), ".1f", ".1f"),
-        "$ per right": _with_interval(explored, lambda some: _ratio(some, "dollars", "right"), ".4f", ".4f"),
-        "with a right pair": _with_interval(explored, _solved, ".2f", ".2f"),
+        **verdict_cells(explored),
+        "requests per pair": with_interval(explored, lambda some: _ratio(some, "requests", "pairs"), ".1f", ".1f"),
+        "requests per right": with_interval(explored, lambda some: _ratio(some, "requests", "right"), ".1f", ".1f"),
+        "$ per right": with_interval(explored, lambda some: _ratio(some, "dollars", "right"), ".4f", ".4f"),
+        "with a right pair": with_interval(explored, _solved, ".2f", ".2f"),
     }
 
 
 def _quality_row(explored: Sequence[Explored]) -> dict[str, str]:
     layers = sorted({layer for each in explored for layer, _ in each.by_layer})
-    by_type = sum((each.by_type for each in explored), Counter[tuple[str | None, Verdict]]())
     by_layer = sum((each.by_layer for each in explored), Counter[tuple[int, Verdict]]())
     answers = [answer for each in explored for answer in each.answers]
     return {
         "questions with a pair": f"{statistics.fmean(each.pairs > 0 for each in explored):.2f}",
         "mixed outcomes": f"{statistics.fmean(each.mixed for each in explored):.2f}",
         "pairs without": f"{sum(each.pairs for each in explored if not each.mixed)}",
-        "right, wrong, ties by chosen type (A E Q)": ", ".join(
-            _verdicts(by_type, each) for each in ("answer", "evidence", "query")
-        ),
-        "by layer": ", ".join(_verdicts(by_layer, layer) for layer in layers),
+        "right/wrong/tie by layer": ", ".join(counts(by_layer, layer) for layer in layers),
         "hinted pairs": _apart(explored),
         "chosen guesses": f"{_ratio(explored, 'guesses', 'pairs'):.2f}",
         "grounded answers with all facts": _grounded(each for each in answers if each.informed),
@@ -452,20 +433,10 @@ def _apart(explored: Sequence[Explored]) -> str:
     return f"{'/'.join(str(verdicts[each]) for each in (1, -1, 0))}, {only} questions with no other"
 
 
-def _verdicts(counts: Counter[tuple[Key, Verdict]], which: Key) -> str:
-    return "/".join(str(counts[which, verdict]) for verdict in (1, -1, 0))
-
-
 def _grounded(answers: Iterable[Answered]) -> str:
     """Share of answers, yes and no apart, that string match calls grounded; and of how many."""
     judged = [each.grounded for each in answers if each.grounded is not None]
     return f"{statistics.fmean(judged):.3f} of {len(judged)}" if judged else "-"
-
-
-def _accuracy(explored: Sequence[Explored]) -> float:
-    """Share of pairs whose chosen step is truly better; ties apart."""
-    right, wrong = sum(each.right for each in explored), sum(each.wrong for each in explored)
-    return right / max(1, right + wrong)
 
 
 def _solved(explored: Sequence[Explored]) -> float:
@@ -476,13 +447,6 @@ def _solved(explored: Sequence[Explored]) -> float:
 def _ratio(explored: Sequence[Explored], above: str, below: str) -> float:
     sums = {name: float(sum(getattr(each, name) for each in explored)) for name in (above, below)}
     return sums[above] / max(1, sums[below])
-
-
-def _with_interval(
-    explored: Sequence[Explored], figure: Callable[[Sequence[Explored]], float], shown: str, bound: str
-) -> str:
-    low, high = interval(explored, figure)
-    return f"{figure(explored):{shown}} ({low:{bound}}-{high:{bound}})"
 
 
 if __name__ == "__main__":

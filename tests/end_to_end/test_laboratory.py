@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 import statistics
 from dataclasses import replace
+from functools import cache
+from itertools import combinations
 
 import pytest
 from decision_process import LabQuestion, Setting, State
-from search_economy import GUESSING, PLANS, WITH_CRITICS, Exploration, Plan, measure
+from search_economy import ALIKE, GUESSING, PLANS, VARIATIONS, WITH_CRITICS, Exploration, Plan, measure
+from search_economy import SETTINGS as MEASURED
+from verdicts import PAIR_TYPES, Verdicts, right_of_all, ties_of_queries, types_of
 
 from mcts import RECIPES
 
@@ -33,7 +37,7 @@ def test_a_state_is_worth_what_its_policy_gets_on_average(setting: Setting) -> N
     assert question.value(State()) == pytest.approx(statistics.fmean(rewards), abs=4 * error)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda each: each.name)
+@pytest.mark.parametrize("setting", [*SETTINGS, ALIKE], ids=lambda each: each.name)
 def test_chances_of_a_state_s_steps_sum_to_one(setting: Setting) -> None:
     """In every state that can be reached."""
     question, seen, ahead = LabQuestion(setting, 3, alpha=0.9), set(), [State()]
@@ -54,6 +58,60 @@ def test_a_lucky_guess_is_worth_no_more_than_an_unlucky_one() -> None:
     lucky, unlucky = (step for step, _ in question.choices(State()) if step.type == "answer")
     assert lucky.f1 > unlucky.f1
     assert question.worth(lucky) == question.worth(unlucky)
+
+
+def test_good_queries_show_one_fact_among_other_passages_and_stray_ones_their_own() -> None:
+    """Where several queries reveal the same: every two good ones share a part of what they show, and no two all of it;
+    evidence of the fact holds that of other words."""
+    question = LabQuestion(ALIKE, 1, alpha=0.9)
+    queries = [step for step, _ in question.choices(State())]
+    good, stray = ([each for each in queries if each.text.startswith(kind)] for kind in ("ask", "stray"))
+    for some, in_common in ((good, {True}), (stray, {False})):
+        shown = [each.reveals or frozenset() for each in some]
+        assert {bool(one & other) for one, other in combinations(shown, 2)} == in_common
+        assert len(set(shown)) == len(some) == 4
+        assert len({each.after for each in some}) == 1
+    first, second = (step for step, _ in question.choices(State("read", 1, 0, shown=True)) if "fact" in step.text)
+    assert (first.reveals or frozenset()) < (second.reveals or frozenset())
+    assert first.after == second.after
+
+
+@cache
+def kept(plan: str, setting: Setting) -> list[Verdicts]:
+    [found] = (each for each in (*PLANS, *VARIATIONS) if each.name == plan)
+    return [*measure(found, setting, 5)[found.rules].questions]
+
+
+def test_where_several_queries_reveal_the_same_few_kept_pairs_of_queries_are_ties() -> None:
+    """As they share their estimate; without that every fifth is one, or more."""
+    assert ties_of_queries(kept("economy", ALIKE)) <= 0.05
+    assert ties_of_queries(kept("economy, findings apart", ALIKE)) >= 0.2
+    for each in (kept("economy", ALIKE), kept("economy, findings apart", ALIKE)):
+        assert sum(found.right for found in each) > 30
+
+
+@pytest.mark.parametrize("setting", MEASURED, ids=lambda each: each.name)
+def test_steps_that_share_what_they_reveal_make_no_setting_s_pairs_worse(setting: Setting) -> None:
+    """Of all that are kept at least as many are right as where every step is valued for itself."""
+    assert right_of_all(kept("economy", setting)) >= right_of_all(kept("economy, findings apart", setting))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "types"),
+    [
+        ("query", "query", "query, query"),
+        ("evidence", "evidence", "evidence, evidence"),
+        ("answer", "answer", "answer, answer"),
+        ("answer", "query", "answer, other"),
+        ("evidence", "answer", "answer, other"),
+    ],
+)
+def test_a_pair_is_counted_by_the_types_of_both_steps(chosen: str, rejected: str, types: str) -> None:
+    """Whichever is chosen; what no state can have is refused."""
+    assert types_of(chosen, rejected) == types
+    assert types in PAIR_TYPES
+    with pytest.raises(ValueError, match="no state has a pair of the types"):
+        types_of("query", "evidence")
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda each: each.name)
