@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, Protocol
 
+from mcts import SearchConfig
 from mcts.recipes import recipe_named
 from preference.answer_scores import label_cover_em
 from preference.candidates import (
@@ -94,10 +95,21 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
 
 def _merges_equal_steps(recipe: str) -> bool:
     """Whether a recipe makes one node of equal steps; one that is not known is taken to."""
+    search = _search_of(recipe)
+    return search is None or search.merge_equal
+
+
+def shares_estimates(recipe: str) -> bool:
+    """Whether a recipe's rewards count the observations of siblings that reveal the same."""
+    search = _search_of(recipe)
+    return search is not None and search.share_estimates
+
+
+def _search_of(recipe: str) -> SearchConfig | None:
     try:
-        return recipe_named(recipe).search.merge_equal
+        return recipe_named(recipe).search
     except KeyError:
-        return True
+        return None
 
 
 @dataclass(frozen=True)
@@ -438,14 +450,6 @@ def _with_common(own: tuple[float, float], other: tuple[float, float], share: fl
     """Mean and number of observations, with such a share of another step's."""
     n = own[1] + share * other[1]
     return (own[0] * own[1] + share * other[0] * other[1]) / n, n
-
-
-def shares_estimates(recipe: str) -> bool:
-    """Whether a recipe's rewards count the observations of siblings that reveal the same."""
-    try:
-        return recipe_named(recipe).search.share_estimates
-    except KeyError:
-        return False
 
 
 def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> tuple[float, float] | None:

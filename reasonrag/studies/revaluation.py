@@ -68,8 +68,7 @@ class RevaluedPair(BaseModel):
     chosen_id: int
     rejected_id: int
     action_type: str
-    rejected_type: str = ""
-    """Empty in reports of earlier versions."""
+    rejected_type: str
     layer: int
     confidence: float | None
     """None where labels have none, as those of a judge."""
@@ -549,8 +548,8 @@ def _summary(
 
 def _types(pair: RevaluedPair) -> str:
     """`query`; `answer over query` where the types differ."""
-    same = pair.rejected_type in ("", pair.action_type)
-    return pair.action_type if same else f"{pair.action_type} over {pair.rejected_type}"
+    one, other = pair.action_type, pair.rejected_type
+    return one if one == other else f"{one} over {other}"
 
 
 def _disagreement(pairs: list[MarginCheck], label_model: str, fresh_model: str) -> Disagreement:
