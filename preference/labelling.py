@@ -418,7 +418,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
         in_common=common,
         same_type=same_type,
         tags=_tags(rollout, chosen, rejected, sure),
-        gold=_gold(chosen.node, rejected.node),
+        gold=_gold(chosen.node, rejected.node, common),
     )
 
 
@@ -474,12 +474,12 @@ def rests_on_one_draw(chosen: RolloutNode, rejected: RolloutNode) -> bool:
     return not answers and all(0 < (each.observations or 0) <= 1 + TOLERANCE for each in (chosen, rejected))
 
 
-def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
+def _gold(chosen: RolloutNode, rejected: RolloutNode, common: float) -> GoldVerdict:
     types = chosen.action_type, rejected.action_type
     if types not in (("query", "query"), ("evidence", "evidence")) or chosen.gold is None or rejected.gold is None:
         return "unknown"
-    if chosen.gold == rejected.gold:
-        return "tie"
+    if chosen.gold == rejected.gold:  # perhaps others, or other sentences of the same
+        return "tie" if common else "unknown"
     return "right" if chosen.gold > rejected.gold else "wrong"
 
 

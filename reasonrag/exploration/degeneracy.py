@@ -171,6 +171,7 @@ SIGNS = (
         "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
         never_answers,
         stops_from=OUTCOMES_STOP_FROM,
+        told_at=OUTCOMES_TELLING_SHARE,
     ),
     Sign(
         "instant_answer",
