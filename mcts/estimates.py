@@ -71,15 +71,15 @@ def _pooled(several: list[tuple[Estimate, float]]) -> Estimate | None:
 
 
 def _with_common(tree: Tree[Any], node: Node[Any], shared: list[Estimate | None]) -> Estimate | None:
-    """A step's estimate with those of siblings, by what they have in common."""
-    first = node if node.same_as is None else tree[node.same_as]
-    if node.parent_id is None:
-        return shared[node.id]
+    """A step's estimate, if it has one, with those of siblings by what they have in common."""
+    first, own = node if node.same_as is None else tree[node.same_as], shared[node.id]
+    if node.parent_id is None or own is None:
+        return own
     shares = first.in_common | {
         each.id: each.in_common[first.id] for each in tree.children(tree[node.parent_id]) if first.id in each.in_common
     }
-    known = [(shared[each], share) for each, share in {first.id: 1.0, **shares}.items()]
-    return _pooled([(estimate, share) for estimate, share in known if estimate])
+    known = [(shared[each], share) for each, share in shares.items()]
+    return _pooled([(own, 1.0), *((estimate, share) for estimate, share in known if estimate)])
 
 
 def _own_estimate(

@@ -39,9 +39,8 @@ equals a gold answer and the chosen one does not, but evidence supports the chos
 with a hint, or the state lies below one that was. prompt_cut: the endpoint seems to have cut the state's prompt."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
-"""Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong), or as many while both
-reveal the same (tie), if both are queries or both evidence. unknown: other types, unknown gold passages, or as many of
-which it is not known whether they are worth the same."""
+"""Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
+are queries or both evidence. unknown: other types, or unknown gold passages."""
 
 LabelName = Literal["value", "judge", "outcome", "imported"]
 """Source of a label: values of continuations, a judge that saw all steps of the state, the outcome of each step's own

@@ -31,7 +31,7 @@ from preference.candidates import (
 )
 from preference.confidence import confidence
 from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
-from preference.records import ActionType, Message, RolloutNode, RolloutRecord, shared_fields
+from preference.records import ActionType, Message, RecipeRef, RolloutNode, RolloutRecord, shared_fields
 from preference.similarity import folded, jaccard, words_of
 
 TOLERANCE = 1e-9
@@ -99,10 +99,10 @@ def _merges_equal_steps(recipe: str) -> bool:
     return search is None or search.merge_equal
 
 
-def shares_estimates(recipe: str) -> bool:
+def shares_estimates(recipe: RecipeRef) -> bool:
     """Whether a recipe's rewards count the observations of siblings that reveal the same."""
-    search = _search_of(recipe)
-    return search is not None and search.share_estimates
+    search = _search_of(recipe.name)
+    return search is not None and search.share_estimates and (recipe.reward or "").startswith("spre_even")
 
 
 def _search_of(recipe: str) -> SearchConfig | None:
@@ -418,7 +418,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
         in_common=common,
         same_type=same_type,
         tags=_tags(rollout, chosen, rejected, sure),
-        gold=_gold(chosen.node, rejected.node, common),
+        gold=_gold(chosen.node, rejected.node),
     )
 
 
@@ -441,7 +441,7 @@ def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, co
     better, worse = observed(rollout, chosen.node, rejected.node), observed(rollout, rejected.node, chosen.node)
     if better is None or worse is None:
         return None
-    if common and not shares_estimates(rollout.recipe.name):
+    if common and not shares_estimates(rollout.recipe):
         better, worse = _with_common(better, worse, common), _with_common(worse, better, common)
     return confidence(better, worse)
 
@@ -474,12 +474,12 @@ def rests_on_one_draw(chosen: RolloutNode, rejected: RolloutNode) -> bool:
     return not answers and all(0 < (each.observations or 0) <= 1 + TOLERANCE for each in (chosen, rejected))
 
 
-def _gold(chosen: RolloutNode, rejected: RolloutNode, common: float) -> GoldVerdict:
+def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
     types = chosen.action_type, rejected.action_type
     if types not in (("query", "query"), ("evidence", "evidence")) or chosen.gold is None or rejected.gold is None:
         return "unknown"
-    if chosen.gold == rejected.gold:  # perhaps others, or other sentences of the same
-        return "tie" if common else "unknown"
+    if chosen.gold == rejected.gold:
+        return "tie"
     return "right" if chosen.gold > rejected.gold else "wrong"
 
 

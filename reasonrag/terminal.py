@@ -267,11 +267,11 @@ def agreement_text(found: SignAgreement) -> str:
 
 
 def gold_rows(agreement: Mapping[str, GoldAgreement]) -> list[tuple[str, str]]:
-    """By action type, how many pairs are right, wrong or ties by gold passages, of all; none if they are not known."""
+    """By action type, what gold passages say of all pairs; none if they are not known."""
     rows = []
     for name, each in agreement.items():
         every = each.right + each.wrong + each.ties + each.unknown
-        said = f"{each.right:,} right, {each.wrong:,} wrong, {counted(each.ties, 'tie')}, {each.unknown:,} unknown"
+        said = f"{each.right:,} right, {each.wrong:,} wrong, {each.ties:,} as many, {each.unknown:,} unknown"
         rows.append((f"by gold passages, {plain_types(name)}", f"{said} of {every:,}"))
     return rows
 

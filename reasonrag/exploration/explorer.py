@@ -326,21 +326,23 @@ class Explorer:
     def _in_common(self, step: AgentStep, other: AgentStep) -> float:
         return in_common(step, other, self._found_by(step), self._found_by(other), self._useful)
 
-    def _note_common_findings(self) -> None:
-        """What all siblings have in common, now that it is known what right answers rest on."""
+    def _common_findings(self) -> list[dict[int, float]]:
+        """`Node.in_common` by node, now that it is known what right answers rest on: the gold passages, unless none of
+        them was ever shown."""
         tree, useful = self.search.tree, self._useful
-        if self.question.gold is None:
+        steps = [each.payload for each in tree.nodes[1:]]
+        if not any(useful.gold and useful.among(each.state.passages) for each in steps):
             ends = [end for each in tree.nodes for end in (each.rollouts[:1] if each.terminal else each.unkept)]
             useful = Useful(None, rested_on([end.final.state for end in ends if end.outcome >= RIGHT]))
+        found: list[dict[int, float]] = [{} for _ in tree.nodes]
         for state in tree.nodes:
-            steps = [each for each in tree.children(state) if each.same_as is None and not each.terminal]
-            for place, step in enumerate(steps):
-                after = self._seen_after(step)
-                found = {
-                    each.id: in_common(step.payload, each.payload, after, self._seen_after(each), useful)
-                    for each in steps[:place]
-                }
-                step.in_common = {other: share for other, share in found.items() if share}
+            siblings = [each for each in tree.children(state) if each.same_as is None and not each.terminal]
+            for place, step in enumerate(siblings):
+                for other in siblings[:place]:
+                    after, after_other = self._seen_after(step), self._seen_after(other)
+                    if share := in_common(step.payload, other.payload, after, after_other, useful):
+                        found[step.id][other.id] = share
+        return found
 
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:
         """Continuations by the policy that is being valued."""
@@ -376,14 +378,15 @@ class Explorer:
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""
         tree = self.search.tree
-        pooled = self.recipe.search.share_estimates
-        if pooled:
-            self._note_common_findings()
+        common = self._common_findings()
+        pooled = self.recipe.search.share_estimates and self.recipe.reward == "spre_even"
+        for node, shares in zip(tree.nodes, common, strict=True):
+            node.in_common = shares if pooled else {}
         known = estimates(tree, lambda end: end.outcome)
         rules = ANSWER_REWARDS | {self.recipe.reward: REWARDS[self.recipe.reward]}
         by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
-        if not pooled:
-            self._note_common_findings()
+        for node, shares in zip(tree.nodes, common, strict=True):
+            node.in_common = shares
         if self.recipe.judge:
             by_rule[f"judge-{self.recipe.judge}"] = [self._verdicts.values.get(node.id) for node in tree.nodes]
         nodes = [

@@ -49,10 +49,10 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
     """
     if step.action_type == other.action_type == "evidence":
         said, also = (_sentences(each.content) for each in (step, other))
-        if not of.known and not (said and also):
-            return 0.0
         news, also_news = (of.news(each) for each in (step, other))
-        return (1 + jaccard(said, also)) / 2 if _hold(news, also_news) and _hold(also_news, news) else 0.0
+        if news is None or also_news is None or not (_hold(news, also_news) and _hold(also_news, news)):
+            return 0.0
+        return (1 + jaccard(said, also)) / 2 if of.known or (said and also) else 0.0
     if after is None or after_other is None or not after.action == after_other.action == "read":
         return 0.0
     shown, also = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
@@ -101,12 +101,18 @@ class Useful:
         told = (each for each in state.read if any(reports(said, each) for said in state.evidence))
         return self.among(state.passages) - self.among(told)
 
-    def news(self, step: AgentStep) -> list[str]:
-        """The sentences of evidence that no earlier evidence holds; from useful passages where these are known."""
+    def news(self, step: AgentStep) -> list[str] | None:
+        """The sentences of evidence that no earlier evidence holds; from useful passages where these are known. None if
+        one is in no passage: in other words it may say anything."""
         before = [each for said in step.state.evidence for each in _sentences(said)]
-        new = (each for each in _sentences(step.content) if not any(each in said for said in before))
-        useful = [each for each in step.state.passages if self.among([each])] if self.known else None
-        return [each for each in new if useful is None or any(reports(each, passage) for passage in useful)]
+        found = []
+        for each in _sentences(step.content):
+            places = [passage for passage in step.state.passages if reports(each, passage)]
+            if not places:
+                return None
+            if not any(each in said for said in before) and (not self.known or self.among(places)):
+                found.append(each)
+        return found
 
 
 def rested_on(answers: Sequence[State]) -> frozenset[str] | None:

@@ -68,7 +68,7 @@ class RevaluedPair(BaseModel):
     chosen_id: int
     rejected_id: int
     action_type: str
-    rejected_type: str
+    rejected_type: str = ""
     layer: int
     confidence: float | None
     """None where labels have none, as those of a judge."""
@@ -549,7 +549,7 @@ def _summary(
 def _types(pair: RevaluedPair) -> str:
     """`query`; `answer over query` where the types differ."""
     one, other = pair.action_type, pair.rejected_type
-    return one if one == other else f"{one} over {other}"
+    return one if other in ("", one) else f"{one} over {other}"
 
 
 def _disagreement(pairs: list[MarginCheck], label_model: str, fresh_model: str) -> Disagreement:

@@ -189,11 +189,10 @@ def test_siblings_that_reveal_the_same_count_what_the_other_knows_by_that_share(
     assert of(tree, *steps, tree.root) == [who, details, (0.0, 1), (1 / 6, 3)]
 
 
-def test_a_step_that_was_not_continued_has_a_share_of_what_its_sibling_knows() -> None:
-    """Half of three observations. For the state above it counts no more than before: (2/3 + 0) / 2, of two draws."""
+def test_a_step_that_was_not_continued_is_worth_nothing_known() -> None:
+    """However much is known of a sibling that reveals the same."""
     tree, steps = revealing(0.5, further=())
-    assert of(tree, *steps, tree.root) == [(2 / 3, 3), (2 / 3, 1.5), (0.0, 1), (1 / 3, pytest.approx(2))]
-    assert answers(tree, *steps, tree.root) == [3, 1.5, 1, 4]
+    assert of(tree, *steps, tree.root) == [(2 / 3, 3), None, (0.0, 1), (1 / 3, pytest.approx(2))]
 
 
 def test_worth_is_what_the_caller_says() -> None:

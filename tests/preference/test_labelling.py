@@ -410,8 +410,7 @@ def test_siblings_that_say_the_same_are_known(first: Fields, second: Fields, *, 
     [
         (query("who", 0.9, gold=1), query("what", 0.1, gold=0), "right"),
         (query("who", 0.1, gold=1), query("what", 0.9, gold=0), "wrong"),
-        (query("who", 0.9, gold=0), query("what", 0.1, gold=0) | {"in_common": {1: 0.5}}, "tie"),
-        (query("who", 0.9, gold=1), query("what", 0.1, gold=1), "unknown"),
+        (query("who", 0.9, gold=0), query("what", 0.1, gold=0), "tie"),
         (evidence("she did", 0.9, gold=2), evidence("None", 0.1, gold=1), "right"),
         (evidence("None", 0.9, gold=0), evidence("she did", 0.1, gold=1), "wrong"),
         (query("who", 0.9, gold=1), query("what", 0.1), "unknown"),
@@ -603,21 +602,22 @@ def test_a_state_survives_the_file(rollout: RolloutRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "pooled"),
+    ("recipe", "reward", "pooled"),
     [
-        pytest.param("paper", True, id="rewards that are each step's own"),
-        pytest.param("my-own", True, id="a recipe that nobody knows"),
-        pytest.param("economy", False, id="rewards that are pooled already"),
+        pytest.param("paper", "spre", True, id="rewards that are each step's own"),
+        pytest.param("my-own", "spre", True, id="a recipe that nobody knows"),
+        pytest.param("economy", "outcome", True, id="another reward than the recipe's"),
+        pytest.param("economy", "spre_even", False, id="rewards that are pooled already"),
     ],
 )
 @pytest.mark.parametrize("common", [0.5, 1.0])
 def test_the_confidence_of_what_reveals_the_same_counts_each_observation_on_both_sides(
-    recipe: str, *, pooled: bool, common: float
+    recipe: str, reward: str, *, pooled: bool, common: float
 ) -> None:
     """By that share: four right against four wrong. Rewards and margin are as they were, and so is the other pair."""
     right, wrong = ({"observations": 4, "rollouts": rollouts_of(f1, 1)} for f1 in (1.0, 0.0))
     steps = query("who", 0.9, **right), query("what", 0.0, **wrong), query("where", 0.0, **wrong)
-    apart = siblings(*steps, recipe={"name": recipe, "alpha": 0.9, "margin_by_layer": True})
+    apart = siblings(*steps, recipe={"name": recipe, "reward": reward, "alpha": 0.9, "margin_by_layer": True})
     shared = apart.model_copy(update={"nodes": [*apart.nodes]})
     shared.nodes[2] = apart.nodes[2].model_copy(update={"in_common": {1: common}})
     before, after = ({ids(each): each for each in pairs(record)} for record in (apart, shared))

@@ -354,10 +354,10 @@ def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> Non
         records.append(whole.model_copy(update={"nodes": nodes}))
     summary = export(tmp_path, *records)
     agreement = {name: each.model_dump() for name, each in summary.gold_agreement.items()}
-    assert agreement == {"Evidence Extraction": {"right": 2, "wrong": 1, "ties": 0, "unknown": 2}}
+    assert agreement == {"Evidence Extraction": {"right": 2, "wrong": 1, "ties": 1, "unknown": 1}}
     evidence = [row for row in pairs(tmp_path) if row["chosen_action_type"] == "Evidence Extraction"]
     assert [(row["chosen_gold"], row["rejected_gold"]) for row in evidence] == counts
-    assert [row["gold"] for row in evidence] == ["right", "right", "wrong", "unknown", "unknown"]
+    assert [row["gold"] for row in evidence] == ["right", "right", "wrong", "tie", "unknown"]
 
 
 def test_the_summary_says_why_questions_gave_no_pair(tmp_path: Path) -> None:

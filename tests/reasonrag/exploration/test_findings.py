@@ -187,6 +187,8 @@ def test_two_queries_have_in_common_what_they_newly_show(
         pytest.param(CAPITAL, COUNTRY, (), GOLD, 0.0, id="two sentences of one gold passage"),
         pytest.param(CAPITAL, f"{COUNTRY} {CAPITAL}", (), GOLD, 0.0, id="both sentences of one gold passage"),
         pytest.param(CAPITAL, f"{COUNTRY} {CAPITAL}", (COUNTRY,), GOLD, 0.75, id="both, the other reported before"),
+        pytest.param("None", "The French capital city is Paris.", (), GOLD, 0.0, id="none, and a fact in other words"),
+        pytest.param(CAPITAL, "The French capital city is Paris.", (), GOLD, 0.0, id="a fact, and in other words"),
         pytest.param("None", TIBER, (), GOLD, 0.5, id="none, and a sentence of no gold passage"),
         pytest.param("None", TIBER, (), UNKNOWN, 0.0, id="none, and a sentence of unknown use"),
         pytest.param("None", CAPITAL, (), GOLD, 0.0, id="none, and a sentence of a gold passage"),

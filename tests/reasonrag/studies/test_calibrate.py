@@ -108,7 +108,7 @@ def test_labels_are_held_against_fresh_continuations(run: Path, reasonrag: Reaso
     first = reasonrag(*command)
     assert first.status == 0, first.err
     assert "8 fresh continuations per step  by offline" in first.out
-    assert "claimed confidence, share confirmed" in first.out
+    assert "claimed confidence, share right of all" in first.out
     before, bought = json.loads(REPORT.read_text()), JOURNAL.read_bytes()
     second = json.loads(reasonrag(*command, "--json").out)
     assert before["revaluation"].pop("session_calls") == before["revaluation"]["calls"] > 0
