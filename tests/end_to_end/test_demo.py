@@ -35,10 +35,11 @@ def compares(question: str) -> bool:
 
 
 def test_most_questions_give_pairs_and_all_actions_are_learned(demo: list[ExploredQuestion]) -> None:
-    """Four of five questions, and of the pairs at least a fifth for each action."""
+    """Four of five questions, and of the pairs at least a seventh for each action: queries that reveal the same are no
+    pair."""
     assert sum(bool(kept(each)) for each in demo) >= 0.8 * DEMO_QUESTIONS
     chosen = [each.types[0] for question in demo for each in kept(question)]
-    assert all(chosen.count(action) >= 0.2 * len(chosen) for action in ("query", "evidence", "answer"))
+    assert all(chosen.count(action) >= len(chosen) / 7 for action in ("query", "evidence", "answer"))
 
 
 def test_pairs_of_queries_agree_with_the_gold_passages(demo: list[ExploredQuestion]) -> None:
