@@ -68,7 +68,6 @@ def _hold(sentences: Iterable[str], others: Iterable[str]) -> bool:
 
 
 def _keys(passages: Iterable[Passage]) -> list[str]:
-    """Ids of passages; the texts of those without."""
     return [each.id or each.contents for each in passages]
 
 
@@ -80,7 +79,7 @@ def _sentences(evidence: str | None) -> frozenset[str]:
 class Useful:
     """The passages that right answers rest on, by id, or by the question's gold passages where these are known.
 
-    ids: None if neither is known.
+    ids: None if neither is known. Keys of passages are their ids, or their texts where they have none.
     """
 
     gold: GoldPassages | None

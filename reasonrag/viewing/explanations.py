@@ -87,12 +87,15 @@ def explain(
 
 
 def cautions(each: Candidate) -> list[str]:
-    """Why the label needs review: gold answers, gold passages or answers that do not count say the opposite.
+    """Why the label needs review: gold answers, gold passages or answers that do not count say the opposite, or both
+    steps reveal the same.
 
     They decide no label by themselves, since a lucky guess teaches nothing and gold passages are not the only ones that
     help; a reader should still see where they contradict one.
     """
     found = []
+    if each.pair.in_common and each.dropped is None:
+        found.append(f"both steps reveal the same in part ({percent(each.pair.in_common, 0)})")
     if each.types == ("answer", "answer"):
         said = [in_words(each.state.question, step.content or "") for step in (each.chosen, each.rejected)]
         chosen, rejected = (f1_score(answer, each.state.golden_answers) for answer in said)
@@ -252,7 +255,7 @@ def _continued(
             return "From continuations that are not in this folder."
         return f"The mean over {counted(step.rollouts, 'continuation')}, discounted as the recipe says."
     if not node.rollouts:
-        return "From siblings that say or reveal the same; the step itself was not continued."
+        return "From a step with the same content."
     found = f"{counted(len(node.rollouts), 'continuation')}: {results_in_words(_results(node.rollouts))}."
     lengths = sorted({end.steps for end in node.rollouts})
     if rule == "outcome":

@@ -565,7 +565,7 @@ def test_steps_without_a_reward_say_why() -> None:
 
 
 def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
-    """Where the recipe pools them: either of them, by how much; and a step that was not continued says so."""
+    """Where the recipe pools them: either of them, and by how much."""
     alike = query("good too", 0.81, expected_outcome=1.0, observations=1.5, in_common={1: 0.75})
     texts = {}
     for name in ("economy", "paper"):
@@ -576,7 +576,6 @@ def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
     assert "Observations of step 2 (75 %) count too, by what both reveal." in texts["economy"][1]
     assert "Raw mean 1.00. With siblings that reveal the same, and each reply equal: 0.90." in texts["economy"][1]
     assert "Observations of step 1 (75 %) count too, by what both reveal." in texts["economy"][2]
-    assert "From siblings that say or reveal the same; the step itself was not continued." in texts["economy"][2]
     assert "count too" not in texts["paper"][1] + texts["paper"][2]
 
 
