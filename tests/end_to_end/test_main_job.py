@@ -105,17 +105,17 @@ def test_hotpotqa_gives_pairs_in_all_action_types_and_at_three_layers(
 
 
 def agreement(shown: str) -> dict[str, tuple[int, int, int]]:
-    """Right, decided and ties of each action type, from the table of `pairs`."""
+    """Right, decided and as many of each action type, from the table of `pairs`."""
     text = " ".join(shown.replace("│", " ").split())
     names = {"query": "Query Generation", "evidence": "Evidence Extraction"}
-    found = re.findall(r"(query|evidence) [\d.-]+ \(([\d,]+) of ([\d,]+), ([\d,]+) ties?\)", text)
-    return {names[name]: (int(right), int(decided), int(ties)) for name, right, decided, ties in found}
+    found = re.findall(r"by gold passages, (query|evidence) (\d+) right, (\d+) wrong, (\d+) as many", text)
+    return {names[name]: (int(right), int(right) + int(wrong), int(ties)) for name, right, wrong, ties in found}
 
 
 def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag, shared: Shared) -> None:
     """Atlas knows its gold passages: `pairs` prints how often they agree, which is what its rows say."""
     made = reasonrag("pairs", demo_run(shared) / "run", "--out", "data/a")
-    assert "gold passage agreement" in made.out
+    assert "by gold passages" in made.out
     expected: dict[str, Counter[str]] = {}
     for row in pairs_of(Path("data/a")):
         same_type = row["chosen_action_type"] == row["rejected_action_type"]
@@ -137,7 +137,7 @@ def test_real_pairs_are_held_against_gold_passages_where_those_exist(
     """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
     run = real_run(dataset, shared, shared_data, questions)
     made = reasonrag("pairs", run, "--out", "data/a")
-    assert ("gold passage agreement" in made.out) == bool(agreement(made.out)) == shown
+    assert ("by gold passages" in made.out) == bool(agreement(made.out)) == shown
     rollouts = list(read_rollouts(run / "rollouts.jsonl"))
     assert all((rollout.gold_passages is not None) == shown for rollout in rollouts)
     assert any(node.gold for rollout in rollouts for node in rollout.nodes) == shown
