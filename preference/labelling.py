@@ -402,7 +402,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
     if pair_id in taken:
         pair_id = pair_key(state_id, *replies, of=f"{of}:{chosen.node.id}:{rejected.node.id}")
     taken.add(pair_id)
-    common = rollout.in_common[chosen.node.id].get(rejected.first_equal, 0.0)
+    common = rollout.common_findings[chosen.node.id].get(rejected.first_equal, 0.0)
     sure = _confidence(rollout, chosen, rejected, common)
     return PairRecord.model_construct(
         pair_id=pair_id,

@@ -416,7 +416,7 @@ class RolloutRecord(SparseRecord):
         return [hidden[node.id] if node.terminal else joined[firsts[node.id]] for node in self.nodes]
 
     @cached_property
-    def in_common(self) -> list[dict[int, float]]:
+    def common_findings(self) -> list[dict[int, float]]:
         """By node, `RolloutNode.in_common` with all its siblings, the later ones, too; of a repeat, that of the step
         that it repeats."""
         found: list[dict[int, float]] = [{} for _ in self.nodes]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from mcts import (
     ROOT_ID,
@@ -337,11 +337,10 @@ class Explorer:
         found: list[dict[int, float]] = [{} for _ in tree.nodes]
         for state in tree.nodes:
             siblings = [each for each in tree.children(state) if each.same_as is None and not each.terminal]
-            for place, step in enumerate(siblings):
-                for other in siblings[:place]:
-                    after, after_other = self._seen_after(step), self._seen_after(other)
-                    if share := in_common(step.payload, other.payload, after, after_other, useful):
-                        found[step.id][other.id] = share
+            for other, step in combinations(siblings, 2):
+                after, after_other = self._seen_after(step), self._seen_after(other)
+                if share := in_common(step.payload, other.payload, after, after_other, useful):
+                    found[step.id][other.id] = share
         return found
 
     async def _continue(self, state: State, samples: range) -> list[list[AgentStep]]:

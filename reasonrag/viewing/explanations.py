@@ -156,7 +156,7 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
 def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
     """With which siblings a step shares its estimate."""
     said = "" if step.same_as is None else f" Same content as step {step.same_as}, whose estimate it shares."
-    common = record.in_common[step.id] if record and shares_estimates(record.recipe) else {}
+    common = record.common_findings[step.id] if record and shares_estimates(record.recipe) else {}
     others = ", ".join(f"{each} ({percent(share, 0)})" for each, share in sorted(common.items()))
     which = "step" if len(common) == 1 else "steps"
     return f"{said} Observations of {which} {others} count too, by what both reveal." if common else said
@@ -270,7 +270,7 @@ def _continued(
     if _equal(even, plain):
         return f"{found} Mean {number(even)}.{discount}"
     raw, weighted = apart(plain, even)
-    if record.in_common[node.id] and shares_estimates(record.recipe):
+    if record.common_findings[node.id] and shares_estimates(record.recipe):
         return (
             f"{found} Raw mean {raw}. With siblings that reveal the same, and each reply equal: {weighted}.{discount}"
         )

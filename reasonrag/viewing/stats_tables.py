@@ -72,7 +72,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
         ("tags", counts_text(found.pairs_by_tag)),
         ("mean margin, confidence", f"{share_text(found.mean_margin)}, {share_text(found.mean_confidence)}"),
         *gold_rows(found.gold_agreement),
-        ("needs review", f"{counted(found.doubtful, 'pair')} in conflict with gold or with uncounted answers"),
+        ("needs review", f"{counted(found.doubtful, 'pair')} against gold or uncounted answers, or of same findings"),
         ("dropped", counts_text(found.dropped)),
     ]
 

@@ -605,7 +605,7 @@ def test_a_state_survives_the_file(rollout: RolloutRecord) -> None:
     ("recipe", "reward", "pooled"),
     [
         pytest.param("paper", "spre", True, id="rewards that are each step's own"),
-        pytest.param("my-own", "spre", True, id="a recipe that nobody knows"),
+        pytest.param("my-own", "spre", True, id="an unknown recipe"),
         pytest.param("economy", "outcome", True, id="another reward than the recipe's"),
         pytest.param("economy", "spre_even", False, id="rewards that are pooled already"),
     ],

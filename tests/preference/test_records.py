@@ -316,7 +316,7 @@ def test_what_no_two_siblings_can_have_in_common_is_refused(common: object, comp
     content["nodes"][2]["in_common"] = common
     path.write_bytes(good.to_line() + json.dumps(content).encode() + b"\n")
     records = read_rollouts(path)
-    assert next(records).in_common == [{}, {2: 0.5}, {1: 0.5}, {1: 0.5}]
+    assert next(records).common_findings == [{}, {2: 0.5}, {1: 0.5}, {1: 0.5}]
     with pytest.raises(MalformedRolloutsError, match=re.escape(complaint)) as caught:
         next(records)
     assert str(caught.value).startswith(f"{path}, line 2 ")

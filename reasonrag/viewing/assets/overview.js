@@ -187,7 +187,7 @@ function overviewSection(o, about, filter) {
     tiles(o),
     o.kind === "run" ? h("p", { class: "note" }, "The pairs are those that ", h("code", {}, "reasonrag pairs"), " makes of this run with its default filters, before decontamination, which drops questions of evaluation splits.") : null,
     o.warnings.map((text) => h("p", { class: "verdict warning" }, visible(text))),
-    o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold or uncounted answers, or with gold passages. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
+    o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold or uncounted answers or with gold passages, or both steps reveal the same. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
     ways(o, filter),
     h("div", { class: "charts" }, chartsOf(o)),
     signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [SHOWN_AS[name] ?? words(name), count(many)]))] : null,
