@@ -566,11 +566,8 @@ class Search(Generic[P]):
         if self._in_common is None or node.parent_id is None or node.terminal:
             return {}
         siblings = self.tree.children(self.tree[node.parent_id])[:-1]
-        shares = {
-            each.id: self._in_common(each.payload, node.payload)
-            for each in siblings
-            if each.same_as is None and not each.terminal
-        }
+        compared = (each for each in siblings if each.same_as is None and not each.terminal)
+        shares = {each.id: self._in_common(each.payload, node.payload) for each in compared}
         return {each: share for each, share in shares.items() if share > 0}
 
     # -- help ----------------------------------------------------------------------------------

@@ -31,12 +31,13 @@ from preference.records import (
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
-Tag = Literal["efficiency_only", "one_draw", "style_only", "golden_rejected", "hinted", "prompt_cut"]
+Tag = Literal["efficiency_only", "one_draw", "style_only", "same_findings", "golden_rejected", "hinted", "prompt_cut"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. one_draw: the
 label rests on one continuation a side (`observations` of both at most 1), and they are not two answers. style_only:
-both are answers and cover-EM cannot tell them apart; never without gold answers. golden_rejected: the rejected answer
-equals a gold answer and the chosen one does not, but evidence supports the chosen one alone. hinted: a step was drawn
-with a hint, or the state lies below one that was. prompt_cut: the endpoint seems to have cut the state's prompt."""
+both are answers and cover-EM cannot tell them apart; never without gold answers. same_findings: both reveal the same in
+part (`PairRecord.in_common`). golden_rejected: the rejected answer equals a gold answer and the chosen one does not,
+but evidence supports the chosen one alone. hinted: a step was drawn with a hint, or the state lies below one that was.
+prompt_cut: the endpoint seems to have cut the state's prompt."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both

@@ -82,12 +82,12 @@ judge, as the search came there too rarely. not_picked: a judge saw the state an
 prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
 read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path. hint_only:
 the chosen step was drawn with a hint, and names something unseen or was never drawn without. same_findings: both reveal
-the same in part, and their continuations do not tell them apart. small_margin: rewards too close. uncertain: confidence
-too low. few_draws: too few continuations of a side. no_consensus: a second witness does not prefer the chosen step: the
-values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a gold answer, the chosen one
-does not, and no support explains it (the tag of that name). near_identical: contents too similar. other_type: the steps
-have different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has
-a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and these two
+the same, and continuations do not tell them apart. small_margin: rewards too close. uncertain: confidence too low.
+few_draws: too few continuations of a side. no_consensus: a second witness does not prefer the chosen step: the values,
+of a judge's label; else the critics. golden_rejected: the rejected answer equals a gold answer, the chosen one does
+not, and no support explains it (the tag of that name). near_identical: contents too similar. other_type: the steps have
+different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has a
+wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and these two
 types has a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
 style_only_cap, hinted_cap: the data set has enough pairs with that tag. unbalanced: another action type has fewer
 pairs."""
@@ -307,11 +307,10 @@ def _fewest_draws(each: Candidate) -> float:
 def _reveals_the_same(each: Candidate) -> bool:
     """Whether both steps reveal the same in part, unless they differ all the same: by joint estimates that are sure, of
     enough continuations of each. Values without a confidence are a judge's word."""
-    if each.pair.label == "value" and each.confidence is None:
-        return False
+    judged = each.pair.label == "value" and each.confidence is None
     draws = min(min(step.rollouts, step.observations or 0.0) for step in (each.chosen, each.rejected))
     differ = (each.confidence or 0.0) >= SURE_TO_DIFFER and draws >= DRAWS_TO_DIFFER
-    return each.pair.in_common > 0 and not differ
+    return each.pair.in_common > 0 and not (judged or differ)
 
 
 def _rejects_golden(each: Candidate) -> bool:

@@ -417,7 +417,7 @@ def _pair(rollout: RolloutRecord, state_id: str, first: _Sibling, second: _Sibli
         same=chosen.content_key == rejected.content_key or chosen.first_equal == rejected.first_equal,
         in_common=common,
         same_type=same_type,
-        tags=_tags(rollout, chosen, rejected, sure),
+        tags=[*_tags(rollout, chosen, rejected, sure), *(("same_findings",) if common else ())],
         gold=_gold(chosen.node, rejected.node),
     )
 

@@ -198,13 +198,7 @@ class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
     ABSENT_IF_EMPTY = (
-        "reasoning",
-        "children_lost",
-        "critic_score",
-        "decisive_draws",
-        "hinted",
-        "names_unseen",
-        "in_common",
+        *("reasoning", "children_lost", "critic_score", "decisive_draws", "hinted", "names_unseen", "in_common"),
     )
 
     id: int

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 
+from preference.candidates import Tag
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
@@ -71,6 +72,7 @@ class PairFacts:
     layer: int | None
     confidence: float | None
     flipped: bool
+    tags: tuple[str, ...] = ()
 
     @property
     def layer_band(self) -> str:
@@ -155,7 +157,7 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
     answers = row.get("golden_answers")
     layer: Any = row.get("layer")
     confidence: Any = row.get("confidence")
-    pair_id = _text(row, "pair_id")
+    pair_id, tags = _text(row, "pair_id"), row.get("tags")
     facts = PairFacts(
         key=digest(system, user, *sorted((chosen, rejected))),
         file=file,
@@ -168,6 +170,7 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         layer=layer if type(layer) is int and layer >= 0 else None,
         confidence=float(confidence) if type(confidence) in (int, float) and 0 <= confidence <= 1 else None,
         flipped=row.get("flipped") is True,
+        tags=tuple(each for each in get_args(Tag) if isinstance(tags, list) and each in tags),
     )
     golden = tuple(each for each in answers if isinstance(each, str)) if isinstance(answers, list) else ()
     return ReviewPair(facts, system, user, chosen, rejected, golden)
@@ -300,6 +303,8 @@ class ReviewerReport(BaseModel):
     by_action_type: dict[str, SignAgreement]
     """By the chosen step's type."""
     by_layer: dict[str, SignAgreement]
+    by_tag: dict[str, SignAgreement] = {}
+    """A pair may have several tags, or none."""
     by_confidence: list[Bin]
     """Pairs whose label has a confidence."""
     flipped: SignAgreement
@@ -373,6 +378,10 @@ def _reviewer_report(
         kappa=cohens_kappa((each.judgement.verdict, each.label) for each in as_labelled if not each.tied),
         by_action_type=sign_agreement_by(as_labelled, lambda each: each.facts.action_type),
         by_layer=sign_agreement_by(as_labelled, lambda each: each.facts.layer_band),
+        by_tag={
+            tag: sign_agreement(each for each in as_labelled if tag in each.facts.tags)
+            for tag in sorted({tag for each in as_labelled for tag in each.facts.tags})
+        },
         by_confidence=reliability(as_labelled),
         flipped=sign_agreement(each for each in judged if each.facts.flipped),
         says_a=share_of(sum(each.judgement.verdict == "a" for each in decided), len(decided)),

@@ -13,7 +13,7 @@ from itertools import combinations, pairwise
 from statistics import NormalDist
 from typing import Protocol, TypeVar
 
-from pydantic import BaseModel, computed_field
+from pydantic import BaseModel
 
 from preference.filters import candidates_of
 from preference.labelling import TOLERANCE, labelled_states
@@ -62,21 +62,9 @@ class SignAgreement(BaseModel):
     """Over the pairs that are not ties."""
     ties: int
     """Pairs of which neither step is better."""
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def right(self) -> Share:
-        """Over all pairs, ties among them: a student trains on all."""
-        return share_of(self._confirmed, self.confirmed.of + self.ties)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def wrong(self) -> int:
-        return self.confirmed.of - self._confirmed
-
-    @property
-    def _confirmed(self) -> int:
-        return round((self.confirmed.share or 0.0) * self.confirmed.of)
+    right: Share
+    """Over all pairs, ties among them: a student trains on all."""
+    wrong: int
 
 
 class Bin(SignAgreement):
@@ -224,10 +212,12 @@ def _sign(difference: float) -> int:
 
 
 def sign_agreement(pairs: Iterable[CheckedPair]) -> SignAgreement:
-    """The share of confirmed labels, with ties counted separately."""
+    """How many labels are confirmed, with ties and without."""
     pairs = list(pairs)
-    ties = sum(each.tied for each in pairs)
-    return SignAgreement(confirmed=share_of(sum(each.confirmed for each in pairs), len(pairs) - ties), ties=ties)
+    ties, right = sum(each.tied for each in pairs), sum(each.confirmed for each in pairs)
+    wrong = len(pairs) - ties - right
+    confirmed, of_all = share_of(right, right + wrong), share_of(right, len(pairs))
+    return SignAgreement(confirmed=confirmed, ties=ties, right=of_all, wrong=wrong)
 
 
 def sign_agreement_by(pairs: Iterable[AnyPair], group: Callable[[AnyPair], str]) -> dict[str, SignAgreement]:
@@ -245,9 +235,9 @@ def reliability(pairs: Sequence[PairWithConfidence]) -> list[Bin]:
     for low, high in pairwise(BINS):
         claims = [(each.confidence, each) for each in pairs]
         inside = [(claim, each) for claim, each in claims if claim is not None and _bin_of(claim) == low]
-        agreed = sign_agreement(each for _, each in inside)
         mean = sum(claim for claim, _ in inside) / len(inside) if inside else None
-        found.append(Bin(low=low, high=high, mean_confidence=mean, ties=agreed.ties, confirmed=agreed.confirmed))
+        agreed = dict(sign_agreement(each for _, each in inside))
+        found.append(Bin(low=low, high=high, mean_confidence=mean, **agreed))
     return found
 
 

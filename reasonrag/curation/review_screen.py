@@ -316,6 +316,7 @@ def _show_reviewer(report: ReviewerReport) -> None:
         ("kappa", _kappa(report.kappa)),
         *((f"  {plain_types(name)}", agreement_text(each)) for name, each in report.by_action_type.items()),
         *((f"  depth {name}", agreement_text(each)) for name, each in report.by_layer.items()),
+        *((f"  {name.replace('_', ' ')}", agreement_text(each)) for name, each in report.by_tag.items()),
         *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
         ("A chosen", share_with_interval(report.says_a) + _side_bias(report.says_a)),

@@ -67,6 +67,11 @@ def _hold(sentences: Iterable[str], others: Iterable[str]) -> bool:
     return all(any(each in said or said in each for said in sentences) for each in others)
 
 
+def _told(state: State) -> list[Passage]:
+    """The passages read from which evidence reports."""
+    return [each for each in state.read if any(reports(said, each) for said in state.evidence)]
+
+
 def _keys(passages: Iterable[Passage]) -> list[str]:
     return [each.id or each.contents for each in passages]
 
@@ -97,8 +102,7 @@ class Useful:
 
     def unreported(self, state: State) -> frozenset[str]:
         """Those that a read turn shows and from which no evidence before it reports."""
-        told = (each for each in state.read if any(reports(said, each) for said in state.evidence))
-        return self.among(state.passages) - self.among(told)
+        return self.among(state.passages) - self.among(_told(state))
 
     def news(self, step: AgentStep) -> list[str] | None:
         """The sentences of evidence that no earlier evidence holds; from useful passages where these are known. None if
@@ -121,11 +125,7 @@ def rested_on(answers: Sequence[State]) -> frozenset[str] | None:
     answers: the states in which right answers were given. Measured with a teacher that knows the gold passages: a
     third of them names nearly the same passages as useful; one of them also names what was read by mistake.
     """
-    found = Counter(
-        each
-        for state in answers
-        for each in set(_keys(each for each in state.read if any(reports(said, each) for said in state.evidence)))
-    )
+    found = Counter(each for state in answers for each in set(_keys(_told(state))))
     useful = frozenset(each for each, count in found.items() if 3 * count >= len(answers))
     return useful or None
 
@@ -151,8 +151,7 @@ def facts_missing(question: Question, state: State) -> int:
     """Gold passages from which no evidence on the path reports; at least 1, also where none are known."""
     if question.gold is None:
         return 1
-    reported = {each for said in state.evidence for each in _reported(question, said, state.read)}
-    return max(1, len(question.gold.keys - reported))
+    return max(1, len(question.gold.keys - question.gold.found_in(_told(state))))
 
 
 def gold_found(question: Question, step: AgentStep, after: State | None) -> int | None:

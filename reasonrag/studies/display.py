@@ -80,11 +80,8 @@ def _show_revaluation(fresh: Revaluation) -> None:
     unclaimed = any(each.confidence is None for each in fresh.sample)
     print_shown("these labels have no confidence" if unclaimed else "claimed confidence, share right of all")
     for each in claimed:
-        part = each.right.share or 0.0
-        bar = "#" * round(BAR_WIDTH * part) + "." * (BAR_WIDTH - round(BAR_WIDTH * part))
-        print_shown(
-            f"{each.low:.1f} to {each.high:.1f}  {bar if each.right.of else ' ' * BAR_WIDTH}  {agreement_text(each)}"
-        )
+        bar = "#" * round(BAR_WIDTH * (each.right.share or 0.0))
+        print_shown(f"{each.low:.1f} to {each.high:.1f}  {bar:.<{BAR_WIDTH}}  {agreement_text(each)}")
 
 
 def _short_share(share: Share) -> str:

@@ -158,8 +158,7 @@ def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
     said = "" if step.same_as is None else f" Same content as step {step.same_as}, whose estimate it shares."
     common = record.common_findings[step.id] if record and shares_estimates(record.recipe) else {}
     others = ", ".join(f"{each} ({percent(share, 0)})" for each, share in sorted(common.items()))
-    which = "step" if len(common) == 1 else "steps"
-    return f"{said} Observations of {which} {others} count too, by what both reveal." if common else said
+    return f"{said} Observations of siblings count too, by what both reveal: {others}." if common else said
 
 
 _JUDGED = {
@@ -270,14 +269,10 @@ def _continued(
     if _equal(even, plain):
         return f"{found} Mean {number(even)}.{discount}"
     raw, weighted = apart(plain, even)
+    how = "Weighting each sampled reply equally (the search oversamples some branches)"
     if record.common_findings[node.id] and shares_estimates(record.recipe):
-        return (
-            f"{found} Raw mean {raw}. With siblings that reveal the same, and each reply equal: {weighted}.{discount}"
-        )
-    return (
-        f"{found} Raw mean {raw}. Weighting each sampled reply equally (the search oversamples some branches): "
-        f"{weighted}.{discount}"
-    )
+        how = "With siblings that reveal the same, and each reply equal"
+    return f"{found} Raw mean {raw}. {how}: {weighted}.{discount}"
 
 
 def _results(ends: Iterable[FinalScore]) -> Counter[ContinuationResult]:

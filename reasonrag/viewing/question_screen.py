@@ -23,7 +23,7 @@ from preference.filters import DROP_REASONS
 from preference.records import ContinuationResult
 from reasonrag.curation.review_screen import mark_differences
 from reasonrag.errors import InputError, choices
-from reasonrag.rendering import counted, percent
+from reasonrag.rendering import counted
 from reasonrag.terminal import counts_text, dollars, on_one_line, print_shown, shown
 from reasonrag.viewing.explanations import apart, number, results_in_words
 from reasonrag.viewing.question_view import (
@@ -426,10 +426,6 @@ def _facts(step: StepView) -> Iterator[Text]:
         "outcome": f"{on_one_line(step.outcome.name)} {number(step.outcome.value)}" if step.outcome else None,
         "sampled": f"{step.draws} times" if step.draws > 1 else None,
         "repeats": None if step.same_as is None else f"step {step.same_as}",
-        "reveals the same as": ", ".join(
-            f"step {each} ({percent(share, 0)} in common)" for each, share in step.in_common.items()
-        )
-        or None,
         "supported by passages": _yes(step.grounded),
         "supported by reported evidence": _yes(step.in_evidence),
         "gold passages": step.gold,

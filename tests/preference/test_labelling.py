@@ -634,6 +634,7 @@ def test_what_a_repeat_reveals_is_what_the_step_it_repeats_reveals() -> None:
     first, second = query("who", 0.9, in_common={}), query("what", 0.5, in_common={1: 0.6})
     rollout = siblings(first, second, query("Who?", 0.9, same_as=1), query("where", 0.0))
     assert {ids(pair): pair.in_common for pair in pairs(rollout) if pair.in_common} == {(1, 2): 0.6, (3, 2): 0.6}
+    assert {ids(pair) for pair in pairs(rollout) if "same_findings" in pair.tags} == {(1, 2), (3, 2)}
     for record, said in ((rollout, True), (siblings(first, query("what", 0.5)), False)):
         [state] = labelled_states(record)
         assert (b"in_common" in state.to_line()) == said

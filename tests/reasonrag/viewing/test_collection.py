@@ -573,9 +573,9 @@ def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
         record = siblings(GOOD | {"expected_outcome": 0.9}, alike, BAD, recipe=of)
         found = select(labelled_states(record), RULES)
         texts[name] = {each.chosen.id: told(each, record) for each in found if each.rejected.id == 3}
-    assert "Observations of step 2 (75 %) count too, by what both reveal." in texts["economy"][1]
+    assert "Observations of siblings count too, by what both reveal: 2 (75 %)." in texts["economy"][1]
     assert "Raw mean 1.00. With siblings that reveal the same, and each reply equal: 0.90." in texts["economy"][1]
-    assert "Observations of step 1 (75 %) count too, by what both reveal." in texts["economy"][2]
+    assert "Observations of siblings count too, by what both reveal: 1 (75 %)." in texts["economy"][2]
     assert "count too" not in texts["paper"][1] + texts["paper"][2]
 
 
