@@ -1455,8 +1455,8 @@ def pairs(
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
-        allow_same_findings: Accept pairs of steps that reveal the same in part, although their continuations do not
-            tell them apart
+        allow_same_findings: Accept pairs of steps that reveal the same, although their continuations do not tell
+            them apart
         allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
             one
         shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
@@ -1843,8 +1843,8 @@ def tune(
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
-        allow_same_findings: Accept pairs of steps that reveal the same in part, although their continuations do not
-            tell them apart
+        allow_same_findings: Accept pairs of steps that reveal the same, although their continuations do not tell
+            them apart
         allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
             one
         run: Directory of the trials; interrupted ones found there are continued

@@ -262,8 +262,9 @@ def share_with_interval(share: Share) -> str:
 
 
 def agreement_text(found: SignAgreement) -> str:
-    """`0.86 (90 % CI 0.79 to 0.91) of 100 right, 4 wrong, 10 ties`."""
-    return f"{share_with_interval(found.right)} right, {found.wrong:,} wrong, {counted(found.ties, 'tie')}"
+    """`86 right, 4 wrong, 10 ties: 0.86 (90 % CI 0.79 to 0.91) of 100`."""
+    right = found.right.of - found.wrong - found.ties
+    return f"{right:,} right, {found.wrong:,} wrong, {counted(found.ties, 'tie')}: {share_with_interval(found.right)}"
 
 
 def gold_rows(agreement: Mapping[str, GoldAgreement]) -> list[tuple[str, str]]:

@@ -144,7 +144,7 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         seed=0,
         recipe=recipe_of(rules),
         usage=Usage(),
-        nodes=_with_common_passages([_record(i, steps, values, rules) for i in range(len(steps))]),
+        nodes=_with_common_passages([_record(i, steps, values, rules) for i in range(len(steps))], steps),
     )
 
 
@@ -659,9 +659,10 @@ def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: Tr
     )
 
 
-def _with_common_passages(nodes: list[RolloutNode]) -> list[RolloutNode]:
-    """The nodes, with what queries have in common of the passages that the next turn shows."""
-    shown = {each.parent_id: [found.id for found in each.passages] for each in nodes if each.passages}
+def _with_common_passages(nodes: list[RolloutNode], steps: list[_PublishedStep]) -> list[RolloutNode]:
+    """The nodes, with what queries have in common of the passages that the next turn shows, by title and text."""
+    read = ((node, steps[node.id].passages or ()) for node in nodes)
+    shown = {node.parent_id: [f"{each.title}\n{each.text}" for each in found] for node, found in read if found}
     found: dict[int, dict[int, float]] = {}
     for state in nodes:
         queries = [each for each in state.children_ids if each in shown and nodes[each].action_type == "query"]

@@ -100,7 +100,7 @@ class PairingSettings(Settings):
         default=_RULES.allow_repeated_query,
     )
     allow_same_findings: Annotated[bool, Opposite(None)] = setting(
-        "Accept pairs of steps that reveal the same in part, although their continuations do not tell them apart",
+        "Accept pairs of steps that reveal the same, although their continuations do not tell them apart",
         Panel.PAIRING,
         default=_RULES.allow_same_findings,
     )

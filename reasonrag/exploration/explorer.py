@@ -330,8 +330,8 @@ class Explorer:
         """`Node.in_common` by node, now that it is known what right answers rest on: the gold passages, unless none of
         them was ever shown."""
         tree, useful = self.search.tree, self._useful
-        steps = [each.payload for each in tree.nodes[1:]]
-        if not any(useful.gold and useful.among(each.state.passages) for each in steps):
+        shown = [after.passages for each in tree.nodes[1:] if (after := self._seen_after(each))]
+        if not any(useful.gold and useful.among(each) for each in shown):
             ends = [end for each in tree.nodes for end in (each.rollouts[:1] if each.terminal else each.unkept)]
             useful = Useful(None, rested_on([end.final.state for end in ends if end.outcome >= RIGHT]))
         found: list[dict[int, float]] = [{} for _ in tree.nodes]

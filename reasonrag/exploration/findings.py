@@ -40,17 +40,16 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
     """The share, in [0, 1], of what two siblings reveal that they have in common; 0 where they reveal different things,
     else at least one half.
 
-    Two queries reveal the same if they show the same of the useful passages that no evidence has reported yet; where
-    it is not known which are useful, if half of all that they show is the same. Two pieces of evidence reveal the same
-    where each holds the new sentences of the other that are from useful passages; where none are known, all new ones.
-    Of steps that reveal the same useful things, the other half of the share is the overlap of all that they show or
-    say.
+    Two queries reveal the same if they show the same of the useful passages that no evidence has reported yet, or none
+    of these; where it is not known which are useful, if half of all that they show is the same. Two pieces of evidence
+    reveal the same if their new sentences from useful passages are the same; where none are known, all new ones. Of
+    steps that reveal the same useful things, the other half of the share is the overlap of all that they show or say.
     after: the states that queries lead to, where those are known. of: the useful passages.
     """
     if step.action_type == other.action_type == "evidence":
         said, also = (_sentences(each.content) for each in (step, other))
         news, also_news = (of.news(each) for each in (step, other))
-        if news is None or also_news is None or not (_hold(news, also_news) and _hold(also_news, news)):
+        if news is None or news != also_news:
             return 0.0
         return (1 + jaccard(said, also)) / 2 if of.known or (said and also) else 0.0
     if after is None or after_other is None or not after.action == after_other.action == "read":
@@ -58,13 +57,7 @@ def in_common(step: AgentStep, other: AgentStep, after: State | None, after_othe
     shown, also = frozenset(_keys(after.passages)), frozenset(_keys(after_other.passages))
     if not of.known:
         return overlap(shown, also)
-    same = of.unreported(after) == of.unreported(after_other)
-    return (1 + jaccard(shown, also)) / 2 if same else 0.0
-
-
-def _hold(sentences: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether each of the others is one of the sentences, but for what stands around either, as a title does."""
-    return all(any(each in said or said in each for said in sentences) for each in others)
+    return (1 + jaccard(shown, also)) / 2 if of.unreported(after) == of.unreported(after_other) else 0.0
 
 
 def _told(state: State) -> list[Passage]:
@@ -73,7 +66,7 @@ def _told(state: State) -> list[Passage]:
 
 
 def _keys(passages: Iterable[Passage]) -> list[str]:
-    return [each.id or each.contents for each in passages]
+    return [each.contents for each in passages]
 
 
 def _sentences(evidence: str | None) -> frozenset[str]:
@@ -82,44 +75,42 @@ def _sentences(evidence: str | None) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Useful:
-    """The passages that right answers rest on, by id, or by the question's gold passages where these are known.
-
-    ids: None if neither is known. Keys of passages are their ids, or their texts where they have none.
-    """
+    """The passages that right answers rest on: the question's gold passages where these are known, else by contents;
+    None if neither is."""
 
     gold: GoldPassages | None
-    ids: frozenset[str] | None = None
+    contents: frozenset[str] | None = None
 
     @property
     def known(self) -> bool:
-        return self.gold is not None or self.ids is not None
+        return self.gold is not None or self.contents is not None
 
     def among(self, passages: Iterable[Passage]) -> frozenset[str]:
-        """Keys of those among these passages."""
+        """Contents of those among these passages."""
         if self.gold is not None:
-            return self.gold.found_in(passages)
-        return frozenset(_keys(passages)) & (self.ids or frozenset())
+            return frozenset(_keys(each for each in passages if self.gold.found_in([each])))
+        return frozenset(_keys(passages)) & (self.contents or frozenset())
 
     def unreported(self, state: State) -> frozenset[str]:
         """Those that a read turn shows and from which no evidence before it reports."""
         return self.among(state.passages) - self.among(_told(state))
 
-    def news(self, step: AgentStep) -> list[str] | None:
-        """The sentences of evidence that no earlier evidence holds; from useful passages where these are known. None if
-        one is in no passage: in other words it may say anything."""
+    def news(self, step: AgentStep) -> frozenset[str] | None:
+        """The sentences of evidence that no earlier evidence holds, without titles in front of them; from useful
+        passages where these are known. None if one is in no passage: in other words it may say anything."""
         before = [each for said in step.state.evidence for each in _sentences(said)]
-        found = []
+        found = set()
         for each in _sentences(step.content):
             places = [passage for passage in step.state.passages if reports(each, passage)]
             if not places:
                 return None
             if not any(each in said for said in before) and (not self.known or self.among(places)):
-                found.append(each)
-        return found
+                found.add(each.removeprefix(comparable(places[0].title)).strip())
+        return frozenset(found - {""})
 
 
 def rested_on(answers: Sequence[State]) -> frozenset[str] | None:
-    """Ids of the passages that right answers rest on: those from which evidence reports before at least a third of
+    """Contents of the passages that right answers rest on: those from which evidence reports before at least a third of
     them; None without any.
 
     answers: the states in which right answers were given. Measured with a teacher that knows the gold passages: a

@@ -95,7 +95,7 @@ def cautions(each: Candidate) -> list[str]:
     """
     found = []
     if each.pair.in_common and each.dropped is None:
-        found.append(f"both steps reveal the same in part ({percent(each.pair.in_common, 0)})")
+        found.append(f"both steps reveal the same ({percent(each.pair.in_common, 0)} in common)")
     if each.types == ("answer", "answer"):
         said = [in_words(each.state.question, step.content or "") for step in (each.chosen, each.rejected)]
         chosen, rejected = (f1_score(answer, each.state.golden_answers) for answer in said)
@@ -157,8 +157,8 @@ def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
     """With which siblings a step shares its estimate."""
     said = "" if step.same_as is None else f" Same content as step {step.same_as}, whose estimate it shares."
     common = record.common_findings[step.id] if record and shares_estimates(record.recipe) else {}
-    others = ", ".join(f"{each} ({percent(share, 0)})" for each, share in sorted(common.items()))
-    return f"{said} Observations of siblings count too, by what both reveal: {others}." if common else said
+    others = ", ".join(f"#{each} by {percent(share, 0)}" for each, share in sorted(common.items()))
+    return f"{said} Continuations of siblings that reveal the same count too: {others}." if common else said
 
 
 _JUDGED = {
@@ -271,7 +271,7 @@ def _continued(
     raw, weighted = apart(plain, even)
     how = "Weighting each sampled reply equally (the search oversamples some branches)"
     if record.common_findings[node.id] and shares_estimates(record.recipe):
-        how = "With siblings that reveal the same, and each reply equal"
+        how = "Counting siblings that reveal the same, and each sampled reply equally"
     return f"{found} Raw mean {raw}. {how}: {weighted}.{discount}"
 
 
@@ -418,6 +418,7 @@ _TAGS: dict[Tag, str] = {
     "prompt_cut": "Prompt cut: the endpoint seems to have seen only a part of this prompt.",
     "one_draw": "One draw: the label rests on one continuation a side.",
     "style_only": "Style only: both answers contain a gold answer, or neither does.",
+    "same_findings": "Same findings: both steps reveal the same.",
     "golden_rejected": "Golden rejected: the rejected answer equals a gold answer, but evidence supports the chosen "
     "one alone.",
     "hinted": "Hinted: one of the steps, an equivalent sibling or a step on the way here was drawn with a hint; values "
@@ -476,9 +477,9 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         else "both steps have the same reward",
         "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
         "few_draws": f"a step has fewer than {rules.min_draws:,} continuations (effective sample size)",
-        "same_findings": f"both steps reveal the same in part ({percent(pair.in_common, 0)}), and their continuations "
-        f"do not tell them apart: it takes a confidence of {SURE_TO_DIFFER:g}, with {DRAWS_TO_DIFFER:,} continuations "
-        "each",
+        "same_findings": f"both steps reveal the same ({percent(pair.in_common, 0)} in common), and "
+        + ("one trajectory cannot" if pair.label == "outcome" else "their continuations do not")
+        + f" tell them apart: it takes a confidence of {SURE_TO_DIFFER:g}, with {DRAWS_TO_DIFFER:,} continuations each",
         "no_consensus": "the values do not agree with the judge"
         if pair.label == "judge"
         else "no critic prefers it, or all critics were trained on the question"

@@ -43,8 +43,8 @@ _PairRoles: TypeAlias = Mapping[int, tuple[int, int]]
 """By step: in how many kept pairs it is the chosen side, and in how many the rejected one."""
 _LEGEND = (
     "#step type, reward, visits (n); +2 -1: chosen in two kept pairs, rejected in one; converged: every continuation "
-    "has the same outcome; repeats: same content as that step, whose reward it shares; reveals the same as: their "
-    "continuations count together; unexplored: never continued"
+    "has the same outcome; repeats: same content as that step, whose reward it shares; reveals the same as: "
+    "mostly the same findings; unexplored: never continued"
 )
 STATUS_WORDS: dict[StepStatus, str] = {
     "answer": "answer",

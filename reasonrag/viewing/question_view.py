@@ -248,8 +248,9 @@ def _step(node: RolloutNode, record: RolloutRecord, status: StepStatus, texts: _
     user = texts.of(node.prompt, "user")
     sent = None if node.sampled_with is None else [texts.number(each.content) for each in node.sampled_with]
     passages = _passages(node, record, "" if user is None else texts.found[user])
+    common = record.common_findings[node.id] if node.same_as is None else {}
     return StepView.model_construct(
-        **shared_fields(node, StepView) | {"sampled_with": sent, "passages": passages},
+        **shared_fields(node, StepView) | {"sampled_with": sent, "passages": passages, "in_common": common},
         parent=node.parent_id,
         type=node.action_type,
         system=texts.of(node.prompt, "system"),

@@ -76,6 +76,7 @@ const WORDS = [
   ["value", "the mean that guided the search; labels use the reward instead."],
   ["visits", "how often the search passed through this step."],
   ["F1", "word overlap of an answer with the best gold answer; 1 means the same words."],
+  ["reveals the same as", "shows or reports the same useful passages, or none; a pair of such steps is mostly a tie."],
   ["converged", "every continuation below has the same outcome."],
   ["open", "outcomes below are mixed, or only one continuation is known."],
 ];

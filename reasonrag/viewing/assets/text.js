@@ -120,7 +120,7 @@ const DROPPED = {
   small_margin: "the rewards are nearly equal",
   uncertain: "the confidence is too low",
   few_draws: "a step has too few continuations",
-  same_findings: "both steps reveal the same in part, and their continuations do not tell them apart",
+  same_findings: "both steps reveal the same, and their continuations do not tell them apart",
   golden_rejected: "the rejected answer equals a gold answer, and support does not explain it",
   near_identical: "both steps use nearly the same words",
   other_type: "the steps have different action types",

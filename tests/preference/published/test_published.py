@@ -195,6 +195,42 @@ def test_passages_are_named_and_best_first() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("shown", "common"),
+    [
+        pytest.param([("7", "Rome"), ("9", "Paris")], {2: 1.0}, id="both passages"),
+        pytest.param([("", "Rome"), ("", "Paris")], {2: 1.0}, id="both, without ids"),
+        pytest.param([("7", "Rome"), ("8", "Oslo"), ("9", "Paris")], {2: pytest.approx(2 / 3)}, id="two of three"),
+        pytest.param([("7", "Rome"), ("8", "Oslo")], {}, id="one of three"),
+        pytest.param([("7", "Oslo"), ("9", "Bern")], {}, id="other passages under the same ids"),
+        pytest.param([], {}, id="none"),
+    ],
+)
+def test_imported_queries_that_show_mostly_the_same_have_that_in_common(
+    shown: list[tuple[str, str]], common: dict[int, float]
+) -> None:
+    """By title and text: ids of a file may be anything. Such a pair is dropped, unless that is allowed."""
+    texts = {"Rome": '"Rome"\nRome lies on the Tiber.', "Paris": '"Paris ""city"""\nParis lies on the Seine.'}
+    passages = [{"id": key, "title": "", "contents": texts.get(name, f'"{name}"\nA town.')} for key, name in shown]
+    tree = published_tree()
+    nodes = nodes_of(tree)
+    nodes["intermediate_node_0"]["children_ids"] = [1, 2, 7]
+    nodes["intermediate_node_7"] = published_node(7, 0, [8], 1, THOUGHT, answer=None, next_query="capital", N=2) | {
+        "action_name": "begin_reasoning",
+        "response": "So the next query is <query>capital</query>",
+    }
+    nodes["intermediate_node_8"] = nodes["intermediate_node_4"] | {
+        "id": 8, "parent_id": 7, "children_ids": [9], "query": "capital", "retrieval_result": passages, "N": 2,
+    }  # fmt: skip
+    nodes["intermediate_node_9"] = nodes["intermediate_node_6"] | {"id": 9, "parent_id": 8, "children_ids": [], "N": 2}
+    record, _ = read(tree)
+    assert record.nodes[7].in_common == common
+    kept = [{row["chosen_content"], row["rejected_content"]} for row in exported([record], PUBLISHED_RULE)]
+    strict = replace(PUBLISHED_RULE, allow_same_findings=False)
+    left = [{row["chosen_content"], row["rejected_content"]} for row in exported([record], strict)]
+    assert [each for each in kept if each not in left] == ([{"capital", "capital of France"}] if common else [])
+
+
 def test_a_line_that_was_imported_says_of_which_file() -> None:
     """And is a line of rollouts.jsonl like any other."""
     record, _ = read(published_tree())

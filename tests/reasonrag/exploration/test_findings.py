@@ -128,9 +128,12 @@ def test_two_queries_that_show_the_same_passages_are_one() -> None:
 # -- what siblings have in common ---------------------------------------------------------------------------------
 
 OSLO = Passage("4", "Oslo", "Oslo lies on a fjord.", 0.4)
-GOLD, UNKNOWN, RESTED = Useful(WITH_GOLD.gold), Useful(None), Useful(None, frozenset({"1", "2"}))
+GOLD, UNKNOWN = Useful(WITH_GOLD.gold), Useful(None)
+RESTED = Useful(None, frozenset({FRANCE.contents, PARIS.contents}))
 MANY = [Passage(str(number), f"Town {number}", "A town.") for number in range(50)]
 NO_IDS = [replace(each, id="") for each in (FRANCE, PARIS, ROME, OSLO)]
+ONE_ID = [replace(each, id="doc") for each in (FRANCE, PARIS)]
+ELSEWHERE = Passage("5", "France", "France has many rivers.", 0.4)
 CAPITAL, COUNTRY, SEINE, TIBER = (
     "Its capital is Paris.",
     "France is a country.",
@@ -151,6 +154,11 @@ CAPITAL, COUNTRY, SEINE, TIBER = (
         pytest.param([FRANCE, PARIS], [ROME], (SEINE, CAPITAL), GOLD, 0.5, id="only what was reported before"),
         pytest.param([FRANCE], [PARIS], (TIBER,), GOLD, 0.0, id="evidence that reported no gold passage"),
         pytest.param([ROME], [OSLO], (), GOLD, 0.5, id="no gold passage in either"),
+        pytest.param(
+            [ROME, OSLO, MANY[0]], [ROME, OSLO, MANY[1]], (), GOLD, 0.75, id="none, and half of them the same"
+        ),
+        pytest.param([ROME, OSLO], [OSLO, FRANCE], (), GOLD, 0.0, id="a gold passage in one of them"),
+        pytest.param([FRANCE], [ELSEWHERE], (), GOLD, 0.0, id="two parts of an article with a gold title"),
         pytest.param([], [], (), GOLD, 1.0, id="nothing in either"),
         pytest.param([FRANCE, ROME], [FRANCE, OSLO], (), RESTED, 2 / 3, id="one passage that right answers rest on"),
         pytest.param([FRANCE, ROME], [PARIS, ROME], (), RESTED, 0.0, id="another passage that right answers rest on"),
@@ -162,6 +170,7 @@ CAPITAL, COUNTRY, SEINE, TIBER = (
         pytest.param(NO_IDS[:3], [*NO_IDS[:2], OSLO], (), UNKNOWN, 0.5, id="half of all passages by their text"),
         pytest.param(NO_IDS[:1], NO_IDS[1:2], (), UNKNOWN, 0.0, id="two passages without ids"),
         pytest.param(NO_IDS[::2], NO_IDS[::3], (), GOLD, 2 / 3, id="one gold title without ids"),
+        pytest.param([ONE_ID[0]], [ONE_ID[1]], (), UNKNOWN, 0.0, id="a server that gives all passages one id"),
     ],
 )
 def test_two_queries_have_in_common_what_they_newly_show(
@@ -184,6 +193,9 @@ def test_two_queries_have_in_common_what_they_newly_show(
         pytest.param(CAPITAL, f"{SEINE} {CAPITAL}", (SEINE,), GOLD, 0.75, id="that sentence more, reported before"),
         pytest.param(CAPITAL, f"{TIBER} {CAPITAL}", (), GOLD, 0.75, id="a sentence more of no gold passage"),
         pytest.param(CAPITAL, f"{TIBER} {CAPITAL}", (), RESTED, 0.75, id="a sentence more that nothing rests on"),
+        pytest.param(CAPITAL, "Its capital is.", (), GOLD, 0.0, id="a sentence, and its beginning without the fact"),
+        pytest.param("Paris lies.", SEINE, (), UNKNOWN, 0.0, id="a beginning without the fact, of unknown use"),
+        pytest.param(CAPITAL, f"France. {CAPITAL}", (), GOLD, 0.75, id="a title as a sentence"),
         pytest.param(CAPITAL, COUNTRY, (), GOLD, 0.0, id="two sentences of one gold passage"),
         pytest.param(CAPITAL, f"{COUNTRY} {CAPITAL}", (), GOLD, 0.0, id="both sentences of one gold passage"),
         pytest.param(CAPITAL, f"{COUNTRY} {CAPITAL}", (COUNTRY,), GOLD, 0.75, id="both, the other reported before"),
@@ -226,9 +238,9 @@ def right(*evidence: str) -> State:
     ],
 )
 def test_right_answers_rest_on_what_a_third_of_them_reported(answers: list[State], ids: set[str] | None) -> None:
-    """Passages without ids go by their text."""
-    by_text = {each.id: each.contents for each in (FRANCE, PARIS, ROME)}
-    assert rested_on(answers) == (None if ids is None else ids | {by_text[each] for each in ids})
+    """By their contents, with ids or without."""
+    contents = {each.id: each.contents for each in (FRANCE, PARIS, ROME)}
+    assert rested_on(answers) == (None if ids is None else {contents[each] for each in ids})
 
 
 def test_passages_without_ids_are_told_apart_by_their_text() -> None:

@@ -499,7 +499,7 @@ DROPPED: dict[DropReason, str] = {
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "few_draws": "a step has fewer than 1 continuations (effective sample size)",
-    "same_findings": "both steps reveal the same in part (80 %), and their continuations do not tell them apart: it "
+    "same_findings": "both steps reveal the same (80 % in common), and their continuations do not tell them apart: it "
     "takes a confidence of 0.95, with 4 continuations each",
     "no_consensus": "no critic prefers it",
     "golden_rejected": "the rejected answer equals a gold answer",
@@ -573,9 +573,12 @@ def test_steps_that_reveal_the_same_say_whose_continuations_count_too() -> None:
         record = siblings(GOOD | {"expected_outcome": 0.9}, alike, BAD, recipe=of)
         found = select(labelled_states(record), RULES)
         texts[name] = {each.chosen.id: told(each, record) for each in found if each.rejected.id == 3}
-    assert "Observations of siblings count too, by what both reveal: 2 (75 %)." in texts["economy"][1]
-    assert "Raw mean 1.00. With siblings that reveal the same, and each reply equal: 0.90." in texts["economy"][1]
-    assert "Observations of siblings count too, by what both reveal: 1 (75 %)." in texts["economy"][2]
+    assert "Continuations of siblings that reveal the same count too: #2 by 75 %." in texts["economy"][1]
+    assert (
+        "Raw mean 1.00. Counting siblings that reveal the same, and each sampled reply equally: 0.90."
+        in texts["economy"][1]
+    )
+    assert "Continuations of siblings that reveal the same count too: #1 by 75 %." in texts["economy"][2]
     assert "count too" not in texts["paper"][1] + texts["paper"][2]
 
 

@@ -142,7 +142,7 @@ def test_show_says_which_steps_reveal_the_same(reasonrag: Reasonrag, tmp_path: P
     [pair] = view.pairs
     assert pair.dropped == "same_findings"
     said = " ".join(reasonrag("show", run, "q1", "--pair", pair.id).out.split())
-    assert "both steps reveal the same in part (75 %), and their continuations do not tell them apart" in said
+    assert "both steps reveal the same (75 % in common), and their continuations do not tell them apart" in said
 
 
 def test_show_gives_one_object_as_json(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
