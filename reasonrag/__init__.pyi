@@ -109,6 +109,7 @@ def ask(
     top_p: float | None = None,
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     max_cost: float | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
@@ -189,6 +190,9 @@ def ask(
         max_reply_tokens: Maximum tokens per completion, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
             Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
+            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
+            the trial request shows that the model reasons and takes that]
         max_cost: Stop before the run costs more than this many dollars
         max_calls: Stop before the run uses more than this many completions
         max_tokens: Stop before the run uses more than this many tokens
@@ -455,6 +459,7 @@ def estimate(
     top_p: float | None = None,
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     max_cost: float | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
@@ -563,6 +568,9 @@ def estimate(
         max_reply_tokens: Maximum tokens per completion, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
             Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
+            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
+            the trial request shows that the model reasons and takes that]
         max_cost: Stop before the run costs more than this many dollars
         max_calls: Stop before the run uses more than this many completions
         max_tokens: Stop before the run uses more than this many tokens
@@ -669,6 +677,7 @@ def evaluate(
     top_p: float | None = None,
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     max_cost: float | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
@@ -769,6 +778,9 @@ def evaluate(
         max_reply_tokens: Maximum tokens per completion, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
             Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
+            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
+            the trial request shows that the model reasons and takes that]
         max_cost: Stop before the run costs more than this many dollars
         max_calls: Stop before the run uses more than this many completions
         max_tokens: Stop before the run uses more than this many tokens
@@ -934,6 +946,7 @@ def generate(
     top_p: float | None = None,
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     max_cost: float | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
@@ -1045,6 +1058,9 @@ def generate(
         max_reply_tokens: Maximum tokens per completion, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
             Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
+            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
+            the trial request shows that the model reasons and takes that]
         max_cost: Stop before the run costs more than this many dollars
         max_calls: Stop before the run uses more than this many completions
         max_tokens: Stop before the run uses more than this many tokens
@@ -1408,6 +1424,7 @@ def pairs(
     base_url: str | Sequence[str] = [],
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     consensus: bool = False,
     critic: str | Path | Sequence[str | Path] = [],
     critic_threshold: float = 0.0,
@@ -1495,6 +1512,9 @@ def pairs(
             OPENAI_BASE_URL, else OpenAI's]
         max_reply_tokens: Maximum tokens per completion of the judge, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the judge
+        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
+            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
+            the trial request shows that the model reasons and takes that]
         consensus: Keep a pair only if a second witness agrees: the values, with --label judge; else the critics
         critic: Critic, a folder or a URL: a witness of --consensus; with --format sft it keeps only paths whose
             every step scores --critic-threshold. Repeatable: none judges a question that it was trained on
@@ -1774,6 +1794,7 @@ def tune(
     top_p: float | None = None,
     max_reply_tokens: int = 512,
     extra_body: str | Mapping[str, Any] | None = None,
+    reasoning_effort: Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     max_cost: float | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
@@ -1892,6 +1913,9 @@ def tune(
         max_reply_tokens: Maximum tokens per completion, reasoning tokens included
         extra_body: JSON object of extra fields for every request to the model: '{"reasoning_effort": "low"}', for
             Qwen3 '{"chat_template_kwargs": {"enable_thinking": false}}'
+        reasoning_effort: How much the model reasons before it answers, billed as completion tokens: none, minimal,
+            low, medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where
+            the trial request shows that the model reasons and takes that]
         max_cost: Stop before the run costs more than this many dollars
         max_calls: Stop before the run uses more than this many completions
         max_tokens: Stop before the run uses more than this many tokens

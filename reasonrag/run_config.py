@@ -30,6 +30,7 @@ from pydantic import ModelWrapValidatorHandler as Handler
 from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_record
+from reasonrag.settings import OWN_EFFORT, AnySettings, EffortName
 
 CUT = "messages from "
 """Begins what is refused by an endpoint that cuts prompts: the bytes follow."""
@@ -121,6 +122,11 @@ class DecidesAnswers(_Kept):
     """Hash of the prompts of an evaluation's method, if that is not the agent."""
 
     @property
+    def reasoning_effort(self) -> EffortName:
+        """Setting that makes this sampling."""
+        return self.sampling.get("reasoning_effort") or OWN_EFFORT
+
+    @property
     def student(self) -> str | None:
         """The model that continued steps, if it was not the teacher."""
         return self.value_model.name if self.value_model else None
@@ -189,6 +195,18 @@ def has_answers(directory: Path) -> bool:
     """Whether the journal of a run holds any paid answer."""
     journal = directory / JOURNAL
     return journal.exists() and journal.stat().st_size > 0
+
+
+def with_effort_of(folder: Path, settings: AnySettings) -> AnySettings:
+    """The settings with the reasoning effort of the run in a folder, if that has begun and they name none."""
+    rollouts = folder / ROLLOUTS
+    begun = has_answers(folder) or (rollouts.exists() and rollouts.stat().st_size > 0)
+    config = find_config(folder / CONFIG) if begun and getattr(settings, "reasoning_effort", None) is None else None
+    return (
+        settings.model_copy(update={"reasoning_effort": config.decides_answers.reasoning_effort})
+        if config
+        else settings
+    )
 
 
 def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:

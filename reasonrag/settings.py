@@ -172,6 +172,17 @@ SEVERAL = BeforeValidator(one_or_several)
 EXTRA_BODY = '{"reasoning_effort": "low"}'
 """An example."""
 ExtraBody: TypeAlias = Annotated[dict[str, Any] | None, BeforeValidator(fields_of_a_body)]
+EffortName: TypeAlias = Literal["default", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
+OWN_EFFORT: EffortName = "default"
+"""The model's own: nothing is sent."""
+Effort: TypeAlias = Annotated[
+    EffortName | None,
+    Field(
+        description="How much the model reasons before it answers, billed as completion tokens: none, minimal, low, "
+        "medium, high, xhigh or max, of which a model takes some; default sends nothing [default: none where the trial "
+        "request shows that the model reasons and takes that]"
+    ),
+]
 FROM_PATH = BeforeValidator(path_as_text)
 PlaceOrName: TypeAlias = Annotated[str, FROM_PATH]
 """A folder here, or something that is none: a model's name, the URL of a server."""

@@ -69,7 +69,7 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
         ),
         addresses=tuple(settings.base_url),
         in_process=name in TEACHERS and not settings.base_url,
-    )
+    ).asked(settings.reasoning_effort)
 
 
 def caps_of(settings: AgentSettings) -> Caps:

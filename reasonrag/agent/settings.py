@@ -16,6 +16,7 @@ from reasonrag.settings import (
     EXTRA_BODY,
     CompletionPrice,
     Concurrency,
+    Effort,
     ExtraBody,
     MaxCalls,
     MaxCost,
@@ -170,6 +171,7 @@ class AgentSettings(ReadingSettings):
         '\'{"chat_template_kwargs": {"enable_thinking": false}}\'',
         Panel.MODEL,
     )
+    reasoning_effort: Annotated[Effort, Panel.MODEL] = None
     max_cost: MaxCost = setting("Stop before the run costs more than this many dollars", common=True)
     max_calls: MaxCalls = setting("Stop before the run uses more than this many completions")
     max_tokens: int | None = setting("Stop before the run uses more than this many tokens", Panel.BUDGET, ge=0)

@@ -37,7 +37,7 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
         ),
         addresses=tuple(settings.base_url),
         in_process=name in OFFLINE and not settings.base_url,
-    )
+    ).asked(settings.reasoning_effort)
     caps = Caps(settings.max_cost, settings.max_calls).parts(parts_of(settings))
     prompts, gold = load_prompts(settings.prompts), settings.judge_gold
     return StateJudge(model, prompts, gold, settings.seed, caps, settings.yes, settings.rank, settings.limiter)

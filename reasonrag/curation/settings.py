@@ -21,6 +21,7 @@ from reasonrag.settings import (
     SEVERAL,
     CompletionPrice,
     Concurrency,
+    Effort,
     ExtraBody,
     Limit,
     MaxCalls,
@@ -242,6 +243,7 @@ class PairsSettings(RankSettings, PairingSettings):
         ge=1,
     )
     extra_body: ExtraBody = setting("JSON object of extra fields for every request to the judge", Panel.LABELS)
+    reasoning_effort: Annotated[Effort, Panel.LABELS] = None
     consensus: Annotated[bool, Opposite(None)] = setting(
         "Keep a pair only if a second witness agrees: the values, with --label judge; else the critics",
         Panel.PAIRING,

@@ -178,6 +178,7 @@ async def _ask(
     async with AsyncExitStack() as opened:
         if chat_model is None:
             chat_model = await open_evaluated_model(subject, spec, opened, say=watcher.say)
+        spec = spec if subject.served_here else await spec.settled(chat_model)
         if retriever is None:
             retriever = await open_retriever(
                 settings, corpus, opened, say=watcher.say, before_building=[chat_model.check]

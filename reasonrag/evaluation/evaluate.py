@@ -95,6 +95,7 @@ from reasonrag.run_config import (
     keep_config,
     note_refusals,
     versions,
+    with_effort_of,
 )
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -192,6 +193,7 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
         watcher.say(taken)
     step_budget(settings)
     prompts = load_prompts(settings.prompts, settings.style)
+    settings = with_effort_of(settings.run_directory, settings)
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
@@ -215,6 +217,7 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
     model = parts.chat_model
     if model is None and not (subject.served_here or begun):
         model = await parts.open_model(subject, spec, say=watcher.say)
+    spec = await spec.settled(model)
     if parts.retriever is None:
         checking = [model.check] if model else []
         parts.retriever = await open_retriever(

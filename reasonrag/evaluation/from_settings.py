@@ -26,6 +26,7 @@ from reasonrag.llm.offline import TEACHERS as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.llm.servers.local_server import VllmOptions
 from reasonrag.llm.servers.model_folder import fingerprint, open_model
+from reasonrag.settings import OWN_EFFORT
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 from reasonrag.web.client import http_address
 
@@ -169,7 +170,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         flags="--judge-" if own else "--",
         recorded_as=f"{name} (judge)",
         in_process=name in OFFLINE and not own,
-    )
+    ).asked(OWN_EFFORT)
 
 
 # -- settings that no flag gives: of a preset, else of the training ------------------------------------------------

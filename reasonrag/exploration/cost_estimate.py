@@ -47,6 +47,7 @@ from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import with_effort_of
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -54,6 +55,8 @@ SEARCHED = 50
 """Questions, evenly spread, that are searched for: a quarter of a minute where one search takes 0.3 s."""
 SECONDS_PER_REQUEST = (1.0, 4.0)
 """Latency range of a hosted model with replies of that length, unless a pilot measured it."""
+TOKENS_PER_SECOND = 50
+"""Of reasoning up to the token limit; a guess."""
 
 
 class CostEstimate(BaseModel):
@@ -79,6 +82,8 @@ class CostEstimate(BaseModel):
     """Dollars per million prompt tokens from the endpoint's cache; `dollars` does not assume it."""
     prices_as_of: str
     """The price list and its version; `given by hand` where the user gave the prices."""
+    reasoning: bool
+    """Whether the teacher is expected to reason, so that the high end has replies up to the token limit."""
     hours: Range
     limited_by: str
     """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
@@ -143,7 +148,8 @@ def estimate(
         outcome: a name, or a function as for `generate`.
     """
     function, named = function_or_name(outcome)
-    settings = asked = resolve(GenerateSettings, "generate", flags | named)
+    asked = resolve(GenerateSettings, "generate", flags | named)
+    settings = with_effort_of(asked.run_directory, asked)
     if settings.rank or (pilot and settings.on != "here"):
         raise InputError(
             "--shard: an estimate is of a whole run; leave it out"
@@ -177,7 +183,9 @@ def estimate(
     else:
         warn_all(judged_by_offline(settings, teacher, rule), watcher)
         rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
-        measured = _Measured(run_to_end(rehearsing))
+        low, high = SECONDS_PER_REQUEST
+        longest = max(each.reasons * each.sampling.max_tokens for each in (teacher, student) if each)
+        measured = _Measured(run_to_end(rehearsing), (low, high + longest / TOKENS_PER_SECOND))
     shares = measured.usage.shares(teacher, student, critic, low=total, high=total)
     first, *others = (share for model, share in shares if model is not critic)
     whole = sum(others, start=first)
@@ -196,6 +204,7 @@ def estimate(
         batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
         cached_price_in=teacher.price.cached_in if teacher.price else None,
         prices_as_of=price_list() if settings.price_in is settings.price_out is None else "given by hand",
+        reasoning=teacher.reasons,
         hours=hours,
         limited_by=limited_by,
         spent_dollars=measured.spent_dollars,

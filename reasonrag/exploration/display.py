@@ -146,6 +146,11 @@ def show_estimate(estimate: CostEstimate) -> None:
             "by the offline teacher; high: the whole budget of the recipe, with long replies. No request was sent; "
             "--pilot 10 explores ten questions and measures them"
         )
+        print_prose(
+            "high has reasoning up to --max-reply-tokens a reply, low none"
+            if estimate.reasoning
+            else "without reasoning, which the run's trial request would show"
+        )
     if estimate.dollars and estimate.batch_discount:
         print_prose(
             f"prices: {estimate.prices_as_of}. Not counted: cached prompts (${estimate.cached_price_in:g} per million "

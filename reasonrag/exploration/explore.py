@@ -14,7 +14,7 @@ from pathlib import Path
 
 from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
-from reasonrag.agent.outcomes import OutcomeFunction
+from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
@@ -47,6 +47,7 @@ from reasonrag.progress import Watcher, warn_all
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, read_manifest
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
+from reasonrag.run_config import with_effort_of
 
 
 async def explore(
@@ -73,12 +74,7 @@ async def explore(
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
     rule, settings = find_rule(settings, function), with_limiter(settings, limiter)
-    _check_place(
-        settings.run_directory,
-        settings.whole_run if settings.rank else None,
-        shared=shared_journal is not None,
-        replay=replay,
-    )
+    settings = _placed(settings, shared=shared_journal is not None, replay=replay)
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
     settings, named = with_critic(settings, critic_model)
     critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
@@ -88,14 +84,12 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        _say_terms(
-            teacher, student, judged_by_offline(settings, teacher, rule), watcher, capped=settings.max_cost is not None
-        )
-        say_caps(settings, watcher.say)
+        _say_terms(teacher, student, rule, settings, watcher)
     async with AsyncExitStack() as opened:
         chat_model, value_chat_model = _opened(
             opened, teacher, student, (chat_model, value_chat_model), replay=bool(replay), say=watcher.say
         )
+        teacher = await teacher.settled(chat_model)
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
@@ -183,13 +177,14 @@ def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
 
 
 def _say_terms(
-    teacher: ModelSpec, student: ModelSpec | None, warnings: list[str], watcher: Watcher, *, capped: bool
+    teacher: ModelSpec, student: ModelSpec | None, rule: OutcomeRule, settings: GenerateSettings, watcher: Watcher
 ) -> None:
-    """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
-    check_prices(watcher.say, teacher, student, capped=capped)
+    """What prices, outcomes, rewards and caps are worth. Raises InputError for a cap on money without a price."""
+    check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-    warn_all(warnings, watcher)
+    warn_all(judged_by_offline(settings, teacher, rule), watcher)
+    say_caps(settings, watcher.say)
 
 
 def _opened(
@@ -278,9 +273,10 @@ async def _agree(
     get_consent(work, shares, session.watcher, session.models)
 
 
-def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | str | Path) -> None:
-    """Raises InputError for trials of tune, for a run of ranks that this is none of, and for a replay without recorded
-    answers, before anything is written. whole: the folder of the whole that `run` is a rank of; None: it is none."""
+def _placed(settings: GenerateSettings, *, shared: bool, replay: bool | str | Path) -> GenerateSettings:
+    """The settings with the reasoning effort of the answers so far. Raises InputError for trials of tune, for a run of
+    ranks that this is none of, and for a replay without recorded answers, before anything is written."""
+    run, whole = settings.run_directory, settings.whole_run if settings.rank else None
     if whole is None and not replay and (there := read_manifest(run)):
         raise InputError(
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
@@ -295,6 +291,7 @@ def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | 
         raise InputError(
             f"there is no {journal} to replay; give the --run that was explored, or leave out --replay to explore it"
         )
+    return with_effort_of(journal.parent if replay else run, settings)
 
 
 def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:

@@ -51,6 +51,7 @@ from reasonrag.retrieval.passage_length import order_recorded, reading_identity,
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import PassageOrder
 from reasonrag.run_config import RunConfig, find_config
+from reasonrag.settings import OWN_EFFORT
 
 _NEVER_PLAIN = (
     "needs plain draws, as only they let a step drawn with a hint be chosen, and with a value model or a critic no "
@@ -153,7 +154,7 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
         flags="--value-",
         recorded_as=name,
         in_process=name in (STUDENT, WEAK) and not own,
-    )
+    ).asked(OWN_EFFORT)
 
 
 def value_model_name(settings: GenerateSettings) -> str:

@@ -45,7 +45,7 @@ class UsagePerQuestion:
     ) -> list[tuple[ModelSpec, ExpectedUsage]]:
         """The usage of each model for `low` to `high` questions."""
         usages = (teacher, self.teacher), (student, self.values), (critic, self.critic)
-        return [(model, usage.times(low, high)) for model, usage in usages if model and usage]
+        return [(model, model.expected(usage.times(low, high))) for model, usage in usages if model and usage]
 
 
 async def rehearse(

@@ -26,12 +26,12 @@ class Sampling(SparseRecord):
     """Sampling parameters of an endpoint. Frozen; part of every answer's key.
 
     extra_body: further fields of a request's body, as JSON. logprobs: whether the log-probabilities of the reply's
-    tokens are wanted. Both are absent from every dump where they are not set, so that keys and files are those of
-    versions without them.
+    tokens are wanted. These and reasoning_effort are absent from every dump where they are not set, so that keys and
+    files are those of versions without them.
     """
 
     model_config = ConfigDict(extra="forbid")
-    ABSENT_IF_EMPTY = ("extra_body", "logprobs")
+    ABSENT_IF_EMPTY = ("extra_body", "logprobs", "reasoning_effort")
 
     temperature: float = Field(ge=0, le=2)
     top_p: float = Field(gt=0, le=1)
@@ -39,6 +39,7 @@ class Sampling(SparseRecord):
     stop: tuple[str, ...] = ()
     extra_body: dict[str, Any] | None = None
     logprobs: bool = False
+    reasoning_effort: str | None = None
 
 
 class ChatRequest(BaseModel):

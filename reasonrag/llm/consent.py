@@ -36,7 +36,7 @@ def get_consent(
         is known which of them reason; their caps on calls and tokens bound the estimate.
     """
     told = [
-        (spec, usage.with_reasoning(spec.sampling.max_tokens) if _reasons(model) else usage)
+        (spec, usage.with_reasoning(spec.sampling.max_tokens) if _reasons(model) else spec.expected(usage))
         for (spec, usage), model in zip(expected, models.all, strict=False)
     ]
     ask_consent(work, told, watcher, caps=models.main.ledger.caps, spent=models.spent)

@@ -5,16 +5,29 @@ Decides what a second model shares with the first. Knows neither settings nor wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
 
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, EndpointModel, Limits
 from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
+from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, price_list
+from reasonrag.settings import OWN_EFFORT
+
+_REASON = re.compile(r"gpt-(5|6)(?!.*-chat)|o[1-9]\b|.*(reasoner|thinking|-r1\b|qwq|magistral|gpt-oss)", re.IGNORECASE)
+_TAKE_NONE = re.compile(r"gpt-(5\.|6)(?!.*astra)", re.IGNORECASE)
+"""Names of models that reason where nothing is sent, and of those that take the effort none: reported, not verified."""
+_OF_REASONING = re.compile(r"reason|think|effort", re.IGNORECASE)
+_OFF = re.compile(r'"(none|disabled)"|false')
+"""In JSON of further fields: what is about reasoning, and what switches it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +37,8 @@ class ModelSpec:
     name: recorded with its answers. price: None if unknown. addresses: base URLs; none: OPENAI_BASE_URL, else OpenAI's.
         key_variable: the environment variable with its key. flags: prefix of its flags in messages. recorded_as: its
         name in a journal; None if the journal is its own, or it is the run's teacher. in_process: the offline teacher,
-        which needs no address. scores: whether it is a critic, which gives numbers. trial_score, trial_tokens: see
-        `ScoreEndpoint`.
+        which needs no address. settles_effort: whether its trial decides on the reasoning effort, see `asked`. scores:
+        whether it is a critic, which gives numbers. trial_score, trial_tokens: see `ScoreEndpoint`.
     """
 
     name: str
@@ -37,6 +50,7 @@ class ModelSpec:
     flags: str = "--"
     recorded_as: str | None = None
     in_process: bool = False
+    settles_effort: bool = False
     scores: bool = False
     trial_score: float | None = None
     trial_tokens: int | None = None
@@ -48,6 +62,37 @@ class ModelSpec:
             return self
         limits = replace(self.limits, rpm=None, tpm=None)
         return replace(self, addresses=tuple(addresses), key_variable=key_variable, limits=limits)
+
+    @property
+    def reasons(self) -> bool:
+        """Whether replies are expected to have reasoning, by what is sent and by the model's name, before any trial."""
+        effort, said = self.sampling.reasoning_effort, _json(self.sampling.extra_body)
+        if effort or _OF_REASONING.search(said):
+            return effort != "none" if effort else not _OFF.search(said)
+        name = self.name.rpartition("/")[2]
+        return bool(_REASON.match(name)) and not (self.settles_effort and _TAKE_NONE.match(name))
+
+    def expected(self, usage: ExpectedUsage) -> ExpectedUsage:
+        """The usage, with reasoning where that is expected."""
+        return usage.with_reasoning(self.sampling.max_tokens) if self.reasons else usage
+
+    def asked(self, effort: str | None) -> ModelSpec:
+        """The same model with the reasoning effort that the user names; None: its trial decides on one, unless
+        `extra_body` is about reasoning. Raises InputError where both name one."""
+        said = _json(self.sampling.extra_body)
+        if effort not in (None, OWN_EFFORT) and '"reasoning_effort"' in said:
+            raise InputError(f"--reasoning-effort {effort}: --extra-body has a reasoning_effort, too; leave one out")
+        sampling = self.sampling.model_copy(update={"reasoning_effort": None if effort == OWN_EFFORT else effort})
+        return replace(self, sampling=sampling, settles_effort=effort is None and not _OF_REASONING.search(said))
+
+    async def settled(self, model: ChatModel | None) -> ModelSpec:
+        """The same model with the reasoning effort that its trial decides on, if it does. Raises InputError as `check`
+        does."""
+        if not (self.settles_effort and isinstance(model, EndpointModel)):
+            return self
+        model.settles_effort = True
+        await model.check()
+        return self.asked(model.effort or OWN_EFFORT)
 
     def open(self, opened: AsyncExitStack, *, say: Callable[[str], None]) -> ChatModel:
         """Open the model; it is closed with `opened`. say: called with messages about its endpoint for the user. Raises
@@ -69,6 +114,10 @@ class ModelSpec:
         if isinstance(model, ScoreEndpoint):
             model.trial_score, model.trial_tokens = self.trial_score, self.trial_tokens
         return model
+
+
+def _json(extra_body: Mapping[str, Any] | None) -> str:
+    return orjson.dumps(extra_body or {}).decode()
 
 
 def check_prices(

@@ -86,8 +86,9 @@ ALL_AS_REASONING = "its whole reply as reasoning and no content, which is read o
 
 def more_room(flags: str = "--") -> str:
     """What to do about a --max-reply-tokens that the reasoning uses up. flags: prefix of the model's flags."""
+    less = "--reasoning-effort low" if flags == "--" else f"""{flags}extra-body '{{"reasoning_effort": "low"}}'"""
     return (
-        f"""raise it, or ask for less reasoning with {flags}extra-body '{{"reasoning_effort": "low"}}' """
+        f"raise it, or ask for less reasoning with {less} "
         """(Qwen3: '{"chat_template_kwargs": {"enable_thinking": false}}')"""
     )
 

@@ -55,7 +55,7 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import versions
+from reasonrag.run_config import versions, with_effort_of
 from reasonrag.settings import SETTINGS_FILE, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
@@ -263,6 +263,7 @@ async def _tune(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Tuning:
+    base = with_effort_of(settings.run / TRIALS / BASE, base)
     trials, (teacher, _) = plan_trials(base, settings.vary), find_models(base, chat_model)
     source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
     asked = [question.id for question in source.limited(base.limit)]
@@ -283,6 +284,9 @@ async def _tune(
             watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
             chat_model = teacher.open(opened, say=watcher.say)
+        teacher = await teacher.settled(chat_model)
+        if effort := teacher.sampling.reasoning_effort:
+            trials = plan_trials(base.model_copy(update={"reasoning_effort": effort}), settings.vary)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
         if asks:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import orjson
 from pydantic import BaseModel
@@ -37,7 +37,7 @@ from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.endpoint.endings import ending_of
 from reasonrag.llm.expected_usage import FEWEST_TOKENS, VERBOSE_REPLY_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
-from reasonrag.llm.journal import open_journal
+from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
@@ -46,6 +46,7 @@ from reasonrag.progress import Watcher
 from reasonrag.ranks import Shard, complete_part, join_to_ask
 from reasonrag.rendering import counted
 from reasonrag.run_config import config_hash
+from reasonrag.settings import EffortName
 from reasonrag.terminal import dollars
 
 JUDGING = "judging"
@@ -142,7 +143,7 @@ class StateJudge:
     def describe(self, candidates: Path) -> str:
         """Estimated requests, tokens and cost of judging a data set, in a line. Asks nothing."""
         prompts = [_prompt_tokens(self.messages(state, shown)) for _, state, shown in self.states(candidates)]
-        usage = _expected(prompts)
+        usage = self.model.expected(_expected(prompts))
         cost = usage.dollars(self.model.price)
         return (
             f"{counted(len(prompts), 'state')} for {self.model.name} to judge, without those in the journal: "
@@ -168,9 +169,12 @@ async def label_by_judge(
     with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:
             journal = await opened.enter_async_context(open_journal(place / JOURNAL, known=known, say=watcher.say))
-            models = Models.journaled(
-                journal, judge.caps, (judge.model, chat_model or judge.model.open(opened, say=watcher.say))
-            )
+            chat_model = chat_model or judge.model.open(opened, say=watcher.say)
+            if judge.model.settles_effort:
+                recorded = Models.journaled(journal, judge.caps, (judge.model, None)).main
+                begun = _begun(judge, candidates, recorded) if journal.questions else None
+                judge = replace(judge, model=begun or await judge.model.settled(chat_model))
+            models = Models.journaled(journal, judge.caps, (judge.model, chat_model))
             models = await enter_limits(models, judge.rank, judge.limiter, opened, say=watcher.say)
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
@@ -202,6 +206,16 @@ async def label_by_judge(
         cost_usd=models.cost,
         refused_parameters=models.refused_parameters,
     )
+
+
+def _begun(judge: StateJudge, candidates: Path, recorded: JournaledModel) -> ModelSpec | None:
+    """The judge's model with the reasoning effort of the judgements that are recorded; None if none is."""
+    for spec in map(judge.model.asked, get_args(EffortName)):
+        asker = ModelCaller(recorded, judge.prompts, spec.sampling, judge.seed)
+        for _, state, shown in judge.states(candidates):
+            if recorded.holds(asker.request(state.question_id, judge.messages(state, shown), [0], _STOP)):
+                return spec
+    return None
 
 
 _Verdict: TypeAlias = tuple[int, int] | Literal["none"] | None

@@ -203,6 +203,8 @@ class OneAddress:
             body["n"] = len(request.samples)
         if sampling.logprobs:
             body["logprobs"] = True
+        if sampling.reasoning_effort:
+            body["reasoning_effort"] = sampling.reasoning_effort
         for parameter in body.keys() & (self.refused | set(without)):
             value = body.pop(parameter)
             if parameter in RENAMED:
@@ -292,6 +294,10 @@ class EndpointModel:
         """The replies to the trial requests; None until it is checked."""
         self.reasons = False
         """Whether a trial reply had reasoning."""
+        self.settles_effort, self.effort = False, ""
+        """Whether the check decides on a reasoning effort (may be set before it), and which one it took."""
+        self._unsaid: list[str] | None = None
+        """What the trials have shown, until it is known which of them count."""
         self.begin()
 
     trial_messages: tuple[Message, ...] = (Message(role="user", content="Say yes."),)
@@ -349,6 +355,46 @@ class EndpointModel:
         """
         if self.trials is not None:
             return
+        self._unsaid = []
+        try:
+            trials = await self._try_all()
+            if self.settles_effort and (self.reasons or "temperature" in self.refused):
+                trials = await self._settle_effort(trials)
+        finally:
+            unsaid, self._unsaid = self._unsaid, None
+            for lesson in unsaid:
+                self.say(lesson)
+        self.trials, room = trials, self._sampling.max_tokens
+        if self.reasons and room < AMPLE_TOKENS:
+            self.say(
+                f"{self.name} reasons before it answers, and --max-reply-tokens {room} limits reasoning and reply "
+                f"together: {more_room(self._flags)}"
+            )
+
+    async def _settle_effort(self, trials: list[Completion]) -> list[Completion]:
+        """Ask a model that reasons, or refuses a temperature as one that does, not to reason; where that changes
+        nothing, all is as it was. Returns the trials that count."""
+        from openai import APIStatusError
+
+        before = self._endpoints, self._sampling, self._unsaid, self.reasons
+        self._endpoints = [OneAddress(each.connection, each.pace) for each in self._endpoints]
+        self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
+        self._unsaid, self.reasons = [], False
+        try:
+            again = await self._try_all()
+        except InputError as error:
+            if not (isinstance(error.__cause__, APIStatusError) and is_refusal(error.__cause__)):
+                raise
+            again = []
+        if again and not self.reasons and (before[-1] or "temperature" not in self.refused):
+            self.effort, way_back = "none", "--reasoning-effort low has it reason"
+            self.say(f"{self.name} reasons by default, and is asked not to: reasoning_effort none ({way_back})")
+            return again
+        self._endpoints, self._sampling, self._unsaid, self.reasons = before
+        return trials
+
+    async def _try_all(self) -> list[Completion]:
+        """The replies of all addresses to a trial. Raises InputError if none answers."""
         unreachable, replies = list[InputError](), list[Completion]()
         for endpoint in self._endpoints:
             try:
@@ -358,13 +404,7 @@ class EndpointModel:
                 unreachable.append(error)
         if len(unreachable) == len(self._endpoints):
             raise unreachable[0]
-        self.trials = replies
-        room = self._sampling.max_tokens
-        if self.reasons and room < AMPLE_TOKENS:
-            self.say(
-                f"{self.name} reasons before it answers, and --max-reply-tokens {room} limits reasoning and reply "
-                f"together: {more_room(self._flags)}"
-            )
+        return replies
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix,
@@ -458,6 +498,8 @@ class EndpointModel:
         hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
+        elif (effort := self._sampling.reasoning_effort) and "reasoning_effort" in reason:
+            hint += f". --reasoning-effort {effort} is refused: give one that it takes, or leave it out"
         kind = InputError
         if is_retryable(error):
             kind, hint = _UnreachableError, f"{hint}. It is {state_of(error)}: run the same command later"
@@ -671,7 +713,8 @@ class EndpointModel:
 
     def _say_of(self, endpoint: OneAddress, lesson: str, error: Exception | None = None) -> None:
         words = f": {one_line(_clean(error_message(error)))}" if error else ""
-        self.say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
+        say = self.say if self._unsaid is None or error else self._unsaid.append
+        say(f"{self.name} at {shown_url(endpoint.connection.base_url)} {lesson}{words}")
 
     def _note(self, error: Exception, slot: RequestSlot, trials: _Attempts) -> None:
         """Report a failure to the pace, and count the attempt if it is about the request."""

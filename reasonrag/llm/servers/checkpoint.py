@@ -337,7 +337,7 @@ async def serving(
 
 
 async def _models(request: web.Request) -> web.Response:
-    return model_list([request.app[_SERVICE].loaded.name])
+    return model_list({request.app[_SERVICE].loaded.name: ""})
 
 
 async def _health(request: web.Request) -> web.Response:

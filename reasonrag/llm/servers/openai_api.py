@@ -85,8 +85,10 @@ def error_answer(status: int, message: str, code: str, *, kind: str = "") -> web
     return as_json({"error": {"message": message, "type": kind, "param": None, "code": code}}, status=status)
 
 
-def model_list(names: Iterable[str]) -> web.Response:
-    return as_json({"object": "list", "data": [{"id": each, "object": "model"} for each in names]})
+def model_list(names: Mapping[str, str]) -> web.Response:
+    """names: of the models, with the day from which each is not served; empty: not known."""
+    listed = [{"id": name, "object": "model", "shutdown_date": day} for name, day in names.items()]
+    return as_json({"object": "list", "data": [{key: each[key] for key in each if each[key]} for each in listed]})
 
 
 def completion(

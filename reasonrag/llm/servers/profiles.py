@@ -7,7 +7,7 @@ document and users report (`source`); none was compared with the provider itself
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from reasonrag.errors import InputError, choices
@@ -20,6 +20,8 @@ _WITH_TAGS = (
 )
 _SECOND_THOUGHT = "Wait, is that all there is to it? Let me check. "
 _MOST_SECOND_THOUGHTS = 5
+_SECOND_THOUGHTS = {"minimal": 0, "low": 0, "high": 3, "xhigh": 5, "max": 8}
+"""By effort, how often each comes; once at any other."""
 
 _AZURE_NOT_FOUND = {"error": {"code": "404", "message": "Resource not found"}}
 _AZURE_DENIED = {
@@ -49,11 +51,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class RefusedParameter:
-    """A parameter that is refused. only: the one value that would be accepted; None: none would."""
+    """A parameter that is refused. only: the one value that would be accepted; None: none would. among: those that
+    would."""
 
     name: str
     value: Any
     only: float | None = None
+    among: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,11 @@ class Reply:
 def _like_openai(refused: Sequence[RefusedParameter]) -> Refusal:
     """One parameter at a time, named in `param`."""
     first = refused[0]
-    if first.only is None:
+    if first.among:
+        *most, last = map(repr, first.among)
+        code, message = "unsupported_value", f"'{first.name}' does not support '{first.value}' with this model."
+        message += f" Supported values are: {', '.join(most)}, and {last}."
+    elif first.only is None:
         code, message = "unsupported_parameter", f"'{first.name}' is not supported with this model."
         message += " Use 'max_completion_tokens' instead." if first.name == "max_tokens" else ""
     else:
@@ -132,8 +140,9 @@ class Profile:
     stands_for, source: shown to users; a source is a web address or an issue.
 
     refuses: parameters that are refused. accepts: the only known ones, others are refused; empty: all are known. only:
-        parameters with the one value that is accepted. error: the form of a refusal. ignores: parameters that are
-        accepted without effect.
+        parameters with the one value that is accepted. unreasoned: those of both that are accepted where the reasoning
+        is off. efforts: the values of reasoning_effort; empty: any. error: the form of a refusal. ignores: parameters
+        that are accepted without effect. models: listed beside the usual ones, with the day from which each is gone.
 
     reasoning: where it is shown. hidden: nowhere. think: in the content, in a <think> block. headless: the same without
         the opening tag, which the chat template wrote. Otherwise the field of the message beside the content. Reasoning
@@ -151,8 +160,11 @@ class Profile:
     refuses: tuple[str, ...] = ()
     accepts: frozenset[str] = frozenset()
     only: Mapping[str, float] = field(default_factory=dict)
+    unreasoned: frozenset[str] = frozenset()
+    efforts: tuple[str, ...] = ()
     error: Callable[[Sequence[RefusedParameter]], Refusal] = _like_openai
     ignores: frozenset[str] = frozenset()
+    models: Mapping[str, str] = field(default_factory=dict)
 
     reasoning: Literal["hidden", "think", "headless", "reasoning_content", "reasoning"] | None = None
     stops_reasoning: bool = False
@@ -169,9 +181,12 @@ class Profile:
     def refusal(self, sent: Mapping[str, Any]) -> Refusal | None:
         """The refusal of a request with these parameters, if it is one."""
         unknown = sorted(sent.keys() - self.accepts) if self.accepts else ()
-        refused = [RefusedParameter(each, sent[each]) for each in (*self.refuses, *unknown) if each in sent]
-        fixed = [(each, sent[each], only) for each, only in self.only.items() if each in sent]
+        held = sent.keys() - (self.unreasoned if self._is_off(sent) else ())
+        refused = [RefusedParameter(each, sent[each]) for each in (*self.refuses, *unknown) if each in held]
+        fixed = [(each, sent[each], only) for each, only in self.only.items() if each in held]
         refused += [RefusedParameter(name, value, only) for name, value, only in fixed if value != only]
+        if self.efforts and (effort := sent.get("reasoning_effort", self.efforts[0])) not in self.efforts:
+            refused.append(RefusedParameter("reasoning_effort", effort, among=self.efforts))
         return self.error(refused) if refused else None
 
     def denial(self, headers: Mapping[str, str], query: Mapping[str, str], api_key: str | None) -> Refusal | None:
@@ -188,7 +203,7 @@ class Profile:
 
     def reply(self, text: str, sent: Mapping[str, Any], *, stop: Sequence[str], limit: int | None) -> Reply:
         """A choice from a complete reply. stop: strings at which generation ends. limit: in tokens; None: none."""
-        thought = "" if self.reasoning is None or self._is_off(sent) else self._reasoning_about(text)
+        thought = "" if self.reasoning is None or self._is_off(sent) else self._reasoning_about(text, sent)
         if thought and self.reasoning in ("think", "headless"):
             opening = "<think>\n" if self.reasoning == "think" else ""
             return Reply(*_generated(f"{opening}{thought}\n</think>\n\n{text}", stop, limit))
@@ -209,9 +224,10 @@ class Profile:
         if not self.counted:
             body["usage"]["completion_tokens"] -= reasoning_tokens
 
-    def _reasoning_about(self, text: str) -> str:
-        """A pure function of the reply. Has tags that must not count."""
-        return THOUGHT + _WITH_TAGS + _SECOND_THOUGHT * (1 + len(text) % _MOST_SECOND_THOUGHTS)
+    def _reasoning_about(self, text: str, sent: Mapping[str, Any]) -> str:
+        """A pure function of the reply and the effort. Has tags that must not count."""
+        often = _SECOND_THOUGHTS.get(str(sent.get("reasoning_effort")), 1)
+        return THOUGHT + _WITH_TAGS + _SECOND_THOUGHT * (often * (1 + len(text) % _MOST_SECOND_THOUGHTS))
 
     def _is_off(self, sent: Mapping[str, Any]) -> bool:
         return bool(self.no_reasoning) and all(sent.get(name) == value for name, value in self.no_reasoning.items())
@@ -238,16 +254,53 @@ _MISTRAL_ACCEPTS = (
     "model messages temperature top_p max_tokens stream stop random_seed response_format tools tool_choice "
     "presence_penalty frequency_penalty n prediction parallel_tool_calls prompt_mode safe_prompt reasoning_effort"
 )
+_OF_OPENAI = {
+    **dict.fromkeys(("gpt-3.5-turbo-0301",), "2024-09-13"),
+    **dict.fromkeys(("gpt-4-turbo", "gpt-4.1-nano", "o1", "o3-mini", "o4-mini"), "2026-10-23"),
+    **dict.fromkeys(("gpt-5", "gpt-5-mini", "gpt-5-nano", "o3"), "2026-12-11"),
+    **dict.fromkeys(("gpt-4o", "gpt-4o-mini", "gpt-4.1", "gpt-4.1-mini"), "2027-01-14"),
+    **dict.fromkeys(("gpt-5.6", "gpt-6-luna", "gpt-6.1-sol", "gpt-6-astra"), ""),
+}
+"""Of OpenAI's models some, with the dates of their end, as reported in October 2026."""
+_EFFORTS = ("none", "low", "medium", "high", "xhigh")
+_GPT_6 = Profile(
+    stands_for="OpenAI's GPT-6",
+    source="anomalyco/models.dev#6639, experientiallabs/experiential#764, bolna-ai/bolna#1019",
+    refuses=("max_tokens", "top_p", "logprobs", "tools"),
+    only={"temperature": 1},
+    unreasoned=frozenset(("top_p", "logprobs", "tools", "temperature")),
+    efforts=_EFFORTS,
+    models=_OF_OPENAI,
+    reasoning="hidden",
+    no_reasoning={"reasoning_effort": "none"},
+    itemized=True,
+)
 
 PROFILES: dict[str, Profile] = {
+    "gpt-4o": Profile(
+        stands_for="OpenAI's GPT-4o and GPT-4.1, with the dates of their end",
+        source="dev.to/max_bob, anomalyco/models.dev#3707, dimagi/open-chat-studio#3208",
+        refuses=("reasoning_effort",),
+        models=_OF_OPENAI,
+    ),
     "gpt-5": Profile(
         stands_for="OpenAI's GPT-5 family and o-series",
         source="tmc/langchaingo#1355, MaartenGr/BERTopic#2423, pvliesdonk/markdown-vault-mcp#919",
         refuses=("max_tokens", "top_p", "stop", "logprobs"),
         only={"temperature": 1},
+        efforts=("minimal", "low", "medium", "high"),
         reasoning="hidden",
         no_reasoning={"reasoning_effort": "minimal"},
         itemized=True,
+    ),
+    "gpt-5.6": replace(_GPT_6, stands_for="OpenAI's GPT-5.6", source="ItzCrazyKns/Vane#1173, warmbly#513"),
+    "gpt-6": _GPT_6,
+    "gpt-6-astra": replace(
+        _GPT_6,
+        stands_for="OpenAI's gpt-6-astra, which always reasons",
+        refuses=(*_GPT_6.refuses, "stop"),
+        efforts=_EFFORTS[1:],
+        no_reasoning={},
     ),
     "gemini": Profile(
         stands_for="Gemini at Google's OpenAI address",

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -145,6 +146,12 @@ class _SimulatedEndpoint:
         self._came: Counter[str] = Counter()
         """How often a request without a seed came; only where a profile is set."""
 
+    @property
+    def served(self) -> dict[str, str]:
+        """The profile's models that are not gone today."""
+        today = datetime.now(UTC).date().isoformat()
+        return {name: day for name, day in self.profile.models.items() if not day or day > today}
+
     def as_treated(self, asked: _SimulatedRequest) -> _SimulatedRequest:
         """The request without what the profile ignores, and with a seed of its own."""
         if self.behaviour.profile is None:
@@ -251,8 +258,7 @@ def request_identity(body: bytes) -> str:
 
 
 async def _models(request: web.Request) -> web.Response:
-    closed = _closed(request)
-    return closed or model_list(list(offline.TEACHERS))
+    return _closed(request) or model_list(dict.fromkeys(offline.TEACHERS, "") | request.app[_ENDPOINT].served)
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
@@ -278,6 +284,9 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
         asked = _SimulatedRequest.read(await read_body(request))
     except ValueError as error:
         return error_answer(400, str(error), "invalid_request")
+    if asked.model in endpoint.profile.models.keys() - endpoint.served.keys():
+        said = f"The model `{asked.model}` does not exist or you do not have access to it."
+        return error_answer(404, said, "model_not_found")
     if unsupported := endpoint.profile.refusal(asked.sent):
         traffic.unsupported += 1
         return _refused(unsupported)
