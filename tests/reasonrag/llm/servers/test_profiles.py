@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ AZURE_KEY = {"api-key": "any"}
 MOST_PARAMETERS = {"top_p": 0.9, "stop": ["</query>", "</answer>"], "n": 2, "temperature": 0.5}
 LEARNED = {
     "gpt-5": ["max_tokens", "stop", "temperature"],
+    "gpt-5.6": ["max_tokens"],
+    "gpt-6": ["max_tokens"],
+    "gpt-6-astra": ["max_tokens", "stop", "temperature"],
     "gemini": ["seed"],
     "mistral": ["seed"],
     "fastapi-strict": ["seed"],
@@ -140,6 +144,59 @@ MISTRAL = {"object": "error", "type": "invalid_request_error", "param": None, "c
             ),
         ),
         (
+            "gpt-6",
+            {"max_tokens": None, "reasoning_effort": "none", "tools": [{}], "top_p": 0.9, "stop": "x"},
+            200,
+            None,
+        ),
+        (
+            "gpt-6",
+            {"max_tokens": None, "temperature": None, "reasoning_effort": "low", "tools": [{}]},
+            400,
+            openai_error(f"Unsupported parameter: 'tools' {NOT_WITH_THIS_MODEL}", "tools"),
+        ),
+        (
+            "gpt-5.6",
+            {"max_tokens": None, "temperature": None, "reasoning_effort": "minimal"},
+            400,
+            openai_error(
+                "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. "
+                "Supported values are: 'none', 'low', 'medium', 'high', and 'xhigh'.",
+                "reasoning_effort",
+                "unsupported_value",
+            ),
+        ),
+        (
+            "gpt-6-astra",
+            {"max_tokens": None, "temperature": None, "reasoning_effort": "none"},
+            400,
+            openai_error(
+                "Unsupported value: 'reasoning_effort' does not support 'none' with this model. "
+                "Supported values are: 'low', 'medium', 'high', and 'xhigh'.",
+                "reasoning_effort",
+                "unsupported_value",
+            ),
+        ),
+        (
+            "gpt-6-astra",
+            {"max_tokens": None, "stop": "x"},
+            400,
+            openai_error(f"Unsupported parameter: 'stop' {NOT_WITH_THIS_MODEL}", "stop"),
+        ),
+        (
+            "gpt-4o",
+            {"model": "gpt-3.5-turbo-0301"},
+            404,
+            {
+                "error": {
+                    "message": "The model `gpt-3.5-turbo-0301` does not exist or you do not have access to it.",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "model_not_found",
+                }
+            },
+        ),
+        (
             "gemini",
             {},
             400,
@@ -191,7 +248,24 @@ async def test_a_refusal_has_the_form_of_its_endpoint(
     profile: str, parameters: dict[str, object], status: int, expected: object
 ) -> None:
     """Status, nesting, and one parameter at a time or all at once."""
-    assert await ask(profile, **parameters) == (status, expected)
+    found, said = await ask(profile, **parameters)
+    assert (found, said if expected else None) == (status, expected)
+
+
+async def test_a_list_of_models_says_when_one_ends_and_has_none_that_is_gone() -> None:
+    """By the day on which it is asked."""
+    async with (
+        serving(EndpointBehaviour(profile="gpt-6")) as (base_url, _),
+        aiohttp.ClientSession() as session,
+        session.get(f"{base_url}/models", headers=BEARER) as response,
+    ):
+        listed = {each["id"]: each.get("shutdown_date") for each in (await response.json())["data"]}
+    today = datetime.now(UTC).date().isoformat()
+    dated = {name: day for name, day in PROFILES["gpt-6"].models.items() if day}
+    assert {name: day for name, day in listed.items() if day} == {
+        name: day for name, day in dated.items() if day > today
+    }
+    assert {"offline", "gpt-6-luna"} <= {name for name, day in listed.items() if day is None}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -424,7 +498,7 @@ def test_a_run_against_any_profile_is_clean(
     assert left_out(profile, concurrency) == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
 
 
-@pytest.mark.parametrize("profile", ["gpt-5", "r1", "deepseek", "azure-legacy"])
+@pytest.mark.parametrize("profile", ["gpt-5", "gpt-6", "r1", "deepseek", "azure-legacy"])
 def test_the_trees_are_those_of_a_teacher_that_takes_every_parameter(
     profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,7 +520,9 @@ def test_a_limit_that_the_reasoning_uses_up_is_said_as_such(
 ) -> None:
     """No step can be read, no question fails and nothing is repaired. R1's reasoning, which does not begin with
     <think>, cannot be told from a reply that was cut."""
-    nodes = run_against(profile, shared, monkeypatch, concurrency=8, limit=2, max_reply_tokens=8)
+    nodes = run_against(
+        profile, shared, monkeypatch, concurrency=8, limit=2, max_reply_tokens=8, reasoning_effort="default"
+    )
     causes = {node["parse_error"]["cause"] for node in nodes if node["parse_error"]}
     assert causes == ({"cut_off"} if profile == "r1" else {"reasoning_cut"})
 
