@@ -263,7 +263,7 @@ async def _tune(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Tuning:
-    base = with_effort_of(settings.run / TRIALS / BASE, base)
+    given, base = base.model_fields_set, with_effort_of(settings.run / TRIALS / BASE, base)
     trials, (teacher, _) = plan_trials(base, settings.vary), find_models(base, chat_model)
     source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
     asked = [question.id for question in source.limited(base.limit)]
@@ -320,7 +320,7 @@ async def _tune(
             planned=len(trials),
             trials=reports,
             suggested=suggested.name if suggested else None,
-            config=_config(suggested) if suggested else {},
+            config=_config(suggested, given) if suggested else {},
             calls_apart=sum(record.usage.calls for each in tried for record in each.records),
             calls_delivered=spent.calls,
             tokens_delivered=spent.prompt + spent.completion,
@@ -540,14 +540,14 @@ def _finite(value: float) -> float | None:
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def _config(trial: Trial) -> dict[str, Any]:
+def _config(trial: Trial, given: set[str]) -> dict[str, Any]:
     """Given settings and the trial's change as a [generate] table, without secrets and without settings of one run."""
     settings = trial.settings
-    wanted = settings.model_fields_set - _OF_ONE_RUN | {"recipe"}
-    given = {name: value for name, value in shown_settings(settings).items() if name in wanted}
+    wanted = given - _OF_ONE_RUN | {"recipe", *trial.changed}
+    shown = {name: value for name, value in shown_settings(settings).items() if name in wanted}
     if settings.extra_body:
-        given["extra_body"] = orjson.dumps(settings.extra_body).decode()
-    return {name: value for name, value in given.items() if value is not None}
+        shown["extra_body"] = orjson.dumps(settings.extra_body).decode()
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _write(tuning: Tuning, place: Path) -> None:

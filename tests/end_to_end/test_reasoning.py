@@ -119,10 +119,11 @@ def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(
 @pytest.mark.parametrize("profile", ["gpt-5", "gemini", "deepseek"])
 def test_reasoning_tokens_are_counted_and_priced(profile: str, reasonrag: Reasonrag) -> None:
     """Wherever the endpoint tells of them; the table says how many completion tokens they are."""
+    own = ("--reasoning-effort", "default")  # Gemini's would be none
     with simulated_endpoint("--profile", profile) as base_url:
-        done = reasonrag(*asked(base_url, "runs/r", limit=3))
+        done = reasonrag(*asked(base_url, "runs/r", *own, limit=3))
         judged = ("--judge", "o", "--run", "runs/e", "--limit", 3)
-        evaluated = reasonrag("evaluate", "--model", "o", "--base-url", base_url, *judged)
+        evaluated = reasonrag("evaluate", "--model", "o", "--base-url", base_url, *judged, *own)
     summary = orjson.loads(Path("runs/r/summary.json").read_bytes())
     assert (done.status, summary["parse_failures_by_cause"]) == (0, {})
     assert 0 < summary["reasoning_tokens"] < summary["completion_tokens"]
