@@ -30,7 +30,7 @@ from pydantic import ModelWrapValidatorHandler as Handler
 from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_record
-from reasonrag.settings import OWN_EFFORT, AnySettings, EffortName
+from reasonrag.settings import OWN_EFFORT, EffortName
 
 CUT = "messages from "
 """Begins what is refused by an endpoint that cuts prompts: the bytes follow."""
@@ -197,16 +197,12 @@ def has_answers(directory: Path) -> bool:
     return journal.exists() and journal.stat().st_size > 0
 
 
-def with_effort_of(folder: Path, settings: AnySettings) -> AnySettings:
-    """The settings with the reasoning effort of the run in a folder, if that has begun and they name none."""
+def recorded_effort(folder: Path) -> EffortName | None:
+    """The --reasoning-effort of the run in a folder; None if it has not begun."""
     rollouts = folder / ROLLOUTS
     begun = has_answers(folder) or (rollouts.exists() and rollouts.stat().st_size > 0)
-    config = find_config(folder / CONFIG) if begun and getattr(settings, "reasoning_effort", None) is None else None
-    return (
-        settings.model_copy(update={"reasoning_effort": config.decides_answers.reasoning_effort})
-        if config
-        else settings
-    )
+    config = find_config(folder / CONFIG) if begun else None
+    return config.decides_answers.reasoning_effort if config else None
 
 
 def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:

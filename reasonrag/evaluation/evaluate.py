@@ -94,8 +94,8 @@ from reasonrag.run_config import (
     has_answers,
     keep_config,
     note_refusals,
+    recorded_effort,
     versions,
-    with_effort_of,
 )
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -193,7 +193,6 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
         watcher.say(taken)
     step_budget(settings)
     prompts = load_prompts(settings.prompts, settings.style)
-    settings = with_effort_of(settings.run_directory, settings)
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
@@ -217,7 +216,7 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
     model = parts.chat_model
     if model is None and not (subject.served_here or begun):
         model = await parts.open_model(subject, spec, say=watcher.say)
-    spec = await spec.settled(model)
+    spec = await spec.settled(model, recorded_effort(settings.run_directory))
     if parts.retriever is None:
         checking = [model.check] if model else []
         parts.retriever = await open_retriever(

@@ -47,7 +47,7 @@ from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import with_effort_of
+from reasonrag.run_config import recorded_effort
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
@@ -148,8 +148,7 @@ def estimate(
         outcome: a name, or a function as for `generate`.
     """
     function, named = function_or_name(outcome)
-    asked = resolve(GenerateSettings, "generate", flags | named)
-    settings = with_effort_of(asked.run_directory, asked)
+    settings = asked = resolve(GenerateSettings, "generate", flags | named)
     if settings.rank or (pilot and settings.on != "here"):
         raise InputError(
             "--shard: an estimate is of a whole run; leave it out"
@@ -163,6 +162,7 @@ def estimate(
         watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     teacher, student = find_models(settings, chat_model, value_chat_model)
+    teacher = teacher.resumed(recorded_effort(settings.run_directory))
     settings, judge = with_critic(settings, critic_model)
     critic = critic_spec(judge, teacher.limits, price_in=settings.critic_price_in) if judge else None
     source, corpus = find_data(settings, rule.check, say=watcher.say)

@@ -141,15 +141,11 @@ def show_estimate(estimate: CostEstimate) -> None:
         if estimate.stopped:
             print_prose(f"the pilot stopped early, so this is measured on fewer questions: {estimate.stopped.message}")
     else:
+        long = "reasoning up to --max-reply-tokens" if estimate.reasoning else "long replies, without reasoning"
         print_prose(
             f"low: two standard errors below the mean of {counted(estimate.measured_questions, 'question')} rehearsed "
-            "by the offline teacher; high: the whole budget of the recipe, with long replies. No request was sent; "
+            f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent; "
             "--pilot 10 explores ten questions and measures them"
-        )
-        print_prose(
-            "high has reasoning up to --max-reply-tokens a reply, low none"
-            if estimate.reasoning
-            else "without reasoning, which the run's trial request would show"
         )
     if estimate.dollars and estimate.batch_discount:
         print_prose(

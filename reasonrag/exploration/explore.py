@@ -14,7 +14,7 @@ from pathlib import Path
 
 from preference import read_rollouts
 from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
-from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
+from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.questions import Questions
 from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
@@ -47,7 +47,8 @@ from reasonrag.progress import Watcher, warn_all
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, read_manifest
 from reasonrag.retrieval.from_settings import open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import with_effort_of
+from reasonrag.run_config import recorded_effort
+from reasonrag.settings import EffortName
 
 
 async def explore(
@@ -74,7 +75,12 @@ async def explore(
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
     rule, settings = find_rule(settings, function), with_limiter(settings, limiter)
-    settings = _placed(settings, shared=shared_journal is not None, replay=replay)
+    folder = _check_place(
+        settings.run_directory,
+        settings.whole_run if settings.rank else None,
+        shared=shared_journal is not None,
+        replay=replay,
+    )
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
     settings, named = with_critic(settings, critic_model)
     critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
@@ -84,12 +90,15 @@ async def explore(
     if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     if shared_journal is None:  # tune has said it for all its trials
-        _say_terms(teacher, student, rule, settings, watcher)
-    async with AsyncExitStack() as opened:
-        chat_model, value_chat_model = _opened(
-            opened, teacher, student, (chat_model, value_chat_model), replay=bool(replay), say=watcher.say
+        _say_terms(
+            teacher, student, judged_by_offline(settings, teacher, rule), watcher, capped=settings.max_cost is not None
         )
-        teacher = await teacher.settled(chat_model)
+        say_caps(settings, watcher.say)
+    async with AsyncExitStack() as opened:
+        given, recorded = (chat_model, value_chat_model), recorded_effort(folder)
+        teacher, chat_model, value_chat_model = await _opened(
+            opened, teacher, student, given, recorded, replay=bool(replay), say=watcher.say
+        )
         if retriever is None:
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
@@ -107,8 +116,7 @@ async def explore(
         questions = source.limited(settings.limit, settings.rank)
         critics.check(identity.renderer, questions, allowed=settings.allow_critic, warn=watcher.warn)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
-            own_journal = shared_journal or settings.run_directory / JOURNAL
-            bill = Bill() if shared_journal else None
+            own_journal, bill = shared_journal or settings.run_directory / JOURNAL, Bill() if shared_journal else None
             journal = await opened.enter_async_context(
                 open_journal(
                     own_journal if replay is True or not replay else Path(replay),
@@ -177,32 +185,34 @@ def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
 
 
 def _say_terms(
-    teacher: ModelSpec, student: ModelSpec | None, rule: OutcomeRule, settings: GenerateSettings, watcher: Watcher
+    teacher: ModelSpec, student: ModelSpec | None, warnings: list[str], watcher: Watcher, *, capped: bool
 ) -> None:
-    """What prices, outcomes, rewards and caps are worth. Raises InputError for a cap on money without a price."""
-    check_prices(watcher.say, teacher, student, capped=settings.max_cost is not None)
+    """What prices, outcomes and rewards are worth. Raises InputError for a cap on money without a price."""
+    check_prices(watcher.say, teacher, student, capped=capped)
     if student and student.price is SELF_HOSTED:
         watcher.say(f"{student.name} has no list price and its own --value-base-url: its tokens count as free")
-    warn_all(judged_by_offline(settings, teacher, rule), watcher)
-    say_caps(settings, watcher.say)
+    warn_all(warnings, watcher)
 
 
-def _opened(
+async def _opened(
     opened: AsyncExitStack,
     teacher: ModelSpec,
     student: ModelSpec | None,
     given: tuple[ChatModel | None, ChatModel | None],
+    recorded: EffortName | None,
     *,
     replay: bool,
     say: Callable[[str], None],
-) -> tuple[ChatModel | None, ChatModel | None]:
-    """Teacher and value model, the caller's own where given; none where the journal alone answers."""
+) -> tuple[ModelSpec, ChatModel | None, ChatModel | None]:
+    """The teacher as it is asked, and teacher and value model, the caller's own where given; none where the journal
+    alone answers. recorded: the reasoning effort of its answers."""
     if replay:
-        return None, None
+        return teacher.resumed(recorded), None, None
     chat_model, value_chat_model = given
     if student and value_chat_model is None:
         value_chat_model = student.open(opened, say=say)
-    return chat_model or teacher.open(opened, say=say), value_chat_model
+    chat_model = chat_model or teacher.open(opened, say=say)
+    return await teacher.settled(chat_model, recorded), chat_model, value_chat_model
 
 
 @dataclass(frozen=True)
@@ -273,10 +283,10 @@ async def _agree(
     get_consent(work, shares, session.watcher, session.models)
 
 
-def _placed(settings: GenerateSettings, *, shared: bool, replay: bool | str | Path) -> GenerateSettings:
-    """The settings with the reasoning effort of the answers so far. Raises InputError for trials of tune, for a run of
-    ranks that this is none of, and for a replay without recorded answers, before anything is written."""
-    run, whole = settings.run_directory, settings.whole_run if settings.rank else None
+def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | str | Path) -> Path:
+    """The folder of the answers so far. Raises InputError for trials of tune, for a run of ranks that this is none of,
+    and for a replay without recorded answers, before anything is written. whole: the folder of the whole that `run` is
+    a rank of; None: it is none."""
     if whole is None and not replay and (there := read_manifest(run)):
         raise InputError(
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
@@ -291,7 +301,7 @@ def _placed(settings: GenerateSettings, *, shared: bool, replay: bool | str | Pa
         raise InputError(
             f"there is no {journal} to replay; give the --run that was explored, or leave out --replay to explore it"
         )
-    return with_effort_of(journal.parent if replay else run, settings)
+    return journal.parent if replay else run
 
 
 def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:

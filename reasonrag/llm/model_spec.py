@@ -6,10 +6,9 @@ Decides what a second model shares with the first. Knows neither settings nor wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 import orjson
 
@@ -66,7 +65,7 @@ class ModelSpec:
     @property
     def reasons(self) -> bool:
         """Whether replies are expected to have reasoning, by what is sent and by the model's name, before any trial."""
-        effort, said = self.sampling.reasoning_effort, _json(self.sampling.extra_body)
+        effort, said = self.sampling.reasoning_effort, orjson.dumps(self.sampling.extra_body or {}).decode()
         if effort or _OF_REASONING.search(said):
             return effort != "none" if effort else not _OFF.search(said)
         name = self.name.rpartition("/")[2]
@@ -79,17 +78,21 @@ class ModelSpec:
     def asked(self, effort: str | None) -> ModelSpec:
         """The same model with the reasoning effort that the user names; None: its trial decides on one, unless
         `extra_body` is about reasoning. Raises InputError where both name one."""
-        said = _json(self.sampling.extra_body)
+        said = orjson.dumps(self.sampling.extra_body or {}).decode()
         if effort not in (None, OWN_EFFORT) and '"reasoning_effort"' in said:
             raise InputError(f"--reasoning-effort {effort}: --extra-body has a reasoning_effort, too; leave one out")
         sampling = self.sampling.model_copy(update={"reasoning_effort": None if effort == OWN_EFFORT else effort})
         return replace(self, sampling=sampling, settles_effort=effort is None and not _OF_REASONING.search(said))
 
-    async def settled(self, model: ChatModel | None) -> ModelSpec:
-        """The same model with the reasoning effort that its trial decides on, if it does. Raises InputError as `check`
+    def resumed(self, recorded: str | None) -> ModelSpec:
+        """The same model with the recorded effort of a run that has begun, if the user names none."""
+        return self.asked(recorded) if recorded and self.settles_effort else self
+
+    async def settled(self, model: ChatModel | None, recorded: str | None = None) -> ModelSpec:
+        """`resumed`, else with the reasoning effort that its trial decides on, if it does. Raises InputError as `check`
         does."""
-        if not (self.settles_effort and isinstance(model, EndpointModel)):
-            return self
+        if recorded or not (self.settles_effort and isinstance(model, EndpointModel)):
+            return self.resumed(recorded)
         model.settles_effort = True
         await model.check()
         return self.asked(model.effort or OWN_EFFORT)
@@ -114,10 +117,6 @@ class ModelSpec:
         if isinstance(model, ScoreEndpoint):
             model.trial_score, model.trial_tokens = self.trial_score, self.trial_tokens
         return model
-
-
-def _json(extra_body: Mapping[str, Any] | None) -> str:
-    return orjson.dumps(extra_body or {}).decode()
 
 
 def check_prices(

@@ -46,6 +46,7 @@ from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writ
 from reasonrag.llm.budget import Caps, Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
+from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec, check_prices
@@ -55,8 +56,8 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import versions, with_effort_of
-from reasonrag.settings import SETTINGS_FILE, resolve
+from reasonrag.run_config import recorded_effort, versions
+from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
     ConfigurationMeasurements,
@@ -263,7 +264,6 @@ async def _tune(
     retriever: Retriever | None,
     watcher: Watcher,
 ) -> Tuning:
-    given, base = base.model_fields_set, with_effort_of(settings.run / TRIALS / BASE, base)
     trials, (teacher, _) = plan_trials(base, settings.vary), find_models(base, chat_model)
     source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
     asked = [question.id for question in source.limited(base.limit)]
@@ -284,8 +284,9 @@ async def _tune(
             watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
             chat_model = teacher.open(opened, say=watcher.say)
-        teacher = await teacher.settled(chat_model)
-        if effort := teacher.sampling.reasoning_effort:
+        teacher = await teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE))
+        if isinstance(chat_model, EndpointModel):
+            effort = teacher.sampling.reasoning_effort or OWN_EFFORT
             trials = plan_trials(base.model_copy(update={"reasoning_effort": effort}), settings.vary)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
@@ -320,7 +321,7 @@ async def _tune(
             planned=len(trials),
             trials=reports,
             suggested=suggested.name if suggested else None,
-            config=_config(suggested, given) if suggested else {},
+            config=_config(suggested, base.model_fields_set) if suggested else {},
             calls_apart=sum(record.usage.calls for each in tried for record in each.records),
             calls_delivered=spent.calls,
             tokens_delivered=spent.prompt + spent.completion,
