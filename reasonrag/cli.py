@@ -23,7 +23,7 @@ from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import init
 from reasonrag.llm.commands import limiter, simulate_endpoint
-from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup
+from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup, this_command
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
@@ -108,6 +108,8 @@ def run(arguments: list[str]) -> int:
         return end.code if isinstance(end.code, int) else 0
     except InputError as error:
         print_prose(f"error: {redact(str(error))}", file=sys.stderr)
+        if error.instead:
+            print_shown(f"try: {this_command(error.instead)}", file=sys.stderr)
         return BAD_INPUT
     except (ReasonragError, OSError) as error:
         print_prose(f"error: {redact(str(error))}", file=sys.stderr)

@@ -44,9 +44,10 @@ class ReasonragError(Exception):
 
 
 class InputError(ReasonragError):
-    """Wrong flag, file, data set or run directory; raised before any work is started."""
+    """Wrong flag, file, data set or run directory; raised before any work is started. instead: flags that may help."""
 
     cause = "input"
+    instead: dict[str, str] | None = None
 
 
 class ModelError(ReasonragError):

@@ -268,7 +268,8 @@ def caps() -> Iterator[None]:
 
 def this_command(changed: dict[str, str] | None = None) -> str:
     """The command as it was given, some flags with other values, ready to be pasted."""
-    words = ["reasonrag", *(arguments.get() or ())]
+    given = arguments.get()
+    words = [] if given is None else ["reasonrag", *given]  # a call from Python has the flags only
     for flag, value in (changed or {}).items():
         words = [word for i, word in enumerate(words) if word != flag and words[i - 1] != flag]
         words = [word for word in words if not word.startswith(f"{flag}=")] + [flag, value]

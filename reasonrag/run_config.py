@@ -253,7 +253,9 @@ def config_restored(directory: Path) -> Iterator[None]:
     earlier = path.read_bytes() if path.exists() else None
     try:
         yield
-    except InputError:
+    except InputError as error:
+        if error.instead and has_answers(directory):  # which are those of its model
+            error.instead["--run"] = f"{directory}-{'-'.join(error.instead.values()).replace('/', '-')}"
         if earlier is not None:
             write_file(path, earlier)
         raise

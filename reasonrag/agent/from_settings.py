@@ -153,7 +153,7 @@ def model_name(settings: AgentSettings) -> str:
     if is_atlas(settings):
         return OFFLINE
     raise InputError(
-        "give --model: a model of your endpoint (gpt-4o, or what --base-url serves), or offline for the "
+        "give --model: a model of your endpoint (what OpenAI or --base-url serves), or offline for the "
         "extractive teacher that costs nothing"
     )
 

@@ -34,7 +34,7 @@ def evaluate(*, as_json: Json = False, **flags: Any) -> None:
 @options(
     AskSettings,
     without=("split", "sample", "limit", "questions", "concurrency", "rpm", "tpm", "yes"),
-    example='reasonrag ask "Who designed the Eiffel Tower?" --corpus wiki-18 --model gpt-4o',
+    example='reasonrag ask "Who built the Eiffel Tower?" --corpus wiki-18 --model saves/h',
 )
 def ask(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="The question, in quotes")],

@@ -168,6 +168,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
             tokens_out=settings.judge_price_out,
         ),
         flags="--judge-" if own else "--",
+        name_flag="--judge",
         recorded_as=f"{name} (judge)",
         in_process=name in OFFLINE and not own,
     ).asked(OWN_EFFORT)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reasonrag.exploration.summary import StopReason
 
 
-@options(InitSettings, example="reasonrag init --teacher gpt-4o --dataset hotpotqa --budget 20 --yes")
+@options(InitSettings, example="reasonrag init --dataset hotpotqa --budget 20 --yes")
 def init(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: take the defaults where no flag is given")] = False,

@@ -152,6 +152,7 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
         sampling=sampling,
         price=SELF_HOSTED if free else price,
         flags="--value-",
+        name_flag="--value-model",
         recorded_as=name,
         in_process=name in (STUDENT, WEAK) and not own,
     ).asked(OWN_EFFORT)

@@ -21,6 +21,9 @@ from reasonrag.ranks import MOST_RANKS
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import Address, ExtraBody, On, Panel, Price, Share, Words, setting
 
+DEFAULT_TEACHER = "gpt-4o"
+"""The paper's (November 2026), where OPENAI_API_KEY is set. It is reported, not verified, to be shut down on 14 January
+2027; an endpoint that has it no more says so, and the user names another."""
 DEFAULT_WORKERS = 2
 """Ranks of a new run on Ray: those of the smallest machine's cores."""
 OF_RANKS = ("shard", "limiter", "on", "workers", "address", "slurm")
@@ -43,7 +46,7 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
     )
     model: str | None = setting(
         "Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as "
-        "poor teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else "
+        f"poor teachers do) [default: offline for atlas; otherwise {DEFAULT_TEACHER} if OPENAI_API_KEY is set, else "
         "required]",
         Panel.MODEL,
         common=True,
@@ -202,8 +205,6 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         return RUN_HOME / f"{named}-{self.split}-{self.recipe}"
 
 
-DEFAULT_TEACHER = "gpt-4o"
-"""ReasonRAG's; where OPENAI_API_KEY is set."""
 HELPED_STATES = 4
 """States of a question in which steps may be drawn with a hint."""
 CRITIC_DRAWS = 4

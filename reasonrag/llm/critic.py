@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -166,7 +166,7 @@ def _served_at(url: str) -> tuple[str, str]:
     InputError."""
     from openai import APIError
 
-    async def listed() -> dict[str, str]:
+    async def listed() -> dict[str, dict[str, Any]]:
         connection = Connection(url, key_in(KEY_VARIABLE) or "none", CHECK_S)
         try:
             return await connection.listed_models("/v1/models")
@@ -183,7 +183,9 @@ def _served_at(url: str) -> tuple[str, str]:
         raise InputError(_nothing_at(url, reason)) from error
     if not models:
         raise InputError(_nothing_at(url, "it lists no model"))
-    return next(iter(models.items()))
+    name, entry = next(iter(models.items()))
+    root = entry.get("root")
+    return name, root if isinstance(root, str) else ""
 
 
 def _nothing_at(url: str, reason: str) -> str:

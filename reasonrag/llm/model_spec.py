@@ -34,10 +34,11 @@ class ModelSpec:
     """See the module's docstring.
 
     name: recorded with its answers. price: None if unknown. addresses: base URLs; none: OPENAI_BASE_URL, else OpenAI's.
-        key_variable: the environment variable with its key. flags: prefix of its flags in messages. recorded_as: its
-        name in a journal; None if the journal is its own, or it is the run's teacher. in_process: the offline teacher,
-        which needs no address. settles_effort: whether its trial decides on the reasoning effort, see `asked`. scores:
-        whether it is a critic, which gives numbers. trial_score, trial_tokens: see `ScoreEndpoint`.
+        key_variable: the environment variable with its key. flags: prefix of its flags in messages. name_flag: that of
+        its name. recorded_as: its name in a journal; None if the journal is its own, or it is the run's teacher.
+        in_process: the offline teacher, which needs no address. settles_effort: whether its trial decides on the
+        reasoning effort, see `asked`. scores: whether it is a critic, which gives numbers. trial_score, trial_tokens:
+        see `ScoreEndpoint`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModelSpec:
     addresses: tuple[str, ...] = ()
     key_variable: str = KEY_VARIABLE
     flags: str = "--"
+    name_flag: str = "--model"
     recorded_as: str | None = None
     in_process: bool = False
     settles_effort: bool = False
@@ -113,7 +115,7 @@ class ModelSpec:
             flags=self.flags,
             key_variable=self.key_variable,
         )
-        model.say = say
+        model.say, model.name_flag = say, self.name_flag
         if isinstance(model, ScoreEndpoint):
             model.trial_score, model.trial_tokens = self.trial_score, self.trial_tokens
         return model

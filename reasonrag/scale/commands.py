@@ -21,7 +21,7 @@ from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import print_shown
 
 
-@options(GenerateSettings, example="reasonrag generate --dataset hotpotqa --limit 500 --model gpt-4o --max-cost 20")
+@options(GenerateSettings, example="reasonrag generate --dataset hotpotqa --limit 500 --max-cost 20")
 def generate(
     *,
     replay: Annotated[

@@ -38,7 +38,7 @@ def calibrate(
     TuneSettings,
     GenerateSettings,
     without=("limit", *OF_RANKS, *_OF_A_VALUE_MODEL),
-    example="reasonrag tune --dataset hotpotqa --model gpt-4o --max-cost 9 --run runs/tune",
+    example="reasonrag tune --dataset hotpotqa --max-cost 9 --run runs/tune",
 )
 def tune(*, as_json: Json = False, **flags: Any) -> None:
     """Try configurations of the search on some questions, and find those with the most pairs for their cost."""

@@ -147,7 +147,7 @@ def _who_continues(run: Path, made: RunConfig, given: CalibrateSettings, chat_mo
     if model.price is SELF_HOSTED and (given.base_url or wanted != student):
         model = replace(model, price=None)  # only at the address it had in the run is it known to be free
     key_variable = VALUE_KEY_VARIABLE if wanted == student and saved.value_base_url else KEY_VARIABLE
-    return _Continuing(settings, replace(model, flags="--", key_variable=key_variable), corpus)
+    return _Continuing(settings, replace(model, flags="--", name_flag="--model", key_variable=key_variable), corpus)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,9 @@ from preference import Message
 from preference.export.sanitize import plain_text
 from reasonrag.errors import EndpointLost, InputError, ModelError, RunStopped, UnexpectedError, WaitTooLong
 from reasonrag.llm.chat import NO_LOGPROBS, ChatRequest, Completion, Sampling, estimate_tokens
+from reasonrag.llm.endpoint import shutdown
 from reasonrag.llm.endpoint.endings import CUT, closes_a_tag, ending_of
-from reasonrag.llm.endpoint.error_objects import end_of_draws
+from reasonrag.llm.endpoint.error_objects import end_of_draws, lacks_model
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
     BadAnswerError,
@@ -279,6 +281,7 @@ class EndpointModel:
         self.on_failure = on_failure
         self.say: Callable[[str], None] = lambda _: None
         """Called with messages about an endpoint for the user; may be set later."""
+        self.name_flag = "--model"  # may be set later
         self._endpoints = [
             OneAddress(Connection(base_url, key or "none", limits.timeout), limits.pace()) for base_url in addresses
         ]
@@ -365,6 +368,7 @@ class EndpointModel:
             for lesson in unsaid:
                 self.say(lesson)
         self.trials, room = trials, self._sampling.max_tokens
+        await self._warn_of_shutdown()
         if self.reasons and room < AMPLE_TOKENS:
             self.say(
                 f"{self.name} reasons before it answers, and --max-reply-tokens {room} limits reasoning and reply "
@@ -405,6 +409,20 @@ class EndpointModel:
         if len(unreachable) == len(self._endpoints):
             raise unreachable[0]
         return replies
+
+    async def _warn_of_shutdown(self) -> None:
+        """Once, where an address that answered lists a near day for the model; nothing depends on the list."""
+        answered, today = {each.server for each in self.trials or []}, datetime.now(UTC).date()
+        for endpoint in (each for each in self._endpoints if self._speaks and each.mark in answered):
+            listed = await endpoint.connection.served_models()
+            if near := shutdown.warning(self.name, listed, today):
+                from reasonrag.options import this_command
+
+                words, found = shutdown.instead(self.name, listed, today)
+                tried = f". To try it (a run keeps its model): {this_command({self.name_flag: found})}" if found else ""
+                shown = shown_url(endpoint.connection.base_url)
+                self.say(f"warning: {shown} lists {self.name} with {near}{_clean(words)}{tried}")
+                break
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix,
@@ -462,7 +480,7 @@ class EndpointModel:
         """Count a failed trial, unless it is waited for what it lasts, and tell of that. Raises WaitTooLong."""
         now, asked, patience = self.scheduler.clock(), asked_to_wait(error), self._limits.patience
         trials.began += asked
-        waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "loading")
+        waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "scarce", "loading")
         if waits and not endpoint.trouble and asked < LONG_WAIT_S:
             self._say_of(endpoint, f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}", error)
         if is_busy(error) and asked:
@@ -491,11 +509,12 @@ class EndpointModel:
         """The error for a refusal, with what the user can do."""
         base_url, reason = endpoint.connection.base_url, _clean(error_message(error))
         shown = shown_url(base_url)
-        if is_account_refused(error) or error.status_code == HTTPStatus.FORBIDDEN:
+        gone = lacks_model(error, self.name)
+        if is_account_refused(error) or (error.status_code == HTTPStatus.FORBIDDEN and not gone):
             return InputError(f"{shown} {self._shut(error, reason)}")
         served = await endpoint.connection.served_models()
-        known = f"; it serves {_clean(', '.join(served[:10]))}" if served else ""
-        hint = "" if served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
+        words, found = shutdown.instead(self.name if gone else "", served, datetime.now(UTC).date())
+        hint = "" if gone or served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
         elif (effort := self._sampling.reasoning_effort) and "reasoning_effort" in reason:
@@ -503,7 +522,9 @@ class EndpointModel:
         kind = InputError
         if is_retryable(error):
             kind, hint = _UnreachableError, f"{hint}. It is {state_of(error)}: run the same command later"
-        return kind(f"{shown} does not answer for the model {self.name} ({reason}){known}{hint}")
+        refused = kind(f"{shown} does not answer for the model {self.name} ({reason}){_clean(words)}{hint}")
+        refused.instead = {self.name_flag: found} if found else None
+        return refused
 
     def _shut(self, error: Exception, reason: str) -> str:
         """That an address takes no request of this account, with what the user can do."""
@@ -544,7 +565,7 @@ class EndpointModel:
 
         Raises ModelError if this request gets no answer, RunStopped if no request will.
         """
-        from openai import APIError
+        from openai import APIError, APIStatusError
 
         trials, before = _Attempts(), self._answered
         retrying = self._retrying(trials, is_retryable, paced=True)
@@ -559,12 +580,13 @@ class EndpointModel:
             self._given_up += is_retryable(error)  # a permanent failure is the request's own fault
             rejected = failure.cause in _REJECTING
             rejected |= self._answered > before and bool(_BY_THIS_PROMPT.fullmatch(failure.cause))
-            self._rejected += rejected
+            gone = isinstance(error, APIStatusError) and lacks_model(error, self.name)
+            self._rejected += rejected or gone
             alone = self._rejected < MAX_REJECTED
             if is_account_refused(error):
                 shut = f"{self._shown()} {self._shut(error, failure.message)}"
                 raise EndpointLost(f"{shut}, then run the same command to continue") from error
-            if failure.cause == "http_403" and not alone:
+            if (gone or failure.cause == "http_403") and not alone:
                 raise EndpointLost(f"{message}. Fix that, then run the same command to continue") from error
             raise ModelError(message, cause=failure.cause, of_prompt=alone and rejected) from error
 
@@ -723,14 +745,15 @@ class EndpointModel:
         was_useless = pace.useless_since is not None
         sick = len(self._endpoints) > 1 or self._given_up >= MAX_GIVEN_UP
         blamed = is_busy(error) or is_endpoint_failure(error) or (sick and is_retryable(error))
+        scarce = trouble_of(error) == "scarce"  # each request waits by itself, and all go on once there is room
         if is_busy(error):
             pace.learn(error.response.headers)  # type: ignore[attr-defined]
-            slot.refused(asked_to_wait(error) or None, now=now)
+            slot.refused(asked_to_wait(error) or None, now=now, too_many=not scarce)
         elif blamed:
             slot.failed(now=now)
         else:
             slot.answered()
-        if was_useless and blamed:
+        if scarce or (was_useless and blamed):
             trials.while_down += 1
         else:
             body = body_of(error)
@@ -746,6 +769,7 @@ class EndpointModel:
         endpoint.trouble = state_of(error)
         asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]
         until, most, patience = min(each.asked_until for each in paces), self._limits.max_wait, self._limits.patience
+        patience = max(patience, most) if trouble_of(error) == "scarce" else patience
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
         if asked and until > now and until - since > most:
             allowed = f"longer than --max-wait {most / 60:g} allows: {_clean(error_message(error))}"

@@ -88,6 +88,12 @@ _SURELY_OF_THE_PROMPT = re.compile(
     re.IGNORECASE,
 )
 """What a sentence says of a prompt where the status speaks of the server or of the account."""
+_NO_MODEL = (
+    r"(deployment|model{})(does|is|was|has|been|no|not|a|current|ly)*(exist|found|deprecat|decommission|retired|removed"
+    r"|discontinued|shutdown|sunset|longer|valid(model|$))|(unknown|invalid|nosuch)model|noendpointsfoundfor"
+)
+NO_CAPACITY = r"(resources?|capacity|flex\w*)(is|are|current|ly)*(un|not)available|(no|insufficient)(flex)?capacity"
+"""What the letters of a code or sentence say where an address lacks the model, or room for a tier such as flex."""
 
 
 def decoded(body: bytes) -> Any:
@@ -160,6 +166,19 @@ def _meant(said: list[str]) -> int | None:
 
 def _values(error: Any, keys: frozenset[str]) -> list[str]:
     return [str(value)[:_MOST_READ] for key, value in leaves(error) if key in keys]
+
+
+def lacks_model(error: APIStatusError, model: str) -> bool:
+    """Whether the address does not have this model, for whatever prompt."""
+    own = letters_of(model)
+    pattern = _NO_MODEL.format(f"|(model)?{own}" if own else "")
+    return error.status_code in (400, 403, 404, 410) and says(error, pattern)
+
+
+def says(error: APIStatusError, pattern: str) -> bool:
+    """Whether the letters of a code or sentence match."""
+    said = _values(decoded(error.response.content), _NAMES | _SAYING)
+    return any(re.search(pattern, letters_of(each)) for each in said)
 
 
 def end_of_draws(error: APIStatusError, *, max_tokens: int = 0) -> str:

@@ -7,6 +7,7 @@ package's, but the transport is aiohttp: that package's client takes nearly thre
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 CHAT = "chat/completions"
 """Where completions are."""
+LIST_S = 15.0  # for the list of models, without which a run can go on
 _MOST_REASON = 64
 """Characters of a finish reason that are kept."""
 _DOWN_STATUSES = frozenset({408, 502, 503, 504, 529})
@@ -107,21 +109,21 @@ class Connection(HttpClient):
             raise AnswerTooLargeError(f"the body is longer than {most:,} bytes, the limit for this request")
         return HttpAnswer(content, response.headers)
 
-    async def served_models(self) -> list[str]:
-        """Names of the models that the address lists; empty if it lists none."""
+    async def served_models(self) -> dict[str, dict[str, Any]]:
+        """The same; empty if the address lists none, or not in time."""
         from openai import APIError
 
         try:
-            return sorted(await self.listed_models())
+            return await self.listed_models()
         except (APIError, BadAnswerError):
-            return []
+            return {}
 
-    async def listed_models(self, path: str = "models") -> dict[str, str]:
-        """The models that the address lists, in its order, each with the place that it says the model is at: the `root`
-        of vLLM, empty if it says none. path: as for `post`. Raises openai's APIError, and BadAnswerError."""
+    async def listed_models(self, path: str = "models") -> dict[str, dict[str, Any]]:
+        """The models that the address lists, in its order, with what it says of each. path: as for `post`. Raises
+        openai's APIError, and BadAnswerError."""
         url = self._url(path)
         with _as_openai_errors(url):
-            async with self._session.get(url, allow_redirects=False) as response:
+            async with asyncio.timeout(LIST_S), self._session.get(url, allow_redirects=False) as response:
                 listed = await read_body(response, MOST_ENVELOPE_BYTES)
         failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
         if failed and (error := error_of(HttpAnswer(listed[:MOST_ERROR_BYTES], response.headers), response.status)):
@@ -390,13 +392,12 @@ def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
     return _count(told.get(name)) if isinstance(told, dict) else 0
 
 
-def _models_in(served: object) -> dict[str, str]:
-    """The `root` of each id in a /models answer; empty if it is malformed."""
+def _models_in(served: object) -> dict[str, dict[str, Any]]:
+    """The entry of each id in a /models answer; empty if it is malformed."""
     models = served.get("data") if isinstance(served, dict) else None
     if not isinstance(models, list):
         return {}
-    named = [each for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)]
-    return {each["id"]: each["root"] if isinstance(each.get("root"), str) else "" for each in named}
+    return {each["id"]: each for each in models if isinstance(each, dict) and isinstance(each.get("id"), str)}
 
 
 # -- what an error means -----------------------------------------------------------------------------------------

@@ -155,8 +155,8 @@ class Pace:
         self.answered()
         self.window = min(float(self.most), self.window + 1 / self.window)
 
-    def refused(self, *, sent_at: float, retry_after: float | None, now: float) -> None:
-        """Too many requests: wait for Retry-After, and shrink the window."""
+    def refused(self, *, sent_at: float, retry_after: float | None, now: float, too_many: bool = True) -> None:
+        """Too many requests: wait for Retry-After, and shrink the window, unless it is not the rate that is refused."""
         busy_since = now if self.busy_since is None else self.busy_since
         self.answered()
         self.busy_since = busy_since
@@ -164,7 +164,7 @@ class Pace:
             self.busy_since += max(0.0, now + retry_after - max(now, self.asked_until))
             self.asked_until = max(self.asked_until, now + retry_after)
             self.paused_until = max(self.paused_until, now + retry_after)
-        if sent_at >= self._decreased_at:  # requests of the same round share one decrease
+        if too_many and sent_at >= self._decreased_at:  # requests of the same round share one decrease
             self.window = max(1.0, self.window * DECREASE)
             self._decreased_at = now
 

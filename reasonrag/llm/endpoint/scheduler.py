@@ -38,9 +38,9 @@ class RequestSlot:
         self.over = True
         self.pace.succeeded(expected_tokens=self.tokens, tokens=tokens, now=now)
 
-    def refused(self, retry_after: float | None, *, now: float) -> None:
+    def refused(self, retry_after: float | None, *, now: float, too_many: bool = True) -> None:
         self.over = True
-        self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now)
+        self.pace.refused(sent_at=self.sent_at, retry_after=retry_after, now=now, too_many=too_many)
 
     def failed(self, *, now: float) -> None:
         self.over = True

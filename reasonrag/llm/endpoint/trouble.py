@@ -11,12 +11,14 @@ from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Literal
 
+from reasonrag.llm.endpoint.error_objects import NO_CAPACITY, says
 from reasonrag.llm.endpoint.http_client import error_cause, is_endpoint_failure
 from reasonrag.web.client import retry_after
 
-Trouble = Literal["busy", "loading", "slow", "broken", "down"]
+Trouble = Literal["busy", "scarce", "loading", "slow", "broken", "down"]
 WORDS: dict[Trouble, tuple[str, str, str]] = {
     "busy": ("busy", "is up, but has refused every request for", "Later, or with a lower --concurrency or --rpm"),
+    "scarce": ("without capacity", "is up, but has had no capacity for", "Later"),
     "loading": ("loading its model", "is up, but has been loading its model for", "Once that is done"),
     "slow": (
         "no answer within --timeout",
@@ -39,6 +41,8 @@ def trouble_of(error: Exception) -> Trouble:
     from openai import APIStatusError
 
     if isinstance(error, APIStatusError):
+        if error.status_code == HTTPStatus.TOO_MANY_REQUESTS and says(error, NO_CAPACITY):
+            return "scarce"
         found: Trouble = "busy" if is_busy(error) else "down" if is_endpoint_failure(error) else "broken"
         return next((each for each, sign in _SIGNS.items() if sign.search(str(error))), found)
     return {"timeout": "slow", "connection": "down"}.get(error_cause(error), "broken")  # type: ignore[return-value]

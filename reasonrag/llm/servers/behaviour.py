@@ -19,6 +19,7 @@ from reasonrag.settings import Opposite, Panel, Settings, setting
 PASSING_FAULTS = {
     "429": "status 429 without Retry-After",
     "429-retry-after": "status 429 with Retry-After: 0.1",
+    "no-capacity": "status 429 resource_unavailable, to requests with service_tier flex",
     "500": "status 500, each time with another text",
     "reset": "the connection is reset without an answer",
     "half-body": "the connection is closed in the middle of the answer",

@@ -171,7 +171,8 @@ class _SimulatedEndpoint:
             return None
         seed, lasting_share = self.behaviour.fault_seed, max(self._lasting.values(), default=0.0)
         drawn = _draw(self._lasting, _seeded_uniform(seed, asked.content))
-        return drawn or _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting_share))
+        drawn = drawn or _draw(self._passing, _seeded_uniform(seed, number) * (1 - lasting_share))
+        return None if drawn == "no-capacity" and asked.sent.get("service_tier") != "flex" else drawn
 
     def admit(self, asked: _SimulatedRequest) -> web.Response | None:
         """Charge a request to the rate limits, or refuse it with 429."""
@@ -431,6 +432,9 @@ async def _misbehave(
     if fault in ("429", "429-retry-after"):
         endpoint.traffic.refused += 1
         return _too_many("Too many requests", retry_after=RETRY_AFTER_S if fault == "429-retry-after" else None)
+    if fault == "no-capacity":
+        endpoint.traffic.refused += 1
+        return error_answer(429, "Resource unavailable", "resource_unavailable")
     endpoint.traffic.failed += 1
     match fault:
         case "500":

@@ -428,7 +428,7 @@ async def test_served_models_are_told_or_they_are_not(body: bytes, names: list[s
         return web.Response(body=body)
 
     async with address_of(models) as address, connected(address) as connection:
-        assert await connection.served_models() == names
+        assert sorted(await connection.served_models()) == names
 
 
 # -- answers ---------------------------------------------------------------------------------------------------

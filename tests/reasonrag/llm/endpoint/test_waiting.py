@@ -219,6 +219,81 @@ async def test_a_request_that_alone_is_refused_while_others_are_answered_is_give
             await poisoned
 
 
+def full(message: str = "Resource unavailable", **error: object) -> web.Response:
+    """What is said of a request with service_tier flex while there is no room for it."""
+    return web.json_response({"error": {"message": message, **error}}, status=429)
+
+
+@pytest.mark.parametrize(
+    ("refused", "window"),
+    [
+        (lambda: full(type="invalid_request_error", code="resource_unavailable"), 16),
+        (lambda: full("429 Resource Unavailable. Please try again later.", code=None), 16),
+        (lambda: full("try again later", type="RESOURCE_UNAVAILABLE"), 16),
+        (lambda: full("The requested resources are currently unavailable"), 16),
+        (lambda: full("There is no capacity for this model now", code=429), 16),
+        (lambda: web.Response(text="Resource unavailable", status=429), 16),
+        (lambda: web.json_response({"detail": "Flex processing is temporarily unavailable"}, status=429), 16),
+        (lambda: refusal(429, "Rate limit reached for gpt-6-luna in organization o on requests per min"), 8),
+        (lambda: full("Resource has been exhausted (e.g. check quota).", code="RESOURCE_EXHAUSTED"), 8),
+        (lambda: refusal(429, "Too many requests: the model is overloaded"), 8),
+    ],
+)
+async def test_only_a_rate_that_is_too_high_narrows_the_window(
+    refused: Callable[[], web.Response], window: int
+) -> None:
+    """No room for a tier says nothing about a rate: once there is room, all go at once again."""
+    first = True
+
+    async def once(_: web.Request) -> web.Response:
+        nonlocal first
+        first, was = False, first
+        return refused() if was else answer("<answer>x</answer>")
+
+    async with endpoint_of(once) as base_url, client_of(base_url, concurrency=16) as (client, failures):
+        await client.complete(request_for(1))
+        [(_, pace)] = client.paces
+    assert int(pace.window) == window
+    assert len(failures) == 1
+
+
+async def test_no_capacity_costs_no_request_its_attempts_while_others_are_answered() -> None:
+    """Nine of ten requests find no room, three times as often as a request is tried otherwise."""
+    asked = 0
+
+    async def scarce(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return full() if asked % 10 and asked < 30 * MAX_ATTEMPTS else answer("<answer>x</answer>")
+
+    async with (
+        endpoint_of(scarce) as base_url,
+        client_of(base_url, concurrency=64, first_wait=0.001) as (client, failures),
+    ):
+        answers = await asyncio.gather(*(client.complete(request_for(1, question=f"{i}?")) for i in range(40)))
+        [(_, pace)] = client.paces
+    assert len(answers) == 40
+    assert max(each.attempt for each in failures) > MAX_ATTEMPTS
+    assert pace.window == 64
+
+
+async def test_no_capacity_is_waited_for_as_long_as_servers_may_ask() -> None:
+    """Longer than for a server that refuses everything; then the run ends, and the same command continues it."""
+
+    async def none(_: web.Request) -> web.Response:
+        return full()
+
+    limits = {"patience": 0.1, "max_wait": 0.4, "first_wait": 0.05}
+    async with endpoint_of(none) as base_url, client_of(base_url, **limits) as (client, failures):
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(EndpointLost, match=r"has had no capacity for 0\.4 seconds.*Later, run the same command"):
+            await client.complete(request_for(1))
+        assert asyncio.get_running_loop().time() - began > 0.4
+        with pytest.raises((EndpointLost, InputError), match=r"no capacity|without capacity \(status 429\)"):
+            await client.check()
+    assert not [each for each in failures if each.final]
+
+
 async def hang_up(request: web.Request) -> web.Response:
     assert request.transport
     request.transport.close()

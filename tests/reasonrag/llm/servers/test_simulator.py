@@ -274,6 +274,14 @@ async def test_refusals_on_a_whim(kind: str, retry_after: str | None) -> None:
     assert (traffic.refused, traffic.failed) == (1, 0)
 
 
+async def test_capacity_lacks_only_to_those_who_ask_for_what_is_left() -> None:
+    async with told(always("no-capacity")) as (client, traffic):
+        answers = [await client.ask(chat(service_tier=tier)) for tier in ("flex", "default", None)]
+    assert [each.status for each in answers] == [429, 200, 200]
+    assert answers[0].json["error"]["code"] == "resource_unavailable"
+    assert (traffic.refused, traffic.faults["no-capacity"]) == (1, 1)
+
+
 async def test_passing_server_errors_differ_each_time() -> None:
     """Nobody can tell by the text that it is the same error again."""
     async with told(always("500")) as (client, _):

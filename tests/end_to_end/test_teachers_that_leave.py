@@ -1,0 +1,177 @@
+"""A teacher that leaves, and one that is served where there is room: what the command says, and that no question fails.
+
+The endpoint lists days relative to today, as it would list them before and after one of the calendar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from reasonrag.exploration.explore import explore
+from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
+from reasonrag.exploration.summary import RunSummary
+from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from reasonrag.llm.servers.simulator import make_app
+from reasonrag.progress import SilentWatcher
+from tests.helpers.command_line import CORPUS, QUESTION, Reasonrag
+from tests.helpers.endpoints import Served, Stage
+
+FLEX = {"service_tier": "flex"}
+
+
+class Catalogue(Served):
+    """The simulated endpoint with a list of models and the days they are shut down; those of the past are gone."""
+
+    def __init__(self, **in_days: int | None) -> None:
+        self.asked = list[str]()
+        self.in_days: dict[str, int | None] = in_days
+        app = make_app(EndpointBehaviour())
+        app.middlewares.append(self._answering)
+        super().__init__(app, "/v1")
+
+    @web.middleware
+    async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        today = datetime.now(UTC).date()
+        if request.path.endswith("/models"):
+            days = {name: None if days is None else str(today + timedelta(days)) for name, days in self.in_days.items()}
+            return web.json_response({"data": [{"id": name, "shutdown_date": day} for name, day in days.items()]})
+        self.asked.append(model := orjson.loads(await request.read())["model"])
+        if model not in self.in_days:
+            told = f"The model `{model}` does not exist or you do not have access to it."
+            error = {"message": told, "type": "invalid_request_error", "param": None, "code": "model_not_found"}
+            return web.json_response({"error": error}, status=404)
+        return await handler(request)
+
+
+@contextmanager
+def catalogue(monkeypatch: pytest.MonkeyPatch, **in_days: int | None) -> Iterator[Catalogue]:
+    """In the place of OpenAI, with a key."""
+    with Catalogue(**in_days).open() as served:
+        monkeypatch.setenv("OPENAI_BASE_URL", served.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def own_files() -> None:
+    lines = [orjson.dumps({"id": each, "title": title, "text": text}) for each, title, text in CORPUS]
+    Path("corpus.jsonl").write_bytes(b"\n".join(lines))
+    Path("questions.jsonl").write_bytes(orjson.dumps(QUESTION.model_dump(include={"id", "question", "golden_answers"})))
+
+
+FIRST = ("generate", "--questions", "questions.jsonl", "--corpus", "corpus.jsonl", "--yes", "--simulations", 2)
+
+
+def tried(err: str) -> list[str]:
+    """The words of the command that is proposed, without the program."""
+    _, found, command = err.partition("try: reasonrag ")
+    assert found, err
+    return shlex.split(command)
+
+
+def digest(run: str) -> str:
+    return hashlib.sha256(Path(run, "rollouts.jsonl").read_bytes()).hexdigest()
+
+
+def model_of(run: str) -> str:
+    return str(orjson.loads(Path(run, "config.json").read_bytes())["decides_answers"]["model"])
+
+
+def test_the_first_command_with_a_key_once_the_default_teacher_is_gone(
+    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts nothing and chooses nothing; the command that it names works as it is printed."""
+    with catalogue(monkeypatch, **{"gpt-6-luna": None, "gpt-5.6": 300}) as served:
+        done = reasonrag(*FIRST, "--run", "runs/a")
+        assert done.status == 2
+        assert f"does not answer for the model {DEFAULT_TEACHER} (status 404" in done.err
+        assert (
+            "Reported on 27 October 2026, not verified: shutdown of gpt-4o on 14 January 2027, followed by" in done.err
+        )
+        assert served.asked == [DEFAULT_TEACHER]
+        again = reasonrag(*tried(done.err))
+        assert (again.status, model_of("runs/a")) == (0, "gpt-6-luna"), again.err
+        assert "warning" not in again.err
+
+
+def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers stay: which teacher made a run is its identity."""
+    Path("more.jsonl").write_bytes(
+        b"\n".join(orjson.dumps({"id": each, "question": f"{each}?", "golden_answers": ["Seine"]}) for each in "ab")
+    )
+    asked = [each if each != "questions.jsonl" else "more.jsonl" for each in FIRST]
+    with catalogue(monkeypatch, **{"gpt-4o": 30, "gpt-6.1-sol": None}) as served:
+        done = reasonrag(*asked, "--run", "runs/a", "--limit", 1)
+        assert done.status == 0
+        assert done.err.count("with shutdown date") == done.err.count("warning: http") == 1
+        assert done.err.index("in 30 days") < done.err.index(
+            "gpt-6.1-sol. To try it (a run keeps its model): reasonrag gen"
+        )
+        before = Path("runs/a/rollouts.jsonl").read_bytes()
+        del served.in_days["gpt-4o"]
+        done = reasonrag(*asked, "--run", "runs/a", "--limit", 2)
+        words = tried(done.err)
+        assert (done.status, words[-4:]) == (2, ["--model", "gpt-6.1-sol", "--run", "runs/a-gpt-6.1-sol"])
+        assert (Path("runs/a/rollouts.jsonl").read_bytes(), model_of("runs/a")) == (before, "gpt-4o")
+        assert reasonrag(*words).status == 0
+        assert model_of("runs/a-gpt-6.1-sol") == "gpt-6.1-sol"
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ((*FIRST, "--model", "m", "--value-model", "gpt-4o"), "--value-model"),
+        (("evaluate", *FIRST[1:5], "--model", "m", "--judge", "gpt-4.1", "--yes"), "--judge"),
+        (("ask", "Who?", "--corpus", "corpus.jsonl", "--model=openai/gpt-4o-mini"), "--model"),
+    ],
+)
+def test_every_command_names_the_flag_of_its_model(
+    words: tuple[object, ...], flag: str, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with catalogue(monkeypatch, **{"m": None, "gpt-6-luna": None, "openai/gpt-6-luna": None}):
+        done = reasonrag(*words)
+        again = tried(done.err)
+        assert (done.status, again[again.index(flag) + 1].removeprefix("openai/")) == (2, "gpt-6-luna")
+        assert reasonrag(*again).status == 0
+
+
+def test_a_model_that_only_the_price_list_lacks_is_explored(
+    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown successor has no price, which is said with the flags that give it."""
+    with catalogue(monkeypatch, **{"gpt-9": None}):
+        done = reasonrag(*FIRST, "--model", "gpt-9")
+    assert done.status == 0
+    assert "no price is known for gpt-9" in done.err
+    assert "give --price-in and --price-out" in done.err
+
+
+async def test_every_question_is_done_where_capacity_comes_and_goes() -> None:
+    """Half of the requests with service_tier flex find none; the trees are those of a run that found it always, and
+    as many requests may be in flight in the end as in the beginning."""
+
+    async def explored(run: str, teacher: ChatModel | None) -> RunSummary:
+        asked = {"dataset": ["atlas"], "limit": 6, "simulations": 2, "extra_body": FLEX, "run": Path(run)}
+        return await explore(GenerateSettings.model_validate(asked), teacher, None, SilentWatcher())
+
+    await explored("runs/always", None)
+    with Stage(EndpointBehaviour(faults={"no-capacity": 0.5})).open() as stage:
+        limits = Limits(64, timeout=60.0, first_wait=0.001)
+        teacher = EndpointModel("offline", limits, base_urls=[stage.base_url])
+        found = await explored("runs/a", teacher)
+        await teacher.close()
+    [(_, pace)] = teacher.paces
+    assert (found.done, found.failed, found.session_failed_calls > 20, pace.window) == (6, 0, True, 64)
+    assert digest("runs/a") == digest("runs/always")
