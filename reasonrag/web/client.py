@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import ssl
+import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
+from reasonrag.errors import InputError
 from reasonrag.redaction import API_VERSION, redact
 
 if TYPE_CHECKING:
@@ -58,22 +63,34 @@ def open_session(
     keep_alive_s: float = KEEP_ALIVE_S,
     proxy: str | None = None,
 ) -> ClientSession:
-    """A session for requests to one address, with certificates as httpx takes them. The caller limits concurrency.
+    """A session for requests to one address, whose bodies `read_body` reads. The caller limits concurrency.
 
     timeout: seconds per request. keep_alive_s: how long an idle connection is reused.
     """
     from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-    from httpx2 import create_ssl_context
 
     encrypted = any(each.startswith("https") for each in (url, proxy or ""))
-    certificates = create_ssl_context() if encrypted else True
     return ClientSession(
-        connector=TCPConnector(limit=0, ssl=certificates, keepalive_timeout=keep_alive_s),
-        headers=headers,
+        connector=TCPConnector(limit=0, ssl=_authorities() if encrypted else True, keepalive_timeout=keep_alive_s),
+        headers={"accept-encoding": "gzip"} | dict(headers),
+        auto_decompress=False,
         timeout=ClientTimeout(total=timeout, sock_connect=min(CONNECT_S, timeout)),
         cookie_jar=DummyCookieJar(),  # a cookie would bind all requests to one server behind the address
         proxy=proxy,
     )
+
+
+def _authorities() -> ssl.SSLContext:
+    """Whose certificates count: those of SSL_CERT_FILE and SSL_CERT_DIR; without them the system's."""
+    file, folder = os.environ.get("SSL_CERT_FILE") or None, os.environ.get("SSL_CERT_DIR") or None
+    if file or folder or (sys.platform == "linux" and ssl.get_default_verify_paths().cafile):
+        try:
+            return ssl.create_default_context(cafile=file, capath=folder)
+        except OSError as error:
+            raise InputError(f"SSL_CERT_FILE={file} holds no certificates to trust: {error}") from error
+    from truststore import SSLContext  # the keychain of macOS; also finds what OpenSSL was not built to find
+
+    return SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class HttpClient(ABC):
@@ -99,19 +116,21 @@ class HttpClient(ABC):
 
 async def read_body(response: ClientResponse, most: int) -> bytes:
     """The body, unpacked; of one longer than `most` bytes only the beginning, which is longer than `most`: the
-    connection is then closed and the rest neither read nor unpacked.
+    connection is then closed and the rest neither read nor unpacked, whatever it would unpack to. A body that never
+    grows is ended by the session's timeout. Raises aiohttp's ClientError."""
+    from aiohttp import ClientPayloadError
 
-    aiohttp unpacks at most 256 KiB ahead of its reader (since 3.14), so a small body that unpacks to gigabytes costs no
-    more memory than its beginning. A body that never grows is ended by the session's timeout.
-    """
-    parts, size = list[bytes](), 0
+    body, encoding = bytearray(), response.headers.get("content-encoding", "").lower()
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None  # 32: either
     async for part in response.content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > most:
+        try:
+            body += unpacker.decompress(part, most + 1 - len(body)) if unpacker else part
+        except zlib.error as error:
+            raise ClientPayloadError(f"the body is no {encoding}: {error}") from error
+        if len(body) > most:
             response.close()
             break
-    return b"".join(parts)
+    return bytes(body)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -34,7 +34,6 @@ from typing import Any, NoReturn, Self, TypeAlias
 PRELOADED = (
     "aiohttp",
     "bm25s",
-    "httpx2",
     "jinja2",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",

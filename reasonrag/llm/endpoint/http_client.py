@@ -73,10 +73,12 @@ class AnswerTooLargeError(BadAnswerError):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The unparsed body of a successful answer, and its headers (case-insensitive)."""
+    """The unparsed body of an answer, and its headers (case-insensitive). The response that an APIStatusError holds."""
 
     content: bytes
     headers: Mapping[str, str]
+    status_code: int = HTTPStatus.OK
+    request: Any = None
 
 
 @dataclass
@@ -98,7 +100,7 @@ class Connection(HttpClient):
         """One request. path: below the base URL; one that begins with a slash, below the address without its /v1.
         Raises openai's APIError, and AnswerTooLargeError."""
         url = self._url(path)
-        with _as_openai_errors(url):
+        with _as_openai_errors():
             async with self._session.post(url, data=orjson.dumps(body), allow_redirects=False) as response:
                 failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
                 most = MOST_ERROR_BYTES if failed else most_bytes_of_answer(body)
@@ -122,7 +124,7 @@ class Connection(HttpClient):
         """The models that the address lists, in its order, with what it says of each. path: as for `post`. Raises
         openai's APIError, and BadAnswerError."""
         url = self._url(path)
-        with _as_openai_errors(url):
+        with _as_openai_errors():
             async with asyncio.timeout(LIST_S), self._session.get(url, allow_redirects=False) as response:
                 listed = await read_body(response, MOST_ENVELOPE_BYTES)
         failed = response.status >= HTTPStatus.MULTIPLE_CHOICES
@@ -163,23 +165,22 @@ def _proxy_for(url: str) -> str | None:
 
 
 @contextmanager
-def _as_openai_errors(url: str) -> Iterator[None]:
+def _as_openai_errors() -> Iterator[None]:
     """Translate connection errors into the openai package's."""
     from aiohttp import ClientError
-    from httpx2 import Request
     from openai import APIConnectionError, APITimeoutError
 
+    asked: Any = None  # of httpx in openai 2, of httpx2 in openai 3; the errors only keep it
     try:
         yield
     except TimeoutError as error:
-        raise APITimeoutError(Request("POST", url)) from error
+        raise APITimeoutError(asked) from error
     except (ClientError, OSError, ValueError) as error:  # ValueError: not HTTP
-        raise APIConnectionError(message=str(error), request=Request("POST", url)) from error
+        raise APIConnectionError(message=str(error), request=asked) from error
 
 
 def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError | None:
     """The error that an answer without a completion means; None for a success that says none."""
-    from httpx2 import Request, Response
     from openai import APIStatusError
 
     said, failed = error_in(decoded(answer.content)), status >= HTTPStatus.MULTIPLE_CHOICES
@@ -193,7 +194,7 @@ def error_of(answer: HttpAnswer, status: int = HTTPStatus.OK) -> APIStatusError 
     meant = int(status_of(said, status if failed else None) or HTTPStatus.INTERNAL_SERVER_ERROR)
     shown = f"status {meant}" if meant == status else f"status {meant} by its code, sent with status {status}"
     headers = {name: value for name in _HEADERS if (value := answer.headers.get(name, "")).isascii() and value}
-    kept = Response(meant, headers=headers, content=answer.content[:MOST_ERROR_BYTES], request=Request("POST", ""))
+    kept: Any = HttpAnswer(answer.content[:MOST_ERROR_BYTES], headers, meant)
     return APIStatusError(f"{shown}: {message}", response=kept, body=said)
 
 
@@ -425,7 +426,7 @@ def body_of(error: Exception) -> str | None:
 
     if isinstance(error, APIStatusError):
         broken = error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_endpoint_failure(error)
-        return error.response.text if broken else None
+        return error.response.content.decode("utf-8", "replace") if broken else None
     return str(error) if isinstance(error, BadAnswerError) else None
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import re
+import shutil
 import ssl
+import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +23,6 @@ import orjson
 import pytest
 import trustme
 from aiohttp import web
-from httpx2 import Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
@@ -36,6 +38,7 @@ from reasonrag.llm.endpoint.http_client import (
     AnswerTooLargeError,
     BadAnswerError,
     Connection,
+    HttpAnswer,
     completions_of,
     error_cause,
     error_message,
@@ -48,7 +51,8 @@ from reasonrag.redaction import redact
 from reasonrag.web.client import LONGEST_RETRY_AFTER_S, retry_after
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-ASKED = Request("POST", "http://model.test/v1/chat/completions")
+ASKED: Any = None
+"""The request of openai's errors, which ours have not."""
 
 
 @asynccontextmanager
@@ -76,7 +80,7 @@ async def connected(base_url: str, *, seconds: float = 5.0) -> AsyncIterator[Con
 
 
 def refused(status: int, *, message: str = "no", **said: str) -> APIStatusError:
-    response = Response(status, request=ASKED)
+    response: Any = HttpAnswer(b"", {}, status)
     return APIStatusError(message, response=response, body={"message": message, **said})
 
 
@@ -165,12 +169,23 @@ async def test_half_a_body_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 429])
-async def test_compressed_bodies_are_read(status: int) -> None:
-    """Gateways compress; refusals too."""
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("GZIP", gzip.compress),
+        ("deflate", zlib.compress),
+        ("identity", bytes),
+        ("utf-8", bytes),
+    ],
+)
+async def test_compressed_bodies_are_read(encoding: str, pack: Callable[[bytes], bytes], status: int) -> None:
+    """Gateways compress; refusals too. Some name what is no compression."""
 
-    async def compressed(_: web.Request) -> web.Response:
-        body = gzip.compress(orjson.dumps({"error": {"message": "slow down", "code": "busy"}}))
-        headers = {"Content-Encoding": "gzip", "Retry-After": "7"}
+    async def compressed(request: web.Request) -> web.Response:
+        assert request.headers["Accept-Encoding"] == "gzip"
+        body = pack(orjson.dumps({"error": {"message": "slow down", "code": "busy"}}))
+        headers = {"Content-Encoding": encoding, "Retry-After": "7"}
         return web.Response(body=body, status=status, headers=headers)
 
     async with address_of(compressed) as address, connected(address) as connection:
@@ -183,11 +198,24 @@ async def test_compressed_bodies_are_read(status: int) -> None:
     assert retry_after(raised.value.response.headers) == 7
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_body_that_cannot_be_unpacked_may_pass(encoding: str) -> None:
+    """It is asked for again, like one that broke off."""
+
+    async def garbled(_: web.Request) -> web.Response:
+        return web.Response(body=b'{"choices": []}', headers={"Content-Encoding": encoding})
+
+    async with address_of(garbled) as address, connected(address) as connection:
+        with pytest.raises(APIConnectionError, match=f"the body is no {encoding}") as raised:
+            await connection.post({})
+    assert is_retryable(raised.value)
+
+
 MANY_AT_ONCE = """
 import asyncio, resource, sys
 from collections import Counter
 from reasonrag.llm.endpoint.http_client import Connection
-import openai, httpx2
+import openai
 
 async def outcome(connection):
     try:
@@ -352,15 +380,49 @@ async def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatc
             await connection.post({})
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-async def test_certificates_are_checked(*, trusted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the usual authorities, or those in SSL_CERT_FILE; nothing is sent to whoever has no valid one."""
+def folder_of(certificate: Path) -> None:
+    """Beside it, a folder of its name in which OpenSSL finds it."""
+    named = ("openssl", "x509", "-hash", "-noout", "-in", certificate)
+    name = subprocess.run(named, check=True, capture_output=True, text=True).stdout.strip()
+    certificate.with_suffix("").mkdir()
+    shutil.copy(certificate, certificate.with_suffix("") / f"{name}.0")
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+@pytest.mark.parametrize(
+    ("file", "folder", "outcome"),
+    [
+        ("ours.pem", None, "trusted"),
+        (None, "ours", "trusted"),
+        ("other.pem", "ours", "trusted"),
+        (None, None, "CERTIFICATE_VERIFY_FAILED"),
+        ("", "", "CERTIFICATE_VERIFY_FAILED"),
+        ("other.pem", None, "CERTIFICATE_VERIFY_FAILED"),
+        (None, "nowhere", "CERTIFICATE_VERIFY_FAILED"),
+        ("nowhere.pem", None, r"SSL_CERT_FILE=.*nowhere.pem holds no certificates.*No such file"),
+        ("empty.pem", None, r"SSL_CERT_FILE=.*empty.pem holds no certificates"),
+    ],
+)
+async def test_certificates_are_checked(
+    file: str | None, folder: str | None, outcome: str, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against SSL_CERT_FILE and SSL_CERT_DIR, else what the system trusts; nothing is sent to whoever has no valid one.
+    What the keychain of macOS says is not seen here."""
+    monkeypatch.setattr(sys, "platform", system)
+    if folder == "ours" and not shutil.which("openssl"):
+        pytest.skip("no openssl, which names the certificates of a folder")
     authority, asked = trustme.CA(), 0
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ours.pem")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    (tmp_path / "empty.pem").touch()
+    if folder == "ours":
+        folder_of(tmp_path / "ours.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(context)
-    if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    for variable, value in ("SSL_CERT_FILE", file), ("SSL_CERT_DIR", folder):
+        monkeypatch.delenv(variable, raising=False)
+        if value is not None:
+            monkeypatch.setenv(variable, value and str(tmp_path / value))
 
     async def secret(_: web.Request) -> web.Response:
         nonlocal asked
@@ -368,13 +430,13 @@ async def test_certificates_are_checked(*, trusted: bool, tmp_path: Path, monkey
         return web.json_response({})
 
     async with address_of(secret, context) as address, connected(address) as connection:
-        if trusted:
+        if outcome == "trusted":
             await connection.post({})
         else:
-            with pytest.raises(APIConnectionError) as raised:
+            with pytest.raises((APIConnectionError, InputError)) as raised:
                 await connection.post({})
-            assert "CERTIFICATE_VERIFY_FAILED" in error_message(raised.value)
-    assert asked == int(trusted)
+            assert re.search(outcome, str(raised.value))
+    assert asked == (outcome == "trusted")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])

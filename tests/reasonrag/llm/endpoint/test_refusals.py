@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 import pytest
-from httpx2 import Request, Response
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import APIStatusError
 
+from reasonrag.llm.endpoint.http_client import HttpAnswer
 from reasonrag.llm.endpoint.refusals import DISPENSABLE, is_refusal, refused_parameters
 from reasonrag.web.client import MOST_ERROR_BYTES
 
@@ -19,7 +19,7 @@ SENT = ("model", "messages", "temperature", "max_tokens", "seed", "stop", "n", "
 
 def refusal(body: Any, status: int = 400) -> APIStatusError:
     content = body if isinstance(body, bytes) else orjson.dumps(body)
-    response = Response(status, content=content, request=Request("POST", "http://127.0.0.1/v1"))
+    response: Any = HttpAnswer(content, {}, status)
     return APIStatusError(f"status {status}: no", response=response, body=None)
 
 
