@@ -18,7 +18,7 @@ TRAIN_PIP := $(TRAIN_BIN)/python -m pip install --quiet --disable-pip-version-ch
 REAL_MODEL := models/smollm2-135m-instruct
 FETCH_REAL_MODEL := $(TRAIN_PIP) gguf==0.19.0 && $(TRAIN_BIN)/python tests/helpers/real_model.py $(REAL_MODEL)
 
-.PHONY: demo test test-fast test-core laws lint types golden notebooks docs bench loop pictures train-env tiny-model real-model clean
+.PHONY: demo test test-fast test-core laws lint types golden notebooks docs bench loop pictures beside-others train-env tiny-model real-model clean
 
 demo: .venv/core
 	@rm -rf runs/demo data/demo
@@ -77,6 +77,10 @@ loop: .venv/core .venv-train/ready
 # The pictures of the README, taken in a browser of the page of a real run.
 pictures: .venv/browser
 	$(BIN)/python benchmarks/pictures.py
+
+# Which packages of tests/beside_others.txt can share an environment with reasonrag in their newest versions. It reports.
+beside-others: .venv/test
+	$(BIN)/python tests/helpers/beside_others.py
 
 # LLaMA-Factory in an environment of its own: its pins conflict with our other packages.
 train-env: .venv-train/ready

@@ -1,4 +1,5 @@
-"""The ways to install that the README names beside make: a copy of the sources, the real tools, the real registry."""
+"""The ways to install that the README names beside make: a copy of the sources, the real tools, the real registry; and
+the packages that reasonrag shares an environment with."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.beside_others import OTHERS, UNREACHABLE, resolved, version_in
+
 ROOT = Path(__file__).parents[2]
-UNREACHABLE = ("error sending request", "Failed to establish a new connection", "Temporary failure in name resolution")
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,23 @@ def test_the_readme_installs_without_make(commands: tuple[str, ...]) -> None:
             pytest.skip(f"{command}: no package registry can be reached")
         assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("reasonrag ")
+
+
+@pytest.mark.parametrize("other", [*OTHERS, "openai==2.0.0"])
+def test_one_environment_takes_reasonrag_and(other: str) -> None:
+    """With the extras that bring no models."""
+    done = resolved(other)
+    if any(each in done.stderr for each in UNREACHABLE):
+        pytest.skip(f"{other}: no package registry can be reached")
+    assert done.returncode == 0, f"reasonrag cannot be installed beside {other}: {done.stderr}"
+    name, _, version = other.partition("==")
+    assert (version_in(done.stdout, name), version_in(done.stdout, "openai")[:2] in ("2.", "3.")) == (version, True)
+
+
+def test_what_excludes_another_package_is_named() -> None:
+    """So that the test above can fail."""
+    done = resolved("openai==1.109.1")
+    if any(each in done.stderr for each in UNREACHABLE):
+        pytest.skip("no package registry can be reached")
+    assert done.returncode == 1
+    assert "depends on openai==1.109.1 and openai>=2,<4" in " ".join(done.stderr.split())
