@@ -19,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.redaction import API_VERSION, redact
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientResponse, ClientSession, StreamReader
 
 LOOPBACK = "127.0.0.1"
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
@@ -115,20 +115,24 @@ class HttpClient(ABC):
 
 
 async def read_body(response: ClientResponse, most: int) -> bytes:
-    """The body, unpacked; of one longer than `most` bytes only the beginning, which is longer than `most`: the
-    connection is then closed and the rest neither read nor unpacked, whatever it would unpack to. A body that never
-    grows is ended by the session's timeout. Raises aiohttp's ClientError."""
-    from aiohttp import ClientPayloadError
+    """As `unpacked`; the rest of a body that is too long is not read. The session's timeout ends one without end."""
+    body = await unpacked(response.content, response.headers, most)
+    if len(body) > most:
+        response.close()
+    return body
 
-    body, encoding = bytearray(), response.headers.get("content-encoding", "").lower()
+
+async def unpacked(content: StreamReader, headers: Mapping[str, str], most: int) -> bytes:
+    """The body of an answer or request; of one longer than `most` bytes only the beginning, which is longer than
+    `most`, and nothing after it is unpacked. Raises ValueError for what is not packed as its headers say."""
+    body, encoding = bytearray(), headers.get("content-encoding", "").lower()
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None  # 32: either
-    async for part in response.content.iter_any():
+    async for part in content.iter_any():
         try:
             body += unpacker.decompress(part, most + 1 - len(body)) if unpacker else part
         except zlib.error as error:
-            raise ClientPayloadError(f"the body is no {encoding}: {error}") from error
+            raise ValueError(f"the body is no {encoding}: {error}") from error
         if len(body) > most:
-            response.close()
             break
     return bytes(body)
 

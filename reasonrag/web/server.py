@@ -29,7 +29,7 @@ from reasonrag.concurrency import calling_at
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt
 from reasonrag.rendering import one_line
-from reasonrag.web.client import LOOPBACK
+from reasonrag.web.client import LOOPBACK, unpacked
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
@@ -117,6 +117,7 @@ async def listening(
         keepalive_timeout=2
         * limits.idle_s,  # `_Clients.watch` closes idle connections before that, also with unsent bytes
         max_headers=MOST_HEADERS,
+        auto_decompress=False,
     )
     loop = asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as undo:
@@ -259,19 +260,22 @@ def _connection_of(request: web.Request) -> _Connection:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body; aiohttp limits its size. Raises HTTPException if it does not arrive in time, or garbled."""
+    """The whole body. Raises HTTPException if it is too large, does not arrive in time, or is garbled."""
     connection = _connection_of(request)
     seconds = connection.limits.body_s
     connection.wait(2 * seconds)  # longer than the timeout below, which answers with 408
     try:
         async with asyncio.timeout(seconds):
-            return await request.read()
+            body = await unpacked(request.content, request.headers, request.client_max_size)
     except TimeoutError:
         raise web.HTTPRequestTimeout(text=f"the body did not arrive within {seconds:g} s; send it again") from None
-    except web.RequestPayloadError:
+    except (web.RequestPayloadError, ValueError):
         raise web.HTTPBadRequest(text="the body is not in the form that its headers name") from None
     finally:
         connection.work()
+    if len(body) > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, len(body))
+    return body
 
 
 async def send_pieces(request: web.Request, pieces: Iterable[bytearray | memoryview], size: int) -> web.StreamResponse:

@@ -415,9 +415,7 @@ def is_retryable(error: BaseException) -> bool:
 
 def is_endpoint_failure(error: Exception) -> bool:
     """Whether the failure is about the endpoint as a whole: unreachable, timed out or overloaded."""
-    from openai import APIConnectionError
-
-    return _status(error) in _DOWN_STATUSES or isinstance(error, APIConnectionError)
+    return _status(error) in _DOWN_STATUSES or error_cause(error) in ("connection", "timeout")
 
 
 def body_of(error: Exception) -> str | None:
@@ -436,9 +434,7 @@ def is_account_refused(error: Exception) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    from openai import APIStatusError
-
-    return error.status_code if isinstance(error, APIStatusError) else None
+    return getattr(error, "status_code", None)
 
 
 def error_cause(error: Exception) -> str:

@@ -388,7 +388,7 @@ class HttpLimiter(HttpClient):
             content = report.model_dump_json().encode()
             async with self._session.post(self._url, data=content, allow_redirects=False) as response:
                 status, body = response.status, await read_body(response, MOST_LEASE_BYTES)
-        except (ClientError, OSError, TimeoutError) as error:
+        except (ClientError, OSError, ValueError) as error:
             raise LimiterAway(one_line(excerpt(str(error) or type(error).__name__, _MOST_SAID))) from None
         if status == HTTPStatus.OK and len(body) <= MOST_LEASE_BYTES:
             with suppress(ValidationError):
