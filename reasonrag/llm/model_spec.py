@@ -24,9 +24,11 @@ from reasonrag.settings import OWN_EFFORT
 _REASON = re.compile(r"gpt-(5|6)(?!.*-chat)|o[1-9]\b|.*(reasoner|thinking|-r1\b|qwq|magistral|gpt-oss)", re.IGNORECASE)
 _TAKE_NONE = re.compile(r"gpt-(5\.|6)(?!.*astra)", re.IGNORECASE)
 """Names of models that reason where nothing is sent, and of those that take the effort none: reported, not verified."""
-_OF_REASONING = re.compile(r"reason|think|effort", re.IGNORECASE)
-_OFF = re.compile(r'"(none|disabled)"|false')
-"""In JSON of further fields: what is about reasoning, and what switches it off."""
+_OF_REASONING = re.compile(r'"[^"]*(reason|think|effort)[^"]*":', re.IGNORECASE)
+_OFF = re.compile(
+    rf"""{_OF_REASONING.pattern}("(none|disabled)"|false|{{[^{{}}]*("type":"disabled"|"enabled":false))"""
+)
+"""In JSON of further fields: a name that is about reasoning, and one whose value switches it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,10 @@ class ModelSpec:
         """`resumed`, else with the reasoning effort that its trial decides on, if it does. Raises InputError as `check`
         does."""
         if recorded or not (self.settles_effort and isinstance(model, EndpointModel)):
-            return self.resumed(recorded)
+            resumed = self.resumed(recorded)
+            if resumed.sampling.reasoning_effort and isinstance(model, EndpointModel):
+                model.try_with(resumed.sampling)
+            return resumed
         model.settles_effort = True
         await model.check()
         return self.asked(model.effort or OWN_EFFORT)

@@ -133,7 +133,11 @@ async def unpacked(content: StreamReader, headers: Mapping[str, str], most: int)
         except zlib.error as error:
             raise ValueError(f"the body is no {encoding}: {error}") from error
         if len(body) > most:
-            break
+            return bytes(body)
+        if unpacker and unpacker.unused_data:
+            raise ValueError(f"the body goes on after its {encoding}")
+    if unpacker and body and not unpacker.eof:
+        raise ValueError(f"the body ends within its {encoding}")
     return bytes(body)
 
 

@@ -100,6 +100,8 @@ def test_it_is_said_once_and_nothing_untrue_beside_it(reasonrag: Reasonrag, comm
     assert (first.status, first.err.count("reasoning_effort none (--reasoning-effort low has it reason)")) == (0, 1)
     assert first.err.count("does not accept") == 1  # max_tokens
     assert (again.status, again.err.count("reasoning_effort"), sampling_of()["reasoning_effort"]) == (0, 0, "none")
+    assert "temperature" not in again.err
+    assert "reasons" not in again.err
 
 
 def test_a_run_keeps_its_effort_and_refuses_another_by_name(common: dict[str, Any]) -> None:

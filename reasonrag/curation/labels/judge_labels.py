@@ -173,7 +173,7 @@ async def label_by_judge(
             if judge.model.settles_effort:
                 recorded = Models.journaled(journal, judge.caps, (judge.model, None)).main
                 begun = _begun(judge, candidates, recorded) if journal.questions else None
-                judge = replace(judge, model=begun or await judge.model.settled(chat_model))
+                judge = replace(judge, model=await (begun or judge.model).settled(chat_model))
             models = Models.journaled(journal, judge.caps, (judge.model, chat_model))
             models = await enter_limits(models, judge.rank, judge.limiter, opened, say=watcher.say)
             calls_before = models.spent.calls

@@ -346,10 +346,16 @@ class EndpointModel:
         self._given_up = self._rejected = 0
         self._useless_since: float | None = None
         """When the first of all failures since the last answer came."""
+        self._scarce_at = -math.inf
+        """When an address last had no room for a tier, and was well otherwise."""
         self._stopped: RunStopped | None = None
         self._stopping = asyncio.Event()
         self._pauses: list[float] = []
         """Times at which failed requests are retried."""
+
+    def try_with(self, sampling: Sampling) -> None:
+        """Check with this sampling: that of a run which has begun."""
+        self._sampling = sampling
 
     async def check(self) -> None:
         """Request one short reply at every address, which proves address, key and name at once.
@@ -386,15 +392,16 @@ class EndpointModel:
         self._unsaid, self.reasons = [], False
         try:
             again = await self._try_all()
+            if again and not self.reasons and (before[-1] or "temperature" not in self.refused):
+                self.effort, way_back = "none", "--reasoning-effort low has it reason"
+                self.say(f"{self.name} reasons by default, and is asked not to: reasoning_effort none ({way_back})")
+                return again
         except InputError as error:
             if not (isinstance(error.__cause__, APIStatusError) and is_refusal(error.__cause__)):
                 raise
-            again = []
-        if again and not self.reasons and (before[-1] or "temperature" not in self.refused):
-            self.effort, way_back = "none", "--reasoning-effort low has it reason"
-            self.say(f"{self.name} reasons by default, and is asked not to: reasoning_effort none ({way_back})")
-            return again
-        self._endpoints, self._sampling, self._unsaid, self.reasons = before
+        finally:
+            if not self.effort:
+                self._endpoints, self._sampling, self._unsaid, self.reasons = before
         return trials
 
     async def _try_all(self) -> list[Completion]:
@@ -769,7 +776,8 @@ class EndpointModel:
         endpoint.trouble = state_of(error)
         asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]
         until, most, patience = min(each.asked_until for each in paces), self._limits.max_wait, self._limits.patience
-        patience = max(patience, most) if trouble_of(error) == "scarce" else patience
+        self._scarce_at = now if trouble_of(error) == "scarce" else self._scarce_at
+        patience = max(patience, most) if now - self._scarce_at <= patience else patience
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
         if asked and until > now and until - since > most:
             allowed = f"longer than --max-wait {most / 60:g} allows: {_clean(error_message(error))}"

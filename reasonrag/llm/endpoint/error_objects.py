@@ -90,7 +90,7 @@ _SURELY_OF_THE_PROMPT = re.compile(
 """What a sentence says of a prompt where the status speaks of the server or of the account."""
 _NO_MODEL = (
     r"(deployment|model{})(does|is|was|has|been|no|not|a|current|ly)*(exist|found|deprecat|decommission|retired|removed"
-    r"|discontinued|shutdown|sunset|longer|valid(model|$))|(unknown|invalid|nosuch)model|noendpointsfoundfor"
+    r"|discontinued|shutdown|sunset|nolonger|valid(model|$))|(unknown|invalid|nosuch)model(?!param|out|conf|inp)|noendpointsfoundfor"
 )
 NO_CAPACITY = r"(resources?|capacity|flex\w*)(is|are|current|ly)*(un|not)available|(no|insufficient)(flex)?capacity"
 """What the letters of a code or sentence say where an address lacks the model, or room for a tier such as flex."""
@@ -170,8 +170,9 @@ def _values(error: Any, keys: frozenset[str]) -> list[str]:
 
 def lacks_model(error: APIStatusError, model: str) -> bool:
     """Whether the address does not have this model, for whatever prompt."""
-    own = letters_of(model)
-    pattern = _NO_MODEL.format(f"|(model)?{own}" if own else "")
+    own, said = letters_of(model), error.response.content.decode(errors="replace")
+    alone = len(own) > 3 and f"/{model}" not in said  # noqa: PLR2004 - less, or a place, may be anything
+    pattern = _NO_MODEL.format((f"|model{own}" if own else "") + (f"|{own}" if alone else ""))
     return error.status_code in (400, 403, 404, 410) and says(error, pattern)
 
 

@@ -516,7 +516,7 @@ async def test_reasoning_that_uses_the_limit_up_is_a_failed_step_at_once(
     assert step.parse_error is not None
     assert (step.parse_error.cause, step.parse_error.repair) == ("reasoning_cut", None)
     assert "--max-reply-tokens" in step.parse_error.detail
-    assert "--extra-body" in step.parse_error.detail
+    assert "--reasoning-effort low" in step.parse_error.detail
     assert len(model.requests) == 1
 
 

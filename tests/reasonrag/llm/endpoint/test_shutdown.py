@@ -163,11 +163,15 @@ def test_a_model_that_is_not_there_is_known_by_a_code_or_a_sentence(status: int,
         (403, of_openai("You are not allowed to sample from this model", "forbidden")),
         (429, of_openai("The model `gpt-4o` does not exist", "model_not_found")),
         (401, of_openai("Incorrect API key provided", "invalid_api_key")),
+        (404, {"detail": "/openai/deployments/gpt-4o was not found"}),
+        (404, {"detail": "No route /v1/foo not found"}),
+        (400, of_openai("Invalid model parameters: top_p")),
     ],
 )
 def test_other_errors_are_not_about_a_model_that_is_gone(status: int, body: Any) -> None:
     assert not lacks_model(error(status, body), "gpt-4o")
     assert not lacks_model(error(status, body), "2027")
+    assert not lacks_model(error(status, body), "o3")
 
 
 def listing(**models: object) -> Handler:
