@@ -271,6 +271,8 @@ EXPECTED: dict[str, tuple[str, str | None, dict[str, Any] | None, bool]] = {
     "by a field": ("m", None, {"reasoning_effort": "low"}, True),
     "switched off by a field": ("gpt-6", None, {"reasoning": {"enabled": False}}, False),
     "a field about something else": ("gpt-5", None, {"service_tier": "flex"}, True),
+    "a value that sounds like it": ("gpt-4o", None, {"user": "reasonrag"}, False),
+    "a field beside another switch": ("m", None, {"reasoning_effort": "high", "store": False}, True),
 }
 
 
