@@ -247,15 +247,26 @@ def _advice(changed: list[str]) -> str:
 
 
 @contextmanager
+def another_run_named(directory: Path) -> Iterator[None]:
+    """Have an InputError of the block that proposes another model propose another run, too, where this one has answers:
+    those of its model."""
+    try:
+        yield
+    except InputError as error:
+        if error.instead and "--run" not in error.instead and has_answers(directory):
+            error.instead["--run"] = f"{directory}-{'-'.join(error.instead.values()).replace('/', '-')}"
+        raise
+
+
+@contextmanager
 def config_restored(directory: Path) -> Iterator[None]:
     """Put config.json back as it was where the block ends by an InputError, so that nothing was started with it."""
     path = directory / CONFIG
     earlier = path.read_bytes() if path.exists() else None
     try:
-        yield
-    except InputError as error:
-        if error.instead and has_answers(directory):  # which are those of its model
-            error.instead["--run"] = f"{directory}-{'-'.join(error.instead.values()).replace('/', '-')}"
+        with another_run_named(directory):
+            yield
+    except InputError:
         if earlier is not None:
             write_file(path, earlier)
         raise

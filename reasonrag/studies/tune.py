@@ -56,7 +56,7 @@ from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
-from reasonrag.run_config import recorded_effort, versions
+from reasonrag.run_config import another_run_named, recorded_effort, versions
 from reasonrag.settings import OWN_EFFORT, SETTINGS_FILE, resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.pareto import (
@@ -279,6 +279,7 @@ async def _tune(
     warnings, refused = list[str](), set[str]()
     async with AsyncExitStack() as opened:
         opened.enter_context(_locked_directory(settings.run))
+        opened.enter_context(another_run_named(settings.run))
         asks = needs_consent([teacher], caps_of(base), yes=base.yes)
         if not asks:
             watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))

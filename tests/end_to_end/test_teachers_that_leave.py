@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -111,12 +111,17 @@ def test_the_first_command_with_a_key_once_the_default_teacher_is_gone(
         assert "warning" not in again.err
 
 
-def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answers stay: which teacher made a run is its identity."""
+def with_two_questions(words: Sequence[object]) -> list[object]:
+    """The words of a command that asks them instead."""
     Path("more.jsonl").write_bytes(
         b"\n".join(orjson.dumps({"id": each, "question": f"{each}?", "golden_answers": ["Seine"]}) for each in "ab")
     )
-    asked = [each if each != "questions.jsonl" else "more.jsonl" for each in FIRST]
+    return [each if each != "questions.jsonl" else "more.jsonl" for each in words]
+
+
+def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers stay: which teacher made a run is its identity."""
+    asked = with_two_questions(FIRST)
     with catalogue(monkeypatch, **{"gpt-4o": 30, "gpt-6.1-sol": None}) as served:
         done = reasonrag(*asked, "--run", "runs/a", "--limit", 1)
         assert done.status == 0
@@ -132,6 +137,18 @@ def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkey
         assert (Path("runs/a/rollouts.jsonl").read_bytes(), model_of("runs/a")) == (before, "gpt-4o")
         assert reasonrag(*words).status == 0
         assert model_of("runs/a-gpt-6.1-sol") == "gpt-6.1-sol"
+
+
+def test_a_tuning_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command works as it is printed."""
+    asked = ["tune", *with_two_questions(FIRST)[1:], "--pilot", 2, "--run", "runs/t", "--vary"]
+    with catalogue(monkeypatch, **{"gpt-4o": None, "gpt-6-luna": None}) as served:
+        assert reasonrag(*asked, "continuations").status == 0
+        del served.in_days["gpt-4o"]
+        done = reasonrag(*asked, "siblings")
+        words = tried(done.err)
+        assert (done.status, words[-4:]) == (2, ["--model", "gpt-6-luna", "--run", "runs/t-gpt-6-luna"])
+        assert reasonrag(*words).status == 0
 
 
 @pytest.mark.parametrize(
