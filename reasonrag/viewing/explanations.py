@@ -478,8 +478,12 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "uncertain": "the confidence {} is below {}".format(*apart(pair.confidence or 0.0, rules.min_confidence)),
         "few_draws": f"a step has fewer than {rules.min_draws:,} continuations (effective sample size)",
         "same_findings": f"both steps reveal the same ({percent(pair.in_common, 0)} in common), and "
-        + ("one trajectory cannot" if pair.label == "outcome" else "their continuations do not")
-        + f" tell them apart: it takes a confidence of {SURE_TO_DIFFER:g}, with {DRAWS_TO_DIFFER:,} continuations each",
+        + (
+            "one trajectory each cannot tell them apart"
+            if pair.label == "outcome"
+            else "their continuations do not tell them apart: it takes a confidence of "
+            f"{SURE_TO_DIFFER:g}, with {DRAWS_TO_DIFFER:,} continuations each"
+        ),
         "no_consensus": "the values do not agree with the judge"
         if pair.label == "judge"
         else "no critic prefers it, or all critics were trained on the question"

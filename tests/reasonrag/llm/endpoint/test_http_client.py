@@ -414,8 +414,8 @@ def folder_of(certificate: Path) -> None:
 async def test_certificates_are_checked(
     file: str | None, folder: str | None, outcome: str, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against SSL_CERT_FILE and SSL_CERT_DIR, else what the system trusts; nothing is sent to whoever has no valid one.
-    What the keychain of macOS says is not seen here."""
+    """By SSL_CERT_FILE and SSL_CERT_DIR, or without these by the system's. A server without a
+    valid certificate gets no request. The keychain of macOS is not tested here."""
     monkeypatch.setattr(sys, "platform", system)
     if folder == "ours" and not shutil.which("openssl"):
         pytest.skip("no openssl, which names the certificates of a folder")
