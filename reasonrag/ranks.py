@@ -134,7 +134,7 @@ def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --
     if there.config_hash != wanted.config_hash:
         raise InputError(
             f"the ranks of {run} have the configuration {there.config_hash}, this one has {wanted.config_hash}: give "
-            f"all the same settings and versions, or {instead}"
+            f"all the same settings (--reasoning-effort is one) and versions, or {instead}"
         )
     known, now = there.question_ids, wanted.question_ids
     if known[: len(now)] == now:

@@ -30,6 +30,7 @@ from pydantic import ModelWrapValidatorHandler as Handler
 from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, read_record
+from reasonrag.ranks import RANKS
 from reasonrag.settings import OWN_EFFORT, EffortName
 
 CUT = "messages from "
@@ -198,7 +199,12 @@ def has_answers(directory: Path) -> bool:
 
 
 def recorded_effort(folder: Path) -> EffortName | None:
-    """The --reasoning-effort of the run in a folder; None if it has not begun."""
+    """The --reasoning-effort of the run in a folder, or of another rank of its run; None if none has begun."""
+    others = folder.parent.glob("*") if folder.parent.name == RANKS else ()
+    return next(filter(None, map(_own_recorded_effort, (folder, *sorted(others)))), None)
+
+
+def _own_recorded_effort(folder: Path) -> EffortName | None:
     rollouts = folder / ROLLOUTS
     begun = has_answers(folder) or (rollouts.exists() and rollouts.stat().st_size > 0)
     config = find_config(folder / CONFIG) if begun else None
@@ -249,12 +255,13 @@ def _advice(changed: list[str]) -> str:
 @contextmanager
 def another_run_named(directory: Path) -> Iterator[None]:
     """Have an InputError of the block that proposes another model propose another run, too, where this one has answers:
-    those of its model."""
+    those of its model. directory: of the run, or of one of its ranks."""
     try:
         yield
     except InputError as error:
         if error.instead and "--run" not in error.instead and has_answers(directory):
-            error.instead["--run"] = f"{directory}-{'-'.join(error.instead.values()).replace('/', '-')}"
+            run = directory.parent.parent if directory.parent.name == RANKS else directory
+            error.instead["--run"] = f"{run}-{'-'.join(error.instead.values()).replace('/', '-')}"
         raise
 
 

@@ -87,7 +87,8 @@ def _authorities() -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=file, capath=folder)
         except OSError as error:
-            raise InputError(f"SSL_CERT_FILE={file} holds no certificates to trust: {error}") from error
+            named = f"SSL_CERT_FILE={file}" if file else f"SSL_CERT_DIR={folder}"
+            raise InputError(f"{named} holds no certificates to trust: {error}") from error
     from truststore import SSLContext  # the keychain of macOS; also finds what OpenSSL was not built to find
 
     return SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -120,6 +120,13 @@ def test_a_run_keeps_its_effort_and_refuses_another_by_name(common: dict[str, An
     assert "reasoning_effort" not in sampling_of("runs/old")
 
 
+def test_a_rank_keeps_the_effort_of_the_others(common: dict[str, Any]) -> None:
+    """The first one was given an effort; the second one, which is not, would settle on another."""
+    explored("gpt-6", common, shard="0/2", reasoning_effort="low")
+    assert explored("gpt-6", common, shard="1/2").reasoning_tokens > 0
+    assert sampling_of("runs/r/ranks/00001")["reasoning_effort"] == "low"
+
+
 def test_every_command_that_asks_a_teacher_decides_alike(reasonrag: Reasonrag, shared: Shared) -> None:
     """And what it began it goes on with: an evaluation, a judging, a tuning and a calibration ask nothing anew."""
     home, made = ("--index-home", atlas_index(shared)), atlas_index(shared).parent / "runs" / "first"

@@ -126,9 +126,7 @@ def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkey
         done = reasonrag(*asked, "--run", "runs/a", "--limit", 1)
         assert done.status == 0
         assert done.err.count("with shutdown date") == done.err.count("warning: http") == 1
-        assert done.err.index("in 30 days") < done.err.index(
-            "gpt-6.1-sol. To try it (a run keeps its model): reasonrag gen"
-        )
+        assert done.err.index("in 30 days") < done.err.index("followed by gpt-6.1-sol. To try it: --model gpt-6.1-sol")
         before = Path("runs/a/rollouts.jsonl").read_bytes()
         del served.in_days["gpt-4o"]
         done = reasonrag(*asked, "--run", "runs/a", "--limit", 2)

@@ -386,10 +386,10 @@ class EndpointModel:
         nothing, all is as it was. Returns the trials that count."""
         from openai import APIStatusError
 
-        before = self._endpoints, self._sampling, self._unsaid, self.reasons
+        before = self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons
         self._endpoints = [OneAddress(each.connection, each.pace) for each in self._endpoints]
         self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
-        self._unsaid, self.reasons = [], False
+        self._unsaid, self.counts_bytes, self.reasons = [], False, False
         try:
             again = await self._try_all()
             if again and not self.reasons and (before[-1] or "temperature" not in self.refused):
@@ -401,7 +401,7 @@ class EndpointModel:
                 raise
         finally:
             if not self.effort:
-                self._endpoints, self._sampling, self._unsaid, self.reasons = before
+                self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons = before
         return trials
 
     async def _try_all(self) -> list[Completion]:
@@ -423,12 +423,10 @@ class EndpointModel:
         for endpoint in (each for each in self._endpoints if self._speaks and each.mark in answered):
             listed = await endpoint.connection.served_models()
             if near := shutdown.warning(self.name, listed, today):
-                from reasonrag.options import this_command
-
                 words, found = shutdown.instead(self.name, listed, today)
-                tried = f". To try it (a run keeps its model): {this_command({self.name_flag: found})}" if found else ""
+                tried = f". To try it: {self.name_flag} {found}, and another --run, as a run keeps its model"
                 shown = shown_url(endpoint.connection.base_url)
-                self.say(f"warning: {shown} lists {self.name} with {near}{_clean(words)}{tried}")
+                self.say(f"warning: {shown} lists {self.name} with {near}{_clean(words)}{tried if found else ''}")
                 break
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
@@ -485,9 +483,11 @@ class EndpointModel:
 
     def _note_trial(self, error: Exception, endpoint: OneAddress, trials: _Attempts, *, last_hope: bool) -> None:
         """Count a failed trial, unless it is waited for what it lasts, and tell of that. Raises WaitTooLong."""
-        now, asked, patience = self.scheduler.clock(), asked_to_wait(error), self._limits.patience
+        now, asked, trouble = self.scheduler.clock(), asked_to_wait(error), trouble_of(error)
         trials.began += asked
-        waits = last_hope and is_retryable(error) and trouble_of(error) in ("busy", "scarce", "loading")
+        self._scarce_at = now if trouble == "scarce" else self._scarce_at
+        patience = self._patience(now) if last_hope else self._limits.patience
+        waits = last_hope and is_retryable(error) and trouble in ("busy", "scarce", "loading")
         if waits and not endpoint.trouble and asked < LONG_WAIT_S:
             self._say_of(endpoint, f"is {state_of(error)}, and is waited for up to {seconds_text(patience)}", error)
         if is_busy(error) and asked:
@@ -775,9 +775,9 @@ class EndpointModel:
         since = self._useless_since = now if self._useless_since is None else self._useless_since
         endpoint.trouble = state_of(error)
         asked, paces = asked_to_wait(error), [each.pace for each in self._endpoints]
-        until, most, patience = min(each.asked_until for each in paces), self._limits.max_wait, self._limits.patience
+        until, most = min(each.asked_until for each in paces), self._limits.max_wait
         self._scarce_at = now if trouble_of(error) == "scarce" else self._scarce_at
-        patience = max(patience, most) if now - self._scarce_at <= patience else patience
+        patience = self._patience(now)
         wait = f"asks to wait {seconds_text(asked)}, until {clock_time(asked)}"
         if asked and until > now and until - since > most:
             allowed = f"longer than --max-wait {most / 60:g} allows: {_clean(error_message(error))}"
@@ -788,7 +788,13 @@ class EndpointModel:
         if all(each.useless_since is not None and now - each.useless_since > patience for each in paces):
             _, lasts, then = WORDS[trouble_of(error)]
             message = f"{self._shown()} {lasts} {seconds_text(patience)}: {_clean(error_message(error))}"
-            raise EndpointLost(f"{message}. {then}, run the same command to continue") from error
+            kind = WaitTooLong if trouble_of(error) == "scarce" else EndpointLost
+            raise kind(f"{message}. {then}, run the same command to continue") from error
+
+    def _patience(self, now: float) -> float:
+        """Seconds without an answer that end the run: up to --max-wait where what lacked of late is capacity."""
+        patience, scarce_for = self._limits.patience, now - self._scarce_at
+        return max(patience, self._limits.max_wait) if scarce_for <= patience else patience
 
     @property
     def stopped(self) -> RunStopped | None:

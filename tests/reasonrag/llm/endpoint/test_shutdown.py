@@ -204,7 +204,7 @@ async def test_the_check_warns_once() -> None:
     [line] = await told_of(listing(**{"gpt-4o": in_days(30), "gpt-6-luna": None}), "gpt-4o")
     assert line.startswith("warning: http://127.0.0.1:")
     assert f"lists gpt-4o with shutdown date {in_days(30)}, in 30 days; it serves gpt-6-luna. Reported on" in line
-    assert line.endswith(", followed by gpt-6-luna. To try it (a run keeps its model): --model gpt-6-luna")
+    assert line.endswith("by gpt-6-luna. To try it: --model gpt-6-luna, and another --run, as a run keeps its model")
     [line] = await told_of(listing(m=in_days(-3), n="never"))
     assert line.endswith(f"lists m with shutdown date {in_days(-3)}, 3 days ago; it serves n")
 
