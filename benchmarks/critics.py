@@ -17,9 +17,9 @@ same weights and the same trees:
 - folds: two of `values`, each without half of the questions.
 
 Measured on held-out questions: how they rank steps (`evaluate-critic`, with the oracle's values as the truth), what
-the policy answers with their help (`evaluate --best-of`), what a right pair costs when they choose what is continued
-(`generate --critic`), which right answers they keep to fine-tune on (`pairs --format sft --critic`), and whether they
-confirm labels (`pairs --consensus --critic`). Rewards are not discounted (alpha 1), as the oracle's values are not.
+the policy answers with their help (`evaluate --best-of`), which right answers they keep to fine-tune on (`pairs
+--format sft --critic`), and whether they confirm labels (`pairs --consensus --critic`). Rewards are not discounted
+(alpha 1), as the oracle's values are not.
 Decides the experiment; `critics_report` decides what its tables say.
 """
 
@@ -44,7 +44,6 @@ from critics_report import (
     read_json,
     refined_figures,
     report,
-    search_figures,
 )
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, World, open_world
 from loop import CONFIGS, NO_FILTERS, PROMPTS, drawn, lines_of, rows_of, write_only
@@ -93,8 +92,6 @@ class Plan:
     """Of them, those whose steps critics score."""
     answered: int = 200
     """Held-out questions that are answered."""
-    searched: int = 60
-    """Questions of `dev` that are searched with critics; best paths are taken of all."""
     witnessed: int = 150
     """Questions of `explore` whose pairs cross-fitted critics confirm."""
     other_world: int = 100
@@ -114,7 +111,6 @@ class Plan:
             explored=12,
             scored=12,
             answered=20,
-            searched=8,
             witnessed=20,
             other_world=12,
             calls=64,
@@ -231,25 +227,14 @@ class Experiment:
     def run(self, name: str) -> Path:
         return self.work / "runs" / name.replace(" ", "-")
 
-    def explore(
-        self,
-        name: str,
-        split: str,
-        *,
-        skill: Skill | None = None,
-        seed: int = 0,
-        critic: str | None = None,
-        **flags: Any,
-    ) -> None:
-        """`generate`. critic: whose score decides what is continued."""
+    def explore(self, name: str, split: str, *, skill: Skill | None = None, seed: int = 0, **flags: Any) -> None:
+        """`generate`."""
         known = self.known(split, skill or self.plan.skill, seed)
         settings = self.asked(split, seed) | {
             "outcome": "f1",
             "alpha": 1.0,
             "max_calls_per_question": self.plan.calls,
         }
-        if critic:
-            settings |= {"critic": str(self.critic(critic)), "allow_critic": True}
         run = partial(
             reasonrag.generate, chat_model=GoldTeacher(known.values()), run=self.run(name), abort_degenerate=0
         )
@@ -401,11 +386,6 @@ class Experiment:
         found = [(reference, f"{MAIN} best-of-{n}") for n in self.plan.draws for reference in ("alone", f"vote {n}")]
         return found + [(f"{name} best-of-4", f"{MAIN} best-of-4") for name in ("values", "outcome", "flip-50")]
 
-    def search(self) -> None:
-        """`generate` with critics that choose what is continued, and without."""
-        for name, critic, flags in SEARCHES:
-            self.explore(f"search {name}", "dev", critic=critic, limit=self.plan.searched, **flags)
-
     def witness(self) -> None:
         """`pairs --consensus --critic`, and `--format sft --critic`."""
         self.phases.once("part", self._write_part)
@@ -446,13 +426,6 @@ ARMS = (
 REFINING = (MAIN, "values", "value", "outcome")
 WITNESSED = (0.5, 0.8)
 """Least confidences of pairs that a second witness is asked about."""
-SEARCHES: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
-    ("economy", None, {}),
-    ("economy, --siblings 2", None, {"siblings": 2}),
-    ("economy, critic keeps 2 of 8", MAIN, {"siblings": 2, "critic_draws": 4}),
-    ("continuation", None, {"recipe": "continuation"}),
-    ("continuation, value critic guides", "value", {"recipe": "continuation", "critic_draws": 1, "critic_weight": 0.5}),
-)
 
 
 def unfiltered() -> dict[str, Any]:
@@ -508,7 +481,6 @@ def results(experiment: Experiment) -> dict[str, Any]:
             ]["em"]
             for reference, other in experiment.comparisons
         },
-        "search": {name: search_figures(experiment.run(f"search {name}"), dev) for name, _, _ in SEARCHES},
         "witness": {
             f"{kind}, {least:g}": label_figures(data / f"{kind}-{least}", explored)
             for least in WITNESSED
@@ -546,7 +518,6 @@ def main() -> None:
         experiment.train_all(workers)
         experiment.judge_critics(workers)
     experiment.answer()
-    experiment.search()
     experiment.witness()
     found = results(experiment)
     (work / "critics.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")

@@ -14,18 +14,15 @@ from typing import Any
 from gold_teacher import GoldQuestion
 from loop import rows_of
 from reporting import CONFIDENCE, interval, table
-from search_economy_real import Explored, judge
 
-from preference import Message, PairingRules
+from preference import Message
 from preference.candidates import PathStep, QuestionRecord, read_lines
 from preference.export.formats import ACTION_TYPE_NAMES, PAIRS_FILE
 from preference.export.summary import QUESTIONS, SUMMARY
 from preference.labelling import TOLERANCE
-from preference.records import read_rollouts
 from preference.statistics import COMPARISON_LEVEL
 from reasonrag.critics.evaluation.report import REPORT
 from reasonrag.evaluation.predictions import read_predictions
-from reasonrag.files import ROLLOUTS
 from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.rendering import percent
 
@@ -105,33 +102,6 @@ def answer_figures(folder: Path, known: Known) -> dict[str, Any]:
         "em": found["metrics"]["em"],
         "calls": usage["calls"] / questions,
         "scores": usage.get("critic_calls", 0) / questions,
-    }
-
-
-def search_figures(run: Path, known: Known) -> dict[str, Any]:
-    """Pairs by the default rules, which of them the oracle calls right, and what they cost."""
-    found = [judge(tree, known[tree.question_id], PairingRules()) for tree in read_rollouts(run / ROLLOUTS)]
-
-    def ratio(above: str, *below: str) -> dict[str, float]:
-        def figure(some: Sequence[Explored]) -> float:
-            whole = sum(getattr(each, name) for each in some for name in below)
-            return float(sum(getattr(each, above) for each in some) / max(1, whole))
-
-        low, high = interval(found, figure)
-        return {"value": figure(found), "low": low, "high": high}
-
-    def mean(name: str) -> float:
-        return float(sum(getattr(each, name) for each in found) / len(found))
-
-    scores = read_json(run / SUMMARY)["critic_scores"]
-    return {
-        "scores_per_right": scores / max(1, sum(each.right for each in found)),
-        "replies": mean("replies"),
-        "pairs": mean("pairs"),
-        "with_right": sum(each.right > 0 for each in found) / len(found),
-        "right": ratio("right", "right", "wrong"),
-        "replies_per_right": ratio("replies", "right"),
-        "dollars_per_right": ratio("dollars", "right"),
     }
 
 
@@ -239,7 +209,6 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         f"the values {skill}. Reliability, mean chance: mean true value (steps): {reliability}."
     )
     yield from _answers(found)
-    yield from _search(found["search"])
     yield from _witness(found["witness"])
     yield from _refined(found["refined"])
     minutes = sum(found["seconds"].values()) / 60
@@ -304,28 +273,6 @@ def _answers(found: Mapping[str, Any]) -> Iterator[str]:
     yield from table(
         "Paired differences (`compare`)",
         {"from -> to": list(compared), "EM": [_signed(each) for each in compared.values()]},
-    )
-
-
-def _search(search: Mapping[str, Any]) -> Iterator[str]:
-    yield from table(
-        "Right pairs when a critic chooses what is continued; as many replies at most, per question, GPT-4o's prices, "
-        f"the critic free ({percent(CONFIDENCE)})",
-        {
-            "search": list(search),
-            **_columns(
-                search.values(),
-                lambda each: {
-                    "replies": f"{each['replies']:.0f}",
-                    "pairs": f"{each['pairs']:.2f}",
-                    "questions with a right one": f"{each['with_right']:.0%}",
-                    "right, ties apart": _share(each["right"]),
-                    "replies per right": _decimal(each["replies_per_right"], ".1f"),
-                    "scores per right": f"{each['scores_per_right']:.1f}",
-                    "$ per right": _decimal(each["dollars_per_right"], ".4f"),
-                },
-            ),
-        },
     )
 
 

@@ -12,7 +12,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -70,8 +70,6 @@ from reasonrag.llm.prices import find_price
 
 BASE_TOKENS, STEP_TOKENS, PASSAGES_TOKENS, REPLY_TOKENS = 260, 60, 390, 60
 """Of a prompt: instructions and question, each step so far, three passages; and of a reply."""
-CRITIC_NOISES = (0.0, 0.2, 0.4, 0.8)
-"""Of two steps whose values differ by .5, such critics rank 100, 96, 81 and 67 % right."""
 JUDGE_NOISE, POOR_NOISE = 0.15, 0.3
 """Standard deviation of what a judge, or a poor one, thinks of a step around the truth. A judge that sees the gold
 answers knows which answer is right; any other knows what such answers are worth on average."""
@@ -81,7 +79,7 @@ HARDER = Setting("good .6", early=0.0, luck=0.0)
 GUESSING = Setting("many guess luckily", good=0.85, early=0.3, luck=0.4)
 ALIKE = Setting("several queries reveal the same", early=0.0, luck=0.0, beside=2)
 MEASURED = (TARGET, HARDER)
-"""Settings that are drawn, and that critics are tried in; with `ALIKE` those whose tables have every figure."""
+"""Settings that are drawn; with `ALIKE` those whose tables have every figure."""
 SETTINGS = (
     TARGET,
     Setting("one turn a fact .85", good=0.85, early=0.0, luck=0.0, turns=1),
@@ -106,11 +104,10 @@ class Plan:
     """A row of the tables: a recipe, and which pairs are kept.
 
     judged: whether a judge picks the pairs, as ProRAG's does: of each state a better and a worse step. noise: of the
-    judge, in the search or after it. critic: noise of the critic that chooses among drafts and guides descents, without
-    gold answers; None: there is none. share: of the questions that are explored; for plans that cost a thousand
-    replies each. gold_passages: whether they are known, and guide the search. order: what decides where the search
-    draws next, instead of the recipe's rule; see `_Ordered`. share_findings: whether steps that reveal the same
-    share an estimate, in whole or by what they have in common.
+    judge, in the search or after it. share: of the questions that are explored; for plans that cost a thousand replies
+    each. gold_passages: whether they are known, and guide the search. order: what decides where the search draws next,
+    instead of the recipe's rule; see `_Ordered`. share_findings: whether steps that reveal the same share an estimate,
+    in whole or by what they have in common.
     """
 
     name: str
@@ -118,7 +115,6 @@ class Plan:
     rules: PairingRules = field(default_factory=PairingRules)
     judged: bool = False
     noise: float = JUDGE_NOISE
-    critic: float | None = None
     share: float = 1.0
     gold_passages: bool = True
     order: Order | None = None
@@ -136,17 +132,6 @@ def _variant(name: str, *, outcome: str = "evident_f1", reward: str = "spre_even
     return Plan(name, economy.model_copy(update=changed))
 
 
-def _with_critic(noise: float) -> list[Plan]:
-    """Searches that a critic chooses the steps of, and one whose descents it guides."""
-    guided = RECIPES["continuation"]
-    guided = guided.model_copy(update={"search": guided.search.model_copy(update={"prior_weight": 0.5})})
-    return [
-        replace(_variant("economy, 2 of 8", siblings=2, root_siblings=4, drafts=4), critic=noise),
-        replace(_variant("economy, 4 of 8", drafts=2), critic=noise),
-        Plan("continuation, guided by half", guided, critic=noise),
-    ]
-
-
 PUBLISHED_RULES = replace(NO_FILTERS, min_margin=0.01, max_per_state=1)
 """For values of the search, which no published system labels by: the widest margin of a state, from .01 on."""
 
@@ -162,7 +147,6 @@ PLANS = (
     Plan("continuation", RECIPES["continuation"]),
     Plan("economy", RECIPES["economy"]),
 )
-FEWER_SIBLINGS = _variant("economy, 2 siblings", siblings=2, root_siblings=4)
 VARIATIONS = (
     replace(_variant("economy, no gold passages"), gold_passages=False),
     replace(_variant("economy, findings apart"), share_findings=False),
@@ -176,19 +160,8 @@ VARIATIONS = (
     _variant("economy, 48 replies", max_calls=48),
     _variant("economy, 96 replies", max_calls=96),
     _variant("economy, 192 replies", max_calls=192),
-    FEWER_SIBLINGS,
+    _variant("economy, 2 siblings", siblings=2, root_siblings=4),
 )
-WITH_CRITICS = (
-    Plan("economy", RECIPES["economy"]),
-    FEWER_SIBLINGS,
-    Plan("continuation", RECIPES["continuation"]),
-    *(
-        replace(plan, name=f"{plan.name}, critic's noise {noise:g}")
-        for noise in CRITIC_NOISES
-        for plan in _with_critic(noise)
-    ),
-)
-"""Searches with a critic, and what they are held against."""
 _FEWEST = 2
 """Steps that a judge can pick a pair of."""
 NO_BRANCH = ("same_content", "duplicate", "unvalued")
@@ -213,21 +186,17 @@ SHARES: dict[str, Callable[[Sequence[Verdicts]], float]] = {
 def main(
     questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
     variations: Annotated[bool, typer.Option(help="Also measure variations of economy")] = True,  # noqa: FBT002 - typer's
-    critics: Annotated[bool, typer.Option("--critics", help="Measure searches with a critic instead")] = False,  # noqa: FBT002 - typer's
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
     plot: Annotated[Optional[Path], typer.Option(help="Draw right pairs against cost into this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
-    if critics and plot:
-        raise typer.BadParameter("--plot draws the recipes, not the searches with a critic")
-    plans = WITH_CRITICS if critics else [*PLANS, *(VARIATIONS if variations else ())]
-    wanted = list(product(plans, (*MEASURED, GUESSING) if critics else SETTINGS, [questions]))
+    wanted = list(product([*PLANS, *(VARIATIONS if variations else ())], SETTINGS, [questions]))
     with ProcessPoolExecutor() as pool:
         measured = list(pool.map(measure, *zip(*wanted, strict=True)))
     tallies: dict[str, list[dict[PairingRules, Tally]]] = {}
     for (plan, _, _), found in zip(wanted, measured, strict=True):
         tallies.setdefault(plan.name, []).append(found)
-    publish(_report_of_critics(tallies, questions) if critics else _report(tallies, questions), append)
+    publish(_report(tallies, questions), append)
     if plot is not None:
         from economy_plot import draw  # noqa: PLC0415 - matplotlib is needed for this only
 
@@ -275,20 +244,6 @@ def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int)
     yield from table("What confidence said, and what was right (all settings, recipe economy)", _reliability(tallies))
 
 
-def _report_of_critics(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int) -> Iterator[str]:
-    for at, setting in enumerate((*MEASURED, GUESSING)):
-        yield from table(
-            f"Searches with a critic: {questions} questions of the setting `{setting.name}` (dollars without those of "
-            f"the critic; in brackets: {CONFIDENCE:.0%} of the bootstrap over questions)",
-            _columns({name: row[at][PairingRules()] for name, row in tallies.items()}, _critic_row),
-        )
-
-
-def _critic_row(tally: Tally) -> dict[str, str]:
-    left_out = ("requests", "tokens", "$", "right by regret", "requests per right", "calls per right")
-    return {name: cell for name, cell in _economy_row(tally, 1.0).items() if name not in left_out}
-
-
 def _by_setting(tallies: dict[str, list[Tally]], figure: Callable[[Tally], str]) -> dict[str, list[str]]:
     return _columns(tallies, lambda row: {each.name: figure(tally) for each, tally in zip(SETTINGS, row, strict=True)})
 
@@ -334,7 +289,6 @@ def _economy_row(tally: Tally, call: float) -> dict[str, str]:
         "right by regret": f"{tally.accuracy_by_regret:.3f}",
         "replies per right": with_interval(tally.questions, _replies_per_right, ".1f", ".1f"),
         "requests per right": f"{tally.sum('requests') / max(1, tally.sum('right')):.1f}",
-        "scores per right": f"{tally.sum('scores') / max(1, tally.sum('right')):.1f}" if tally.sum("scores") else "-",
         "$ per right": f"{tally.dollars_per_right:.4f}",
         "calls per right": f"{tally.dollars_per_right / call:.1f}",
         "questions with a pair": f"{tally.share(lambda each: each.pairs > 0):.2f}",
@@ -377,8 +331,6 @@ class Exploration:
     def __init__(self, plan: Plan, question: LabQuestion, seed: str) -> None:
         self.plan, self.question, self._seed = plan, question, seed
         self.replies = self.requests = self.tokens_in = 0
-        self.opinions: dict[LabStep, float] = {}
-        """What the critic was asked about, and what it thinks: always the same of a step in its state."""
         same, common = (_same_step, self._in_common) if plan.share_findings else (None, None)
         if plan.order is None:
             self.search: Search[LabStep] = Search(plan.search, equivalent=same, in_common=common, seed=question.number)
@@ -391,14 +343,8 @@ class Exploration:
     def _carry_out(self, work: Work) -> Expanded[LabStep] | Continued[LabStep] | Scored | Ranked:
         dice, node = random.Random(f"{self._seed}/{work.id}"), self.search.tree[work.node_id]
         if isinstance(work, Expand):
-            drawn = self._draw(_after(node), work.count * work.drafts, dice)
-            if work.drafts > 1 or self.plan.search.prior_weight:
-                self._score(drawn)
-            said = [each.payload for each in self.search.tree.children(node)]
-            kept = _chosen(drawn, said, self.opinions, work.count) if work.drafts > 1 else drawn
-            plain = work.attempt == 0 and work.drafts == 1
-            steps = [self._as_step(each, plain=plain, prior=_between(self.opinions.get(each))) for each in kept]
-            return Expanded(steps, calls=len(drawn))
+            drawn = self._draw(_after(node), work.count, dice)
+            return Expanded([self._as_step(each, plain=work.attempt == 0) for each in drawn], calls=len(drawn))
         if isinstance(work, Continue):
             greedy = self.plan.recipe.greedy_continuations
             firsts = self._draw(_after(node), work.count, dice, most_probable=greedy)
@@ -411,12 +357,6 @@ class Exploration:
             return Ranked([1 / (1 + order.index(place)) for place in range(len(steps))], calls=1)
         self._count(node.payload.state, 1, shown=False)
         return Scored(min(1.0, max(0.0, self._thought_of(node.payload, dice))), calls=1)
-
-    def _score(self, steps: Sequence[LabStep]) -> None:
-        """Ask the critic about the steps that it has not been asked about."""
-        for each in steps:
-            noise = random.Random(f"{self._seed}/critic/{each}").gauss(0, self.plan.critic or 0.0)
-            self.opinions.setdefault(each, self.question.expectation(each) + noise)
 
     def _judged(self, steps: Sequence[LabStep], dice: random.Random) -> list[float]:
         """What a judge thinks of siblings that it is shown together."""
@@ -439,7 +379,7 @@ class Exploration:
             path += self._draw(state, 1, dice, most_probable=self.plan.recipe.greedy_continuations)
         return path
 
-    def _as_step(self, step: LabStep, *, plain: bool = True, prior: float | None = None) -> Step[LabStep]:
+    def _as_step(self, step: LabStep, *, plain: bool = True) -> Step[LabStep]:
         guessed = self.plan.recipe.outcome == "evident_f1" and step.grounded is False
         last = step.state.layer == self.question.setting.max_steps - 1
         missing = last and self.plan.recipe.forced_answers == "missing"
@@ -447,7 +387,7 @@ class Exploration:
         said = step.type, step.text
         progress = _progress(step, self.question.setting) if self.plan.gold_passages else None
         end = step.after is None
-        return Step(step, terminal=end, outcome=outcome, plain=plain, identity=said, prior=prior, progress=progress)
+        return Step(step, terminal=end, outcome=outcome, plain=plain, identity=said, progress=progress)
 
     def _count(self, state: State, replies: int, *, shown: bool = True, candidates: int = 0) -> None:
         """shown: whether the passages of a read turn are. candidates: steps that a judge is shown beside the state."""
@@ -568,18 +508,6 @@ class Exploration:
         return (chosen - rejected) / scale
 
 
-def _chosen(
-    drafts: Sequence[LabStep], said: Sequence[LabStep], thought: Mapping[LabStep, float], count: int
-) -> list[LabStep]:
-    """Those that the critic likes best, different ones first, also from those that were said before."""
-    seen = Counter(said)
-    ranked = []
-    for place, each in enumerate(drafts):
-        ranked.append((seen[each], -thought[each], place))
-        seen[each] += 1
-    return [drafts[place] for _, _, place in sorted(ranked)[:count]]
-
-
 class _Ordered(Search[LabStep]):
     """The search with another order of states, and without its rule for the end: it draws while there is budget.
 
@@ -626,11 +554,6 @@ def _progress(step: LabStep, setting: Setting) -> float | None:
     return (step.after.found - step.state.found + SHOWN * step.after.shown) / setting.facts
 
 
-def _between(thought: float | None) -> float | None:
-    """A critic's score as a prior, which is from 0 to 1."""
-    return None if thought is None else min(1.0, max(0.0, thought))
-
-
 def _after(node: Node[LabStep]) -> State:
     state = State() if node.id == ROOT_ID else node.payload.after
     if state is None:
@@ -643,12 +566,10 @@ def _after(node: Node[LabStep]) -> State:
 
 @dataclass(frozen=True)
 class Explored(Verdicts):
-    """What one question gave. scores: steps that a critic was asked about, at no price. gained, lost: sums of true
-    margins of right and wrong pairs."""
+    """What one question gave. gained, lost: sums of true margins of right and wrong pairs."""
 
     replies: int
     requests: int
-    scores: int
     tokens_in: int
     gained: float
     lost: float
@@ -730,7 +651,6 @@ def _judge(exploration: Exploration, found: Sequence[Candidate], tally: Tally) -
     return Explored(
         replies=exploration.replies,
         requests=exploration.requests,
-        scores=len(exploration.opinions),
         tokens_in=exploration.tokens_in,
         by_types=by_types,
         gained=sum(margin for margin in margins if margin > 0),

@@ -13,7 +13,7 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
@@ -45,9 +45,9 @@ P = TypeVar("P")
 RIGHT = 0.5
 """Outcome from which an answer is taken to be right where only the direction matters."""
 STRIDE = 10_000
-"""Sample numbers: draws of an expansion count from 0, drafts and all; those of continuations that begin d steps below
-the root from (d + 1) * STRIDE; judgements are numbered through the tree. So no two draws in one state share a number,
-and the same draw has the same number in every search."""
+"""Sample numbers: draws of an expansion count from 0; those of continuations that begin d steps below the root from
+(d + 1) * STRIDE; judgements are numbered through the tree. So no two draws in one state share a number, and the same
+draw has the same number in every search."""
 
 
 class Configuration(BaseModel):
@@ -69,7 +69,7 @@ class Configuration(BaseModel):
 class SearchConfig(Configuration):
     """Everything about a search that is not the policy."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "drafts", "prior_weight", "helped_states")
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "helped_states")
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
@@ -83,9 +83,6 @@ class SearchConfig(Configuration):
     """Most steps drawn in the root's state while all answers are equal (`mixed` only); None: `siblings`."""
     siblings_at_once: int | None = Field(default=None, ge=1)
     """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
-    drafts: int = Field(default=1, ge=1, lt=100)
-    """Steps drawn for each sibling that is kept; the choice is not made here. Kept steps are then not plain. Further
-    attempts (`resamples`) draw one each."""
     resamples: int = Field(default=0, ge=0)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
     helped_states: int = Field(default=0, ge=0)
@@ -102,8 +99,6 @@ class SearchConfig(Configuration):
     value_one: bool = False
     """Value one new step of a state, drawn at random, instead of all; with descents and continuations only, and without
     shared estimates."""
-    prior_weight: float = Field(default=0.0, ge=0, le=1)
-    """Share of a step's `prior` in what its continuations back up; it guides descents, and changes no reward."""
     alpha: float = Field(gt=0, le=1)
     """Discount of what is backed up, and of the rewards (SPRE; arXiv 2505.14069, Eq. 1)."""
     backup_discount: Literal["answers", "paths", "levels"] = "answers"
@@ -135,18 +130,6 @@ class SearchConfig(Configuration):
         return self
 
     @model_validator(mode="after")
-    def _draws_have_numbers(self) -> Self:
-        if self.drafts * max(self.siblings, self.root_siblings or 0) >= STRIDE:
-            raise ValueError(f"siblings times drafts must stay below {STRIDE}")
-        return self
-
-    @model_validator(mode="after")
-    def _priors_guide_descents(self) -> Self:
-        if self.prior_weight and (self.selection not in SCORES or self.valuation != "continuation"):
-            raise ValueError("prior_weight goes with uct, puct or unit_puct, and with continuations")
-        return self
-
-    @model_validator(mode="after")
     def _one_is_valued_on_descents(self) -> Self:
         descends = self.selection in SCORES and self.valuation == "continuation"
         if self.value_one and (not descends or self.share_estimates):
@@ -158,7 +141,7 @@ class SearchConfig(Configuration):
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """Sample `count` further siblings in the state below `node_id`, each the choice among `drafts` draws."""
+    """Sample `count` further siblings in the state below `node_id`."""
 
     id: int
     node_id: int
@@ -167,7 +150,6 @@ class Expand:
     """Sample number of the first draw; the others follow. Unique within a state."""
     attempt: int = 0
     """0: plain samples. n > 0: all plain samples were equivalent, and this is the n-th attempt at different ones."""
-    drafts: int = 1
     helped: bool = False
     """To be drawn with help from outside: no plain samples."""
 
@@ -318,11 +300,6 @@ class Search(Generic[P]):
             self._redraw_where_help_led_on()
 
     @property
-    def drafted(self) -> int:
-        """Steps drawn as siblings, also those that were not kept."""
-        return sum(count for (kind, _), count in self._drawn.items() if kind is Expand)
-
-    @property
     def left_early(self) -> bool:
         """Whether the search is over although its budget had room for another value: no reply was worth its price."""
         room = self.simulations < self.config.simulations and self._calls_left([]) >= 1 + self.calls_per_value
@@ -390,12 +367,9 @@ class Search(Generic[P]):
     def _affordable_siblings(self, node: Node[P], wave: Sequence[Work]) -> int:
         """How many siblings to sample in a selected state: the missing ones, as far as valuing them is affordable
         too."""
-        missing, attempt = self._wanted_draws(node)
+        missing, _ = self._wanted_draws(node)
         left = self._calls_left(wave)
-        drafts = self._drafts(attempt)
-        affordable = (
-            (left - self.calls_per_value) / drafts if self._one_value else left / (drafts + self.calls_per_value)
-        )
+        affordable = left - self.calls_per_value if self._one_value else left / (1 + self.calls_per_value)
         return int(min(missing, self.config.siblings_at_once or missing, max(0, affordable)))
 
     def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
@@ -424,12 +398,7 @@ class Search(Generic[P]):
     def _expand(self, node: Node[P], count: int) -> Expand:
         _, attempt = self._wanted_draws(node)
         self._tries[node.id] = max(self._tries[node.id], attempt)
-        drafts = self._drafts(attempt)
-        return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count * drafts), attempt, drafts)
-
-    def _drafts(self, attempt: int) -> int:
-        """Draws for each sibling of an expansion; other attempts are not chosen among."""
-        return 1 if attempt else self.config.drafts
+        return Expand(self._work_id(), node.id, count, self._draw(Expand, node, count), attempt)
 
     def _valuations(self) -> list[Work]:
         """Second wave: values for the children of the states selected last."""
@@ -498,7 +467,7 @@ class Search(Generic[P]):
             self._continuations += len(result.paths)
             self._continuation_calls += result.calls
             for path in result.paths:
-                self._follow(node, path, kept=self.config.keep_continuations, prior=_last_step(node).prior)
+                self._follow(node, path, kept=self.config.keep_continuations)
 
     def _go_on(self, state: Node[P], values: Sequence[float | None]) -> None:
         """Value the steps of the last state of the chain, each for itself, and take the best one, the first of equals,
@@ -510,17 +479,8 @@ class Search(Generic[P]):
         self._back_up(best, [], None)
         self._chain_end = best.id
 
-    def _follow(
-        self,
-        node: Node[P],
-        path: Sequence[Step[P]],
-        *,
-        kept: bool = True,
-        valued: bool = True,
-        prior: float | None = None,
-    ) -> None:
-        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a value;
-        mixed with the prior of the step that was continued, if it was and has one.
+    def _follow(self, node: Node[P], path: Sequence[Step[P]], *, kept: bool = True, valued: bool = True) -> None:
+        """Record a path of steps, as nodes or as a value only, and back up the outcome of its answer if it is a value.
 
         An answer that ends a search for one unlike all before counts for no step on its path, if it is kept: that it
         was found here says little of them. Those that nothing else was seen of are continued anew.
@@ -540,15 +500,9 @@ class Search(Generic[P]):
                 if new.same_as is None:
                     new.in_common = self._common_findings(new)
         if valued and path[-1].terminal and self.config.valuation == "continuation":
-            reward = self._reward(self._with_prior(path[-1], prior), node.depth + len(path))
+            reward = self._reward(path[-1], node.depth + len(path))
             counting = self.tree.counting(node, path, nodes, decisive=decisive)
             self._back_up(nodes[-1] if nodes else node, counting, reward)
-
-    def _with_prior(self, last: Step[P], prior: float | None) -> Step[P]:
-        weight = self.config.prior_weight
-        if not weight or prior is None or last.outcome is None:
-            return last
-        return replace(last, outcome=weight * prior + (1 - weight) * last.outcome)
 
     def _equal_sibling(self, node: Node[P]) -> int | None:
         """Id of the earliest sibling that is equivalent to a new step."""
@@ -774,9 +728,9 @@ class Search(Generic[P]):
         if isinstance(work, Score | Rank):
             return 1
         if isinstance(work, Expand) and self._one_value:
-            return work.count * work.drafts + self.calls_per_value
+            return work.count + self.calls_per_value
         if isinstance(work, Expand):
-            return work.count * (self.calls_per_value + work.drafts) + work.helped
+            return work.count * (self.calls_per_value + 1) + work.helped
         return work.count * self.calls_per_value
 
     @property

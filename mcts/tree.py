@@ -25,7 +25,6 @@ class Step(Generic[P]):
     plain: False if the step was not a plain sample of the policy (a repaired reply, say). Values and means over
         continuations then leave out, for every node above it, the paths that run through it, unless the same step was
         drawn plainly, too.
-    prior: what is thought of the step before it is continued, in [0, 1]; None if nothing.
     progress: the share of all that an answer needs which the step brings to light, in [0, 1]; None if unknown.
     identity: equal for steps that lead from one state to the same state; None for a step that equals no other.
     """
@@ -35,7 +34,6 @@ class Step(Generic[P]):
     outcome: float | None = 0.0
     plain: bool = True
     identity: Hashable | None = None
-    prior: float | None = None
     progress: float | None = None
 
 

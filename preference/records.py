@@ -197,9 +197,7 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = (
-        *("reasoning", "children_lost", "critic_score", "decisive_draws", "hinted", "names_unseen", "in_common"),
-    )
+    ABSENT_IF_EMPTY = (*("reasoning", "children_lost", "decisive_draws", "hinted", "names_unseen", "in_common"),)
 
     id: int
     parent_id: int | None
@@ -246,8 +244,6 @@ class RolloutNode(SparseRecord):
     names_unseen: bool = False
     """Whether a hinted reply names something that stood neither in the question nor in the thoughts and passages of its
     path. Absent if not."""
-    critic_score: float | None = None
-    """A critic's raw score, if one chose it among several drafts; the others are in `pruned`."""
     draws: int = 1
     """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1
@@ -309,17 +305,6 @@ class UnreadableJudgement(SparseRecord):
     cause: str = ""
 
 
-class PrunedStep(Record):
-    """A draft that a critic did not choose: it has no value, and no pair is made against it.
-
-    node_id: the step that led to the state, 0 for the question. score: None if the reply took no step.
-    """
-
-    node_id: int
-    response: str
-    score: float | None
-
-
 class RecipeRef(Record):
     """How a record's rewards were computed.
 
@@ -342,7 +327,7 @@ class RecipeRef(Record):
 class RolloutRecord(SparseRecord):
     """Everything explored for one question, or why nothing was."""
 
-    ABSENT_IF_EMPTY = ("hops", "revision", "left_early", "pruned", "critic_usage")
+    ABSENT_IF_EMPTY = ("hops", "revision", "left_early")
 
     schema_version: Literal["reasonrag.rollouts/1"] = SCHEMA_VERSION
     question_id: str
@@ -368,13 +353,10 @@ class RolloutRecord(SparseRecord):
     usage: Usage
     value_usage: Usage | None = None
     """The value model's part of `usage`; null in a run without one."""
-    critic_usage: Usage | None = None
-    """What a critic's scores cost, apart from `usage`; absent without one."""
     left_early: bool = False
     """Whether the search left the question with budget unspent, as no further reply was worth its price; absent if
     not."""
     nodes: Items[RolloutNode]
-    pruned: Items[PrunedStep] = []
     failed_continuations: Items[FailedContinuation] = []
     unreadable_judgements: Items[UnreadableJudgement] = []
     error: QuestionError | None = None

@@ -428,7 +428,6 @@ def estimate(
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
-    critic_model: ChatModel | None = None,
     outcome: OutcomeName | OutcomeFunction | None = None,
     retriever: str | None = None,
     index: str | Path | Sequence[str | Path] = [],
@@ -472,9 +471,6 @@ def estimate(
     max_wait: float = 2880.0,
     shard: str | None = None,
     limiter: str | None = None,
-    critic: str | None = None,
-    allow_critic: bool = False,
-    critic_price_in: float | None = None,
     run: str | Path | None = None,
     steps_by_hops: bool = False,
     value_model: str | None = None,
@@ -486,8 +482,6 @@ def estimate(
     support: Literal["strings", "judge"] = "strings",
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
-    critic_draws: int | None = None,
-    critic_weight: float = 0.0,
     judge_weight: float | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
@@ -522,7 +516,6 @@ def estimate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model.
-        critic_model: likewise for the critic.
         outcome: a name, or a function as for `generate`.
         retriever: bm25, dense, hybrid, or the address of a retrieval server (http://host:port; its token is read
             from REASONRAG_RETRIEVER_TOKEN) [default: the kind of --index, else bm25]
@@ -587,11 +580,6 @@ def estimate(
             divided by n, unless a --limiter holds them
         limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
             from REASONRAG_LIMITER_TOKEN
-        critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
-            served while the command runs, or the URL of a server. Its scores count as calls towards the caps
-        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
-            prompts
-        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
         steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
             more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
@@ -610,11 +598,6 @@ def estimate(
             (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
-        critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
-        critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
-            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -913,7 +896,6 @@ def generate(
     *,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
-    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
@@ -959,9 +941,6 @@ def generate(
     max_wait: float = 2880.0,
     shard: str | None = None,
     limiter: str | None = None,
-    critic: str | None = None,
-    allow_critic: bool = False,
-    critic_price_in: float | None = None,
     run: str | Path | None = None,
     steps_by_hops: bool = False,
     value_model: str | None = None,
@@ -973,8 +952,6 @@ def generate(
     support: Literal["strings", "judge"] = "strings",
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
-    critic_draws: int | None = None,
-    critic_weight: float = 0.0,
     judge_weight: float | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
@@ -1007,7 +984,6 @@ def generate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model, which continues the teacher's steps.
-        critic_model: likewise for the critic, of kind value; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -1077,11 +1053,6 @@ def generate(
             divided by n, unless a --limiter holds them
         limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
             from REASONRAG_LIMITER_TOKEN
-        critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
-            served while the command runs, or the URL of a server. Its scores count as calls towards the caps
-        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
-            prompts
-        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
         steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
             more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
@@ -1100,11 +1071,6 @@ def generate(
             (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
-        critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
-        critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
-            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
@@ -1805,9 +1771,6 @@ def tune(
     tpm: int | None = None,
     timeout: float = 300.0,
     max_wait: float = 2880.0,
-    critic: str | None = None,
-    allow_critic: bool = False,
-    critic_price_in: float | None = None,
     steps_by_hops: bool = False,
     value_model: str | None = None,
     value_base_url: str | Sequence[str] = [],
@@ -1819,8 +1782,6 @@ def tune(
     support: Literal["strings", "judge"] = "strings",
     reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
     | None = None,
-    critic_draws: int | None = None,
-    critic_weight: float = 0.0,
     judge_weight: float | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
@@ -1927,11 +1888,6 @@ def tune(
         timeout: Seconds before an unanswered request is given up
         max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
             continues it
-        critic: Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is
-            served while the command runs, or the URL of a server. Its scores count as calls towards the caps
-        allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
-            prompts
-        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
             more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
             tells
@@ -1953,11 +1909,6 @@ def tune(
             (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
         reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
             spre+judge-score or spre+judge-rank [default: the recipe's]
-        critic_draws: With --critic: draw so many steps for each sibling, and continue only those that it scores
-            highest; 1: all. --siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]
-        critic_weight: Share of the critic's value of a step in what its continuations back up; guides descents of
-            continuation, and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For
-            critics of kind value; above .5 with --allow-critic
         judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]

@@ -85,7 +85,6 @@ class AgentStep:
     f1, em: of an end, if the question has gold answers.
     reasoning: what the model reasoned before its response; shown to no other turn.
     judged: an answer's value by a judge or a function, if one was asked.
-    critic_score: a critic's, if one chose the step.
     sampled_by: the model, if it is not the one that proposes steps.
     sampled_with: the messages really sent, if the reply is not a plain sample of the state's prompt: it came from the
         repair turn, or was drawn at a higher temperature (sampled_temperature), or with its siblings or a hint shown.
@@ -106,7 +105,6 @@ class AgentStep:
     sampled_temperature: float | None = None
     hinted: RescueName | None = None
     names_unseen: bool = False
-    critic_score: float | None = None
     f1: float | None = None
     em: float | None = None
     judged: Judgement[float] | None = None

@@ -20,10 +20,7 @@ from reasonrag.settings import (
     ExtraBody,
     MaxCalls,
     MaxCost,
-    Opposite,
     Panel,
-    PlaceOrName,
-    Price,
     PromptPrice,
     Seed,
     Settings,
@@ -62,23 +59,6 @@ AGENT_DEFAULTS: dict[RecipeName, AgentDefaults] = {
 """Temperature 1 is the API's own, which the published ReasonRAG code leaves as it is. max_steps: 8 is the effective
 value of that code (its paper states none), 10 the depth of ProRAG and the iterations of RAG-Gym, whose turns are not
 ours: they search and read in one."""
-
-
-class CriticSettings(Settings):
-    """The critic of a command that lets one choose among steps."""
-
-    critic: PlaceOrName | None = setting(
-        "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
-        "URL of a server. Its scores count as calls towards the caps",
-        Panel.CRITIC,
-        common=True,
-    )
-    allow_critic: Annotated[bool, Opposite(None)] = setting(
-        "Use the critic although it failed its evaluation, was trained on these questions or on other prompts",
-        Panel.CRITIC,
-        default=False,
-    )
-    critic_price_in: Price = setting("Dollars per million tokens that the critic reads [default: 0]", Panel.CRITIC)
 
 
 class RankSettings(Settings):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.settings import AgentSettings, CriticSettings, RankSettings
+from reasonrag.agent.settings import AgentSettings, RankSettings
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.errors import choices
 from reasonrag.files import EVALUATION_HOME
@@ -17,6 +17,7 @@ from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import (
     COMMON,
     ExtraBody,
+    Opposite,
     Panel,
     PlaceOrName,
     Price,
@@ -59,7 +60,7 @@ and the order of passages of its data generation; its inference shows the best f
 """
 
 
-class ModelSettings(CriticSettings, AgentSettings):
+class ModelSettings(AgentSettings):
     """An agent as it is used: its model may have been trained by `reasonrag train`."""
 
     model: PlaceOrName | None = setting(
@@ -69,6 +70,18 @@ class ModelSettings(CriticSettings, AgentSettings):
         common=True,
     )
     temperature: float = setting("Sampling temperature; 0: greedy", Panel.MODEL, default=0.0, ge=0, le=2)
+    critic: PlaceOrName | None = setting(
+        "Critic that scores steps: a folder that train-critic wrote, which is served while the command runs, or the "
+        "URL of a server. Its scores count as calls towards the caps",
+        Panel.CRITIC,
+        common=True,
+    )
+    allow_critic: Annotated[bool, Opposite(None)] = setting(
+        "Use the critic although it failed its evaluation, was trained on these questions or on other prompts",
+        Panel.CRITIC,
+        default=False,
+    )
+    critic_price_in: Price = setting("Dollars per million tokens that the critic reads [default: 0]", Panel.CRITIC)
     best_of: int | None = setting(
         "Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores highest "
         "(arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default",

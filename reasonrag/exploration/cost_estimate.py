@@ -30,7 +30,6 @@ from reasonrag.exploration.from_settings import (
     judged_by_offline,
     lacks_teacher,
     resolve_recipe,
-    with_critic,
 )
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
@@ -38,7 +37,6 @@ from reasonrag.exploration.summary import RunSummary, StopReason, nothing_found
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
-from reasonrag.llm.critic import critic_spec
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
 from reasonrag.llm.model_spec import ModelSpec
@@ -74,8 +72,6 @@ class CostEstimate(BaseModel):
     dollars: Range | None
     """Cost of all models; null if one has no price."""
     dollars_by_model: dict[str, Range | None]
-    scores: Range | None = None
-    """Of the critic, whose requests and tokens are in none of the ranges above, but whose cost is; null without one."""
     batch_discount: float
     """Share that a Batch API would save; reasonrag does not use one."""
     cached_price_in: float | None
@@ -123,7 +119,6 @@ def estimate(
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
-    critic_model: ChatModel | None = None,
     outcome: OutcomeName | OutcomeFunction | None = None,
     **flags: Any,
 ) -> CostEstimate:
@@ -144,7 +139,6 @@ def estimate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model.
-        critic_model: likewise for the critic.
         outcome: a name, or a function as for `generate`.
     """
     function, named = function_or_name(outcome)
@@ -163,8 +157,6 @@ def estimate(
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     teacher, student = find_models(settings, chat_model, value_chat_model)
     teacher = teacher.resumed(recorded_effort(settings.run_directory))
-    settings, judge = with_critic(settings, critic_model)
-    critic = critic_spec(judge, teacher.limits, price_in=settings.critic_price_in) if judge else None
     source, corpus = find_data(settings, rule.check, say=watcher.say)
     if settings.run is None and not pilot:  # the pilot says it
         watcher.say(f"run directory: {settings.run_directory}")
@@ -176,7 +168,6 @@ def estimate(
             None,
             watcher,
             value_chat_model=value_chat_model,
-            critic_model=critic_model,
             function=function,
         )
         measured = _measured(run_to_end(piloting))
@@ -186,8 +177,8 @@ def estimate(
         low, high = SECONDS_PER_REQUEST
         longest = max(each.reasons * each.sampling.max_tokens for each in (teacher, student) if each)
         measured = _Measured(run_to_end(rehearsing), (low, high + longest / TOKENS_PER_SECOND))
-    shares = measured.usage.shares(teacher, student, critic, low=total, high=total)
-    first, *others = (share for model, share in shares if model is not critic)
+    shares = measured.usage.shares(teacher, student, low=total, high=total)
+    first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
     hours, limited_by = _hours(whole.requests, shares, measured.seconds_per_request)
@@ -200,7 +191,6 @@ def estimate(
         **vars(whole),
         dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
         dollars_by_model=by_model,
-        scores=next((share.calls for model, share in shares if model is critic), None),
         batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
         cached_price_in=teacher.price.cached_in if teacher.price else None,
         prices_as_of=price_list() if settings.price_in is settings.price_out is None else "given by hand",
@@ -264,7 +254,6 @@ def _measured(summary: RunSummary) -> _Measured:
         UsagePerQuestion(
             ExpectedUsage.mean_of(own),
             ExpectedUsage.mean_of(values) if summary.value_model else None,
-            ExpectedUsage.mean_of([_tokens(tree.critic_usage or Usage()) for tree in trees]),
             len(trees),
         ),
         seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
@@ -289,9 +278,8 @@ def _hours(
 ) -> tuple[Range, str]:
     """How long the requests take at the given limits, and which of them is the tightest.
 
-    requests: without a critic's, which are not the bottleneck. shares: of the teacher, and of the value model and the
-    critic if there are any; rate limits hold for each by itself. One path's requests wait for each other, whichever
-    model answers them, so a value model's are no second lane.
+    shares: of the teacher, and of the value model if there is one; rate limits hold for each by itself. One path's
+    requests wait for each other, whichever model answers them, so a value model's are no second lane.
     """
 
     def needed(end: Literal["low", "high"], seconds: float) -> dict[str, float]:

@@ -32,12 +32,11 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     """Show the summary of `generate`, where the files are, and the next command. warned: shown during the run."""
     run, attempts = Path(summary.run), counted(summary.session_failed_calls, "failed attempt")
     reasoning = of_which_reasoning(summary.reasoning_tokens)
-    kept = ", of steps that the critic kept" if summary.of_kept_steps else ""
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
         ("steps in trees", f"{summary.nodes:,}"),
-        ("continuations", f"{summary.continuations:,}{kept}" if summary.continuations else "none from the root"),
+        ("continuations", f"{summary.continuations:,}" if summary.continuations else "none from the root"),
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
         ("mixed outcomes", counted(summary.questions_mixed, "question")),
@@ -46,7 +45,6 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
         ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{_from_journal(summary)}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
-        *_scores(summary),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         *_left_out(summary),
         (
@@ -55,8 +53,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         ),
     ]
     values = f"  values of {summary.value_model}" if summary.value_model else ""
-    critic = f"  critic {summary.critic}" if summary.critic else ""
-    title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}{critic}"
+    title = f"{summary.dataset}/{summary.split}  recipe {summary.recipe}  teacher {summary.model}{values}"
     print_table(title, rows)
     warn(_once(summary.warnings, warned))
     whole = (run / ROLLOUTS).exists()
@@ -105,12 +102,6 @@ def _left_out(summary: RunSummary) -> list[tuple[str, str]]:
     return rows
 
 
-def _scores(summary: RunSummary) -> list[tuple[str, str]]:
-    """An extra row if there is a critic."""
-    scores, cost = f"{summary.critic_scores:,}", dollars_or_unknown(summary.critic_cost_usd)
-    return [("scores of the critic", f"{scores}, {cost} of the cost")] if summary.critic else []
-
-
 def _from_journal(summary: RunSummary) -> str:
     cached = summary.session_cached_calls
     return f", {cached:,} of them from the journal" if cached else ""
@@ -123,7 +114,6 @@ def show_estimate(estimate: CostEstimate) -> None:
         ("completions", f"{_range(estimate.calls)} in {_range(estimate.requests)} requests"),
         ("prompt tokens", _range(estimate.prompt_tokens)),
         ("completion tokens", _range(estimate.completion_tokens)),
-        *([("scores of the critic", _range(estimate.scores))] if estimate.scores else []),
         ("cost", _price_range(estimate)),
         *_costs_by_model(estimate),
         ("hours", f"{estimate.hours.low:.1f} to {estimate.hours.high:.1f}, limited by {estimate.limited_by}"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from preference import read_rollouts
@@ -25,7 +25,6 @@ from reasonrag.exploration.from_settings import (
     find_rule,
     judged_by_offline,
     run_identity,
-    with_critic,
 )
 from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.run_directory import RunDirectory
@@ -36,7 +35,6 @@ from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
-from reasonrag.llm.critic import Critic, FoundCritic, check_critic, critic_spec, open_critic
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.limiter.client import LimiterTransport
@@ -58,7 +56,6 @@ async def explore(
     watcher: Watcher,
     *,
     value_chat_model: ChatModel | None = None,
-    critic_model: ChatModel | None = None,
     replay: bool | str | Path = False,
     shared_journal: Path | None = None,
     function: OutcomeFunction | None = None,
@@ -82,8 +79,6 @@ async def explore(
         replay=replay,
     )
     teacher, student = find_models(settings, chat_model, value_chat_model)  # first, as the questions may be large
-    settings, named = with_critic(settings, critic_model)
-    critics = _Critics.of(named, teacher, settings.critic_price_in, critic_model)
     source, corpus = find_data(settings, rule.check, searched=retriever is None, say=watcher.say)
     _check_hops(source.limited(settings.limit), needed=settings.steps_by_hops)
     prompts = load_prompts(settings.prompts, settings.style)
@@ -103,18 +98,9 @@ async def explore(
             checks = [each.check for each in (chat_model, value_chat_model) if each]
             retriever = await open_retriever(settings, corpus, opened, say=watcher.say, before_building=checks)
         identity, config = run_identity(
-            settings,
-            source,
-            corpus,
-            retriever,
-            prompts,
-            rule=rule,
-            teacher=teacher,
-            student=student,
-            critic=critics.spec,
+            settings, source, corpus, retriever, prompts, rule=rule, teacher=teacher, student=student
         )
         questions = source.limited(settings.limit, settings.rank)
-        critics.check(identity.renderer, questions, allowed=settings.allow_critic, warn=watcher.warn)
         with RunDirectory(settings.run_directory, config, say=watcher.say) as run:
             own_journal, bill = shared_journal or settings.run_directory / JOURNAL, Bill() if shared_journal else None
             journal = await opened.enter_async_context(
@@ -127,14 +113,12 @@ async def explore(
                 )
             )
             idle = bool(replay) or all(run.is_done(each.id) for each in questions)
-            scoring = await critics.open(opened, idle=idle, say=watcher.say)
             models = await enter_limits(
                 Models.journaled(
                     journal,
                     caps_of(settings),
                     (teacher, chat_model),
                     (student, value_chat_model) if student else None,
-                    scoring,
                 ),
                 None if idle else settings.rank,
                 limiter or settings.limiter,
@@ -142,15 +126,14 @@ async def explore(
                 say=watcher.say,
             )
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
-            critic = Critic(billed[-1]) if critics.found else None
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
             value_agent = replace(agent, model=billed[1], sampling=student.sampling) if student else None
             session = ExplorationSession(
-                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, critic, interrupt
+                run, identity, agent, value_agent, rule, models, watcher, settings.abort_degenerate, interrupt
             )
             session.begin(questions)
             begun = None if replay or shared_journal or settings.yes else journal.questions
-            await _check(session, questions, (teacher, student, critics.spec), begun=begun)
+            await _check(session, questions, (teacher, student), begun=begun)
             if settings.rank:
                 join_ranks(settings.whole_run, _manifest(settings.rank, identity, source.limited(settings.limit)))
             await session.explore_all(questions, at_once=settings.concurrency)
@@ -158,9 +141,7 @@ async def explore(
                 raise session.stopped
             if session.stopped is None or isinstance(session.stopped, DegenerateRun):
                 run.sort_by_question(question.id for question in questions)
-            summary = _summarise(
-                run, session, total=len(questions), critic=critics.found.name if critics.found else None
-            )
+            summary = _summarise(run, session, total=len(questions))
             run.write_summary(summary.model_dump())
             if settings.rank and session.stopped is None:
                 complete(settings.whole_run, settings.rank.rank, len(source.limited(settings.limit)))
@@ -215,41 +196,10 @@ async def _opened(
     return await teacher.settled(chat_model, recorded), chat_model, value_chat_model
 
 
-@dataclass(frozen=True)
-class _Critics:
-    """The critic of a run, if there is one. model: asked instead of opening it."""
-
-    found: FoundCritic | None = None
-    spec: ModelSpec | None = None
-    model: ChatModel | None = None
-
-    @classmethod
-    def of(
-        cls, found: FoundCritic | None, teacher: ModelSpec, price_in: float | None, model: ChatModel | None
-    ) -> _Critics:
-        return cls(found, critic_spec(found, teacher.limits, price_in=price_in) if found else None, model)
-
-    def check(self, renderer: str | None, questions: Questions, *, allowed: bool, warn: Callable[[str], None]) -> None:
-        """Raises InputError for a critic that may not be used."""
-        if self.found and self.model is None:
-            texts = (each.question for each in questions)
-            check_critic(self.found, renderer=renderer, questions=texts, allowed=allowed, warn=warn)
-
-    async def open(
-        self, opened: AsyncExitStack, *, idle: bool, say: Callable[[str], None]
-    ) -> tuple[ModelSpec, ChatModel | None] | None:
-        """For the journal. idle: nothing that the journal lacks is asked. A server of a folder takes time to start."""
-        if self.found is None or self.spec is None:
-            return None
-        if idle:
-            return self.spec, None
-        return self.spec, self.model or await open_critic(self.found, self.spec, opened, say=say)
-
-
 async def _check(
     session: ExplorationSession,
     questions: Questions,
-    models: tuple[ModelSpec, ModelSpec | None, ModelSpec | None],
+    models: tuple[ModelSpec, ModelSpec | None],
     *,
     begun: Collection[str] | None,
 ) -> None:
@@ -264,11 +214,11 @@ async def _check(
 async def _agree(
     session: ExplorationSession,
     questions: Questions,
-    models: tuple[ModelSpec, ModelSpec | None, ModelSpec | None],
+    models: tuple[ModelSpec, ModelSpec | None],
     *,
     begun: Collection[str],
 ) -> None:
-    """Get consent to the cost of the owed questions, where it needs that. models: teacher, value model and critic.
+    """Get consent to the cost of the owed questions, where it needs that. models: teacher and value model.
     begun: questions of which some answers are paid. Raises InputError."""
     if not needs_consent([each for each in models if each], session.models.main.ledger.caps, yes=False):
         return
@@ -304,7 +254,7 @@ def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | 
     return journal.parent if replay else run
 
 
-def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, critic: str | None) -> RunSummary:
+def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) -> RunSummary:
     identity, models, tally = session.identity, session.models, session.session.tally
     return count_run(
         read_rollouts(run.rollouts_path),
@@ -316,7 +266,6 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int, cr
             reward=identity.recipe.reward_name,
             model=models.main.name,
             value_model=models.second.name if models.second else None,
-            critic=critic,
             dataset=identity.dataset,
             split=identity.split,
             seed=identity.seed,

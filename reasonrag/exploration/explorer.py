@@ -35,10 +35,8 @@ from preference.records import (
     OF_THE_STATE,
     FailedContinuation,
     Outcome,
-    PrunedStep,
     RecipeRef,
     UnreadableJudgement,
-    Usage,
     shared_fields,
 )
 from reasonrag.agent.agent import STEPS_OF_A_SEARCH, Agent, AgentStep, State
@@ -57,8 +55,6 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
 from reasonrag.exploration.findings import Useful, facts_missing, gold_found, in_common, progress, rested_on, same_step
 from reasonrag.llm.chat import sample_seed
-from reasonrag.llm.critic import Critic
-from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import corpus_language
 
@@ -80,7 +76,6 @@ class RunIdentity:
     price: Price | None = None
     """For `usage.cost_usd` only; so is the next one."""
     value_price: Price | None = None
-    critic_price: Price | None = None
 
 
 class Explorer:
@@ -88,7 +83,6 @@ class Explorer:
 
     value_agent: continues the agent's proposals with another policy, if given. Values are then those of that policy:
         the agent's proposals are valued, but are not plain samples of it.
-    critic: chooses among drafts, and guides descents by its values, as the recipe says.
     valuer: values answers when gold answers do not; it asks the agent's model, whichever model answered.
     """
 
@@ -99,12 +93,10 @@ class Explorer:
         recipe: Recipe,
         *,
         value_agent: Agent | None = None,
-        critic: Critic | None = None,
         valuer: AnswerValuer | None = None,
     ) -> None:
         self.agent = agent
         self.value_agent = value_agent
-        self.critic = critic
         self.valuer = valuer
         self.question = question
         self.recipe = recipe
@@ -126,8 +118,6 @@ class Explorer:
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are not nodes, by work, to keep them in work order."""
         self._verdicts = StepJudgements()
-        self._pruned: dict[int, list[PrunedStep]] = {}
-        """By work."""
         self._sub_questions: tuple[str, ...] | None = None
         """Of the question, once they were asked for."""
 
@@ -184,13 +174,10 @@ class Explorer:
             return await self._rescued(node, work)
         said = [child.payload for child in self.search.tree.children(node) if not child.payload.hinted]
         state = await self._state_after(node)
-        samples = range(work.sample, work.sample + work.count * work.drafts)
-        drawn = await self.agent.sample(state, samples, attempt=work.attempt, said=said)
-        judged = work.drafts > 1 or self.recipe.search.prior_weight
-        kept = await self._chosen(drawn, said, work) if judged else drawn
-        steps = await self._valued(kept)
+        drawn = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
+        steps = await self._valued(drawn)
         await self._look_up(steps)
-        plain = self.value_agent is None and work.drafts == 1
+        plain = self.value_agent is None
         return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
 
     async def _rescued(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
@@ -223,43 +210,6 @@ class Explorer:
             return None
         lines = titles_to_hint(state) if self.recipe.rescue == "gold-passages" else self._sub_questions
         return Hint(self.recipe.rescue, lines) if lines else None
-
-    async def _chosen(self, drawn: Sequence[AgentStep], said: Sequence[AgentStep], work: Expand) -> list[AgentStep]:
-        """The drafts that the critic likes best, those that say something new beside `said` first, those that take no
-        step last; as many as the work wants, with their scores."""
-        if self.critic is None:
-            raise ValueError(f"recipe {self.recipe.name} with drafts or a prior_weight needs a critic")
-        parsed = [step for step in drawn if not step.parse_error]
-        scores = await self.critic.scores(
-            drawn[0].prompt,
-            [step.response for step in parsed],
-            question_id=self.question.id,
-            priority=self.agent.priority,
-        )
-        told = dict(zip([step.response for step in parsed], scores, strict=True))
-        scored = [replace(step, critic_score=None if step.parse_error else told[step.response]) for step in drawn]
-        if work.drafts == 1:
-            return scored
-        scored.sort(key=lambda step: -(step.critic_score or 0.0))
-        repeats = [
-            sum(equivalent_steps(step, other) for other in [*said, *scored[:place]])
-            for place, step in enumerate(scored)
-        ]
-        places = sorted(range(len(scored)), key=lambda place: (scored[place].parse_error is not None, repeats[place]))
-        self._pruned[work.id] = [
-            PrunedStep(node_id=work.node_id, response=scored[place].response, score=scored[place].critic_score)
-            for place in places[work.count :]
-        ]
-        return [scored[place] for place in places[: work.count]]
-
-    def _left_out(self) -> list[PrunedStep]:
-        """The drafts that are no steps of the tree, each once."""
-        found: dict[tuple[int, str], PrunedStep] = {}
-        for each in (pruned for work_id in sorted(self._pruned) for pruned in self._pruned[work_id]):
-            kept = self.search.tree.children(self.search.tree[each.node_id])
-            if all(each.response != child.payload.response for child in kept):
-                found.setdefault((each.node_id, each.response), each)
-        return list(found.values())
 
     async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
         """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
@@ -357,7 +307,6 @@ class Explorer:
             outcome=self._outcome_of(step),
             plain=plain and (step.plain or self._counts_as_plain(step)),
             identity=None if step.parse_error else step.response,
-            prior=None if step.critic_score is None else chance(step.critic_score),
             progress=progress(self.question, step, self._found_by(step)) if self._is_guided else None,
         )
 
@@ -406,7 +355,6 @@ class Explorer:
             run,
             left_early=self.search.left_early,
             nodes=nodes,
-            pruned=self._left_out(),
             failed_continuations=failed,
             unreadable_judgements=unreadable,
         )
@@ -429,7 +377,6 @@ class Explorer:
         *,
         left_early: bool = False,
         nodes: Sequence[RolloutNode] = (),
-        pruned: Sequence[PrunedStep] = (),
         failed_continuations: Sequence[FailedContinuation] = (),
         unreadable_judgements: Sequence[UnreadableJudgement] = (),
         error: QuestionError | None = None,
@@ -462,20 +409,12 @@ class Explorer:
             ),
             usage=usage,
             value_usage=values,
-            critic_usage=_usage_of(self.critic, run.critic_price) if self.critic else None,
             left_early=left_early,
             nodes=list(nodes),
-            pruned=list(pruned),
             failed_continuations=list(failed_continuations),
             unreadable_judgements=list(unreadable_judgements),
             error=error,
         )
-
-
-def _usage_of(critic: Critic, price: Price | None) -> Usage:
-    spent = critic.spent
-    cost = None if price is None else round(spent.cost(price), 8)
-    return Usage(calls=spent.calls, requests=spent.requests, prompt_tokens=spent.prompt, cost_usd=cost)
 
 
 def _as_record(

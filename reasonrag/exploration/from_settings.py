@@ -31,17 +31,14 @@ from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import (
-    CRITIC_DRAWS,
     DEFAULT_TEACHER,
     HELPED_STATES,
     JUDGE_WEIGHT,
-    MOST_CRITIC_WEIGHT,
     GenerateSettings,
     RewardName,
 )
 from reasonrag.files import CONFIG, read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
-from reasonrag.llm.critic import CriticFacts, FoundCritic, find_critic
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
@@ -54,8 +51,7 @@ from reasonrag.run_config import RunConfig, find_config
 from reasonrag.settings import OWN_EFFORT
 
 _NEVER_PLAIN = (
-    "needs plain draws, as only they let a step drawn with a hint be chosen, and with a value model or a critic no "
-    "proposal is one"
+    "needs plain draws, as only they let a step drawn with a hint be chosen, and with a value model no proposal is one"
 )
 
 
@@ -186,65 +182,16 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     given = settings.model_dump(include={"siblings", "continuations", "simulations", "alpha", "exploration"})
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
-    search = recipe.search.model_dump() | changed | _of_a_critic(recipe, settings)
+    search = recipe.search.model_dump() | changed
     if settings.rescue:
         if recipe.search.selection != "mixed":
             raise InputError(f"--rescue goes with recipe economy; recipe {recipe.name} never looks for a lost question")
-        if settings.critic:
-            raise InputError(f"--rescue {settings.rescue} {_NEVER_PLAIN}: leave out --rescue, or --critic")
         recipe = recipe.model_copy(update={"rescue": settings.rescue})
         search["helped_states"] = HELPED_STATES
     try:
         return recipe.model_copy(update={"search": SearchConfig.model_validate(search)})
     except ValidationError as error:
         raise InputError(f"recipe {recipe.name}: {first_error(error)}") from error
-
-
-def _of_a_critic(recipe: Recipe, settings: GenerateSettings) -> dict[str, Any]:
-    """What a critic changes in the search. Raises InputError where it has nothing to do."""
-    given = settings.critic_draws is not None or settings.critic_weight
-    if settings.critic is None and not given:
-        return {}
-    if settings.critic is None:
-        raise InputError("--critic-draws and --critic-weight need --critic, or the Python call's critic_model")
-    if recipe.search.valuation != "continuation":
-        raise InputError(f"recipe {recipe.name} continues no steps, so a critic would save nothing: leave out --critic")
-    if settings.critic_weight and recipe.search.selection not in SCORES:
-        raise InputError(
-            f"--critic-weight: recipe {recipe.name} goes by the disagreement of answers, and backs up no value; leave "
-            "it out, or take --recipe continuation"
-        )
-    if settings.critic_weight and recipe.reward == "value":
-        raise InputError(
-            f"--critic-weight: labels of recipe {recipe.name} are the values it would change; leave it out, or add "
-            "--reward spre"
-        )
-    if settings.critic_weight > MOST_CRITIC_WEIGHT and not settings.allow_critic:
-        raise InputError(
-            f"--critic-weight {settings.critic_weight:g} is above {MOST_CRITIC_WEIGHT}: the critic would weigh more "
-            "than real continuations; --allow-critic allows it"
-        )
-    drafts = CRITIC_DRAWS if settings.critic_draws is None else settings.critic_draws
-    if drafts == 1 and not settings.critic_weight:
-        raise InputError("--critic-draws 1 lets the critic choose nothing: add --critic-weight, or leave out --critic")
-    return {"drafts": drafts, "prior_weight": settings.critic_weight}
-
-
-def with_critic(
-    settings: GenerateSettings, chat_model: ChatModel | None
-) -> tuple[GenerateSettings, FoundCritic | None]:
-    """The critic that the settings name, or the caller's own, of kind value, whose name the settings then have. Raises
-    InputError."""
-    if chat_model is not None:
-        facts = CriticFacts(kind="value", labels="unknown", end_token="")
-        return settings.model_copy(update={"critic": chat_model.name}), FoundCritic(chat_model.name, facts=facts)
-    found = find_critic(settings.critic) if settings.critic else None
-    if found and settings.critic_weight and found.kind != "value":
-        raise InputError(
-            f"--critic-weight needs a critic of kind value: scores of {found.name} rank the steps of one state, and "
-            "mean nothing across states"
-        )
-    return settings, found
 
 
 _JUDGES: dict[RewardName, JudgeKind] = {
@@ -304,7 +251,7 @@ def call_budget(search: SearchConfig, *, path: float) -> float:
     siblings = search.siblings_at_once or search.siblings
     valued = 1 if search.value_one or search.valuation == "rank" else siblings
     value = path * search.continuations if search.valuation == "continuation" else 1
-    return search.simulations * (siblings * search.drafts + valued * value)
+    return search.simulations * (siblings + valued * value)
 
 
 def find_rule(settings: GenerateSettings, function: OutcomeFunction | None = None) -> OutcomeRule:
@@ -348,7 +295,6 @@ def run_identity(
     rule: OutcomeRule,
     teacher: ModelSpec,
     student: ModelSpec | None,
-    critic: ModelSpec | None = None,
 ) -> tuple[RunIdentity, RunConfig]:
     """The run's fields in every record, and its configuration."""
     recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name} | _earlier_name(settings))
@@ -369,8 +315,6 @@ def run_identity(
         decides_answers["steps_by_hops"] = True
     if student:
         decides_answers["value_model"] = {"name": student.name, "sampling": shown_sampling(student.sampling)}
-    if critic:
-        decides_answers["critic"] = critic.name
     config = RunConfig.of(decides_answers, _operational(settings, source, corpus))
     identity = RunIdentity(
         dataset=source.dataset,
@@ -381,7 +325,6 @@ def run_identity(
         renderer=renderer_hash(prompts),
         price=teacher.price,
         value_price=student.price if student else None,
-        critic_price=critic.price if critic else None,
     )
     return identity, config
 

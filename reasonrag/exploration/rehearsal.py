@@ -20,11 +20,9 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import ReasonragError
 from reasonrag.exploration.explorer import Explorer
 from reasonrag.exploration.from_settings import call_budget
-from reasonrag.llm.critic import Critic
-from reasonrag.llm.expected_usage import ExpectedUsage, Range
+from reasonrag.llm.expected_usage import ExpectedUsage
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import STUDENT, OfflineTeacher, as_completions
-from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.llm.offline import STUDENT, OfflineTeacher
 
 _AT_ONCE = 4
 LONGEST_S = 20.0
@@ -33,18 +31,17 @@ LONGEST_S = 20.0
 
 @dataclass(frozen=True)
 class UsagePerQuestion:
-    """Of the teacher, of the value model and the critic if there are any, and on how many questions it was measured."""
+    """Of the teacher, of the value model if there is one, and on how many questions it was measured."""
 
     teacher: ExpectedUsage
     values: ExpectedUsage | None
-    critic: ExpectedUsage | None
     questions: int
 
     def shares(
-        self, teacher: ModelSpec, student: ModelSpec | None, critic: ModelSpec | None = None, *, low: float, high: float
+        self, teacher: ModelSpec, student: ModelSpec | None, *, low: float, high: float
     ) -> list[tuple[ModelSpec, ExpectedUsage]]:
         """The usage of each model for `low` to `high` questions."""
-        usages = (teacher, self.teacher), (student, self.values), (critic, self.critic)
+        usages = (teacher, self.teacher), (student, self.values)
         return [(model, model.expected(usage.times(low, high))) for model, usage in usages if model and usage]
 
 
@@ -66,7 +63,6 @@ async def rehearse(
             question,
             recipe,
             value_agent=value_agent and replace(value_agent, model=OfflineTeacher(name=STUDENT), spending=Spending()),
-            critic=Critic(ScriptedModel(lambda request, _: as_completions(request, ["0"])[0])),
             valuer=rule.valuer(question, gold=recipe.judge_sees_gold),
         )
         try:
@@ -87,19 +83,8 @@ async def rehearse(
     return UsagePerQuestion(
         ExpectedUsage.rehearsed([each.tokens for each in own], scale=scale, thoughts=thoughts),
         ExpectedUsage.rehearsed([each.tokens for each in values], scale=scale, thoughts=thoughts) if values else None,
-        _scores(explored, scale=scale, thoughts=thoughts),
         len(explored),
     )
-
-
-def _scores(explored: Sequence[Explorer], *, scale: float, thoughts: float) -> ExpectedUsage | None:
-    """What a critic's scores use, if one is asked; at the high end no two drafts are equal."""
-    spent = [each.critic.spent for each in explored if each.critic]
-    if not (distinct := sum(each.calls for each in spent)):
-        return None
-    drafts = sum(each.search.drafted for each in explored)
-    usage = ExpectedUsage.rehearsed(spent, scale=scale * max(1.0, drafts / distinct), thoughts=thoughts)
-    return replace(usage, completion_tokens=Range(low=0.0, high=0.0))
 
 
 def _thoughts_in_a_prompt(explored: Sequence[Explorer]) -> float:

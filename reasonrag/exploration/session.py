@@ -22,8 +22,6 @@ from reasonrag.errors import DegenerateRun, ReasonragError, RunStopped
 from reasonrag.exploration.degeneracy import StopDecision, observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.exploration.run_directory import RunDirectory
-from reasonrag.llm.budget import Tokens
-from reasonrag.llm.critic import Critic
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
@@ -47,7 +45,6 @@ class ExplorationSession:
     models: Models
     watcher: Watcher
     abort_degenerate: float
-    critic: Critic | None = None
     interrupt: asyncio.Event | None = None
     _total: int = 0
     _done_before: int = 0
@@ -158,16 +155,14 @@ class ExplorationSession:
         others = self.value_agent and replace(self.value_agent, priority=position, spending=Spending())
         recipe = self.identity.recipe
         valuer = self.rule.valuer(question, gold=recipe.judge_sees_gold)
-        critic = self.critic and replace(self.critic, spent=Tokens())
-        return Explorer(own, question, recipe, value_agent=others, critic=critic, valuer=valuer)
+        return Explorer(own, question, recipe, value_agent=others, valuer=valuer)
 
     def _count(self, rollout: RolloutRecord) -> None:
         self.run.note_refusals(self.models.lessons)  # at once, as the session may be killed
         tally = self.session.tally
         tally.questions += 1
         tally.failed_questions += rollout.error is not None
-        for usage in filter(None, (rollout.usage, rollout.critic_usage)):
-            self._cost_of_finished += usage.cost_usd or 0.0
+        self._cost_of_finished += rollout.usage.cost_usd or 0.0
         if self.models.cost is not None:
             tally.projected_cost = self._cost_of_finished / tally.questions * self._total
         self.session.advance()

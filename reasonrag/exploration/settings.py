@@ -11,7 +11,6 @@ from reasonrag.agent.settings import (
     AGENT_DEFAULTS,
     AgentDefaults,
     AgentSettings,
-    CriticSettings,
     RankSettings,
     RecipeChoice,
 )
@@ -31,14 +30,9 @@ OF_RANKS = ("shard", "limiter", "on", "workers", "address", "slurm")
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
-class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
+class GenerateSettings(RankSettings, AgentSettings):
     """Settings of `generate`."""
 
-    critic: str | None = setting(
-        "Critic that decides which drafts of a step are continued: a folder that train-critic wrote, which is served "
-        "while the command runs, or the URL of a server. Its scores count as calls towards the caps",
-        Panel.CRITIC,
-    )
     run: Path | None = setting(
         "Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]",
         Panel.EXECUTION,
@@ -114,22 +108,6 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
         "Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, "
         "judge-rank, spre+judge-score or spre+judge-rank [default: the recipe's]",
         Panel.SEARCH,
-    )
-    critic_draws: int | None = setting(
-        "With --critic: draw so many steps for each sibling, and continue only those that it scores highest; 1: all. "
-        "--siblings 2 --critic-draws 4 keeps 2 of 8 where both are drawn together [default: 4]",
-        Panel.CRITIC,
-        ge=1,
-        le=64,
-    )
-    critic_weight: float = setting(
-        "Share of the critic's value of a step in what its continuations back up; guides descents of continuation, "
-        "and of prorag with --reward spre, best with --critic-draws 1, and changes no label. For critics of kind "
-        "value; above .5 with --allow-critic",
-        Panel.CRITIC,
-        default=0.0,
-        ge=0,
-        le=1,
     )
     judge_weight: float | None = setting(
         "Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]", Panel.SEARCH, gt=0, lt=1
@@ -207,9 +185,5 @@ class GenerateSettings(CriticSettings, RankSettings, AgentSettings):
 
 HELPED_STATES = 4
 """States of a question in which steps may be drawn with a hint."""
-CRITIC_DRAWS = 4
-"""Steps drawn for each one that is kept: ours, with two siblings eight for two."""
-MOST_CRITIC_WEIGHT = 0.5
-"""Until a critic's calibration is known, continuations weigh more."""
 JUDGE_WEIGHT = 0.5
 """Share of the judge where it is combined with continuations: ours, the plain mean of the two."""

@@ -71,7 +71,6 @@ class SessionNumbers(BaseModel):
     model: str
     value_model: str | None
     """The model that continued the teacher's proposals, if not the teacher."""
-    critic: str | None = None
     dataset: str
     split: str
     seed: int
@@ -110,8 +109,6 @@ class RunSummary(SessionNumbers):
     mean_f1: float | None
     mean_em: float | None
     """Means over the continuations of questions with gold answers; null without any."""
-    of_kept_steps: bool = False
-    """Whether continuations and means are those of steps that a critic chose among drafts: not the policy's own."""
     mean_outcome: float | None
     """Mean of the answer quality that search and labels use, over all questions."""
     questions_mixed: int
@@ -131,9 +128,6 @@ class RunSummary(SessionNumbers):
     completion_tokens: int
     reasoning_tokens: int = 0
     """Usage of the answers in rollouts.jsonl."""
-    critic_scores: int = 0
-    critic_cost_usd: float | None = None
-    """Of the critic in rollouts.jsonl; the cost is a part of `cost_usd`."""
     warnings: list[str]
     versions: dict[str, str]
 
@@ -153,7 +147,6 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         mean_f1=mean(counts.f1, counts.with_gold),
         mean_em=mean(counts.em, counts.with_gold),
         mean_outcome=mean(counts.outcome, counts.continuations),
-        of_kept_steps=counts.of_kept_steps,
         questions_mixed=counts.mixed,
         diversity_by_layer=counts.diversity.by_layer(),
         degenerate=counts.signs.by_sign,
@@ -162,8 +155,6 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         empty_searches=counts.empty_searches,
         repair_turns=counts.repair_turns,
         **{name: getattr(counts.usage, name) for name in USED},
-        critic_scores=counts.critic.calls,
-        critic_cost_usd=counts.critic.cost_usd if numbers.critic else None,
         warnings=answers_rehearsed(numbers.model, numbers.outcome, reward=numbers.reward)
         + counts.warnings(
             numbers.split, max_tokens=numbers.max_reply_tokens, cut_from=recorded_cut(numbers.refused_parameters)
@@ -184,7 +175,6 @@ class RunCounts:
     outcome: float = 0.0
     f1: float = 0.0
     em: float = 0.0
-    of_kept_steps: bool = False
     mixed: int = 0
     signs: SignCounts = field(default_factory=SignCounts)
     searches: int = 0
@@ -192,7 +182,6 @@ class RunCounts:
     repair_turns: int = 0
     usage: Usage = field(default_factory=Usage)
     """The usage of all records, those of failed questions included."""
-    critic: Usage = field(default_factory=lambda: Usage(cost_usd=0.0))
     diversity: DiversityCount = field(default_factory=DiversityCount)
     failed: dict[str, str] = field(default_factory=dict)
     """Cause by question; a later line of the question may hold its tree."""
@@ -206,7 +195,6 @@ class RunCounts:
 
     def add(self, rollout: RolloutRecord) -> None:
         self.usage += rollout.usage
-        self.critic += rollout.critic_usage or Usage(cost_usd=0.0)
         self.outcome_errors.pop(rollout.question_id, None)
         if rollout.error:
             self.failed[rollout.question_id] = rollout.error.cause
@@ -217,7 +205,6 @@ class RunCounts:
         self.done += 1
         self.nodes += len(rollout.nodes)
         finals = counted_ends(rollout)
-        self.of_kept_steps |= rollout.critic_usage is not None and finals != rollout.nodes[0].rollouts
         self.continuations += len(finals)
         self.with_gold += sum(each.f1 is not None for each in finals)
         self.outcome += sum(each.quality for each in finals)
@@ -308,7 +295,6 @@ def mean(total: float, count: int) -> float | None:
 
 def counted_ends(rollout: RolloutRecord) -> list[FinalScore]:
     """The ends of the continuations, each once: of those that count for the root, or of all where none can, as another
-    model took over from a step or a critic chose it."""
+    model took over from a step."""
     of_the_root = rollout.nodes[0].rollouts if rollout.nodes else []
-    chosen = rollout.value_usage is not None or rollout.critic_usage is not None
-    return rollout.ends if chosen and not of_the_root else of_the_root
+    return rollout.ends if rollout.value_usage is not None and not of_the_root else of_the_root

@@ -250,32 +250,30 @@ async def open_critic(
 
 @dataclass
 class Critic:
-    """Scores steps. model: behind a journal. spent: what its scores have cost; `replace` it to count anew."""
+    """Scores steps. model: behind a journal. spent: what its scores have cost."""
 
     model: ChatModel
     spent: Tokens = field(default_factory=Tokens)
 
-    async def scores(
-        self, state: Sequence[Message], steps: Sequence[str], *, question_id: str, priority: int = 0
-    ) -> list[float]:
+    async def scores(self, state: Sequence[Message], steps: Sequence[str], *, question_id: str) -> list[float]:
         """The raw score of each step (any real number) in a state, whose prompt is system and user turn. Equal steps
         are asked about once. Raises ModelError."""
         distinct = list(dict.fromkeys(steps))
-        requests = [score_request(state, step, question_id=question_id, priority=priority) for step in distinct]
+        requests = [score_request(state, step, question_id=question_id) for step in distinct]
         answers = await together(*(self.model.complete(request) for request in requests))
         self.spent += Tokens.of(completion for answer in answers for completion in answer)
         known = {step: float(answer[0].text) for step, answer in zip(distinct, answers, strict=True)}
         return [known[step] for step in steps]
 
 
-def score_request(state: Sequence[Message], step: str, *, question_id: str, priority: int = 0) -> ChatRequest:
+def score_request(state: Sequence[Message], step: str, *, question_id: str) -> ChatRequest:
     """Asks for the score of a step in a state."""
     return ChatRequest(
         messages=(*state, Message(role="assistant", content=step)),
         sampling=SCORING,
         samples=(0,),
         seeds=(0,),
-        priority=priority,
+        priority=0,
         question_id=question_id,
     )
 

@@ -19,7 +19,8 @@ from reasonrag.llm.prices import Price
 
 @dataclass(frozen=True)
 class Models:
-    """A main model, an optional second one (a teacher's value model, or an evaluation's judge), and a critic."""
+    """A main model, an optional second one (a teacher's value model, or an evaluation's judge), and a critic, of an
+    evaluation."""
 
     main: JournaledModel
     second: JournaledModel | None = None

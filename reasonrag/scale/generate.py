@@ -31,7 +31,6 @@ def generate(
     *,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
-    critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
@@ -53,7 +52,6 @@ def generate(
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
         value_chat_model: likewise for the value model, which continues the teacher's steps.
-        critic_model: likewise for the critic, of kind value; its replies are numbers.
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
@@ -72,7 +70,7 @@ def generate(
         if settings.on == "here" and flags.get(name) is not None:
             raise InputError(f"--{name} goes with {launch}")
     if settings.on == "ray":
-        objects = (chat_model, value_chat_model, critic_model, retriever, function, replay or None)
+        objects = (chat_model, value_chat_model, retriever, function, replay or None)
         if any(each is not None for each in objects):
             raise InputError(
                 "on='ray': models, retrievers and functions of this process cannot be given to ranks, nor a replay; "
@@ -88,7 +86,6 @@ def generate(
             retriever,
             watcher or SilentWatcher(),
             value_chat_model=value_chat_model,
-            critic_model=critic_model,
             replay=replay,
             function=function,
         )

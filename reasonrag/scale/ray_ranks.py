@@ -34,13 +34,12 @@ from reasonrag.errors import (
 )
 from reasonrag.exploration.cost_estimate import rehearse_run
 from reasonrag.exploration.explore import explore
-from reasonrag.exploration.from_settings import find_models, find_rule, with_critic
+from reasonrag.exploration.from_settings import find_models, find_rule
 from reasonrag.exploration.settings import DEFAULT_WORKERS, GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason
 from reasonrag.files import JOURNAL, ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.consent import ask_consent, needs_consent
-from reasonrag.llm.critic import critic_spec
 from reasonrag.llm.limiter.limiter import Rates
 from reasonrag.llm.model_spec import check_prices
 from reasonrag.progress import TICK_S, SessionTally, Watcher
@@ -142,7 +141,6 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     if settings.rank:
         raise InputError("--shard is one rank, --on ray starts them all: leave one out")
     teacher, student = find_models(settings)
-    settings, named = with_critic(settings, None)
     told = set[str]()
 
     def say(message: str) -> None:
@@ -154,11 +152,10 @@ async def explore_on_ray(settings: GenerateSettings, watcher: Watcher) -> RunSum
     if there is None and (run / ROLLOUTS).exists():
         raise InputError(f"{run} holds a run of one process; go on without --on ray, or choose another --run")
     check_prices(say, teacher, student, capped=settings.max_cost is not None)
-    critic = critic_spec(named, teacher.limits, price_in=settings.critic_price_in) if named else None
-    models = [each for each in (teacher, student, critic) if each]
+    models = [each for each in (teacher, student) if each]
     if needs_consent(models, caps_of(settings), yes=settings.yes):
         usage = await rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
-        shares = usage.shares(teacher, student, critic, low=total, high=total)
+        shares = usage.shares(teacher, student, low=total, high=total)
         work = questions_left(total, total, source, limited=settings.limit is not None)
         ask_consent(work, shares, watcher, caps=caps_of(settings), spent=Tokens())
     ranks = there.ranks if there else settings.workers or DEFAULT_WORKERS
@@ -374,7 +371,7 @@ def sent_settings(settings: GenerateSettings) -> dict[str, Any]:
     def absolute(name: str, value: Any) -> Any:
         if isinstance(value, list):
             return [absolute(name, each) for each in value]
-        is_place = isinstance(value, Path) or name in ("critic", "encoder", "reranker")
+        is_place = isinstance(value, Path) or name in ("encoder", "reranker")
         if value is not None and is_place and (name in ("run", "index_home") or Path(value).exists()):
             return str(Path(value).absolute())
         return value

@@ -50,7 +50,6 @@ class TreeFacts(BaseModel):
     repair_turns: int
     ends_by_steps: dict[str, dict[str, int]]
     """Continuations from the question on, by their steps and by their result."""
-    of_kept_steps: bool = False
     causes: list[CauseCount] = []
     """Where questions die. Their questions add up to those that were explored."""
 
@@ -227,7 +226,6 @@ class OverviewCounts:
             parse_failures_by_cause=dict(run.parse_failures.most_common()),
             repair_turns=run.repair_turns,
             ends_by_steps={str(steps): dict(counts) for steps, counts in sorted(self._ends_by_steps.items())},
-            of_kept_steps=run.of_kept_steps,
             causes=self._where.rows(),
         )
 

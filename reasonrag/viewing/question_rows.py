@@ -37,8 +37,7 @@ class QuestionRow(BaseModel):
     cause: str | None
     """Why it failed."""
     f1: float | None
-    """Mean over the continuations from the question on, of steps that a critic kept too; null if the trees are
-    missing."""
+    """Mean over the continuations from the question on; null if the trees are missing."""
     steps: int | None
     unreadable: int | None
     """Replies in the tree that did not parse."""

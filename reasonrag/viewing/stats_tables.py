@@ -80,7 +80,7 @@ def _about(found: Overview) -> list[tuple[str, str]]:
 def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
     return [
         ("steps in trees", f"{facts.steps:,}"),
-        ("continuations", f"{facts.continuations:,}{', of steps that a critic kept' * facts.of_kept_steps}"),
+        ("continuations", f"{facts.continuations:,}"),
         ("mean F1, EM, outcome", ", ".join(map(share_text, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
         ("degenerate", counts_text(shown_signs(facts.degenerate))),
         ("unreadable replies", counts_text(facts.parse_failures_by_cause)),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
 import pytest
 from decision_process import LabQuestion, Setting, State
-from search_economy import ALIKE, GUESSING, PLANS, VARIATIONS, WITH_CRITICS, Exploration, Plan, measure
+from search_economy import ALIKE, GUESSING, PLANS, VARIATIONS, Exploration, Plan, measure
 from search_economy import SETTINGS as MEASURED
 from verdicts import PAIR_TYPES, Verdicts, right_of_all, ties_of_queries, types_of
 
@@ -120,38 +119,6 @@ def test_every_recipe_is_explored_and_labelled_by_its_own_rules(plan: Plan) -> N
     tally = measure(plan, GUESSING, 10)[plan.rules]
     assert tally.sum("right") > 2 * tally.sum("wrong") > -1
     assert measure(plan, GUESSING, 10)[plan.rules].questions == tally.questions
-
-
-CRITICS = [plan for plan in WITH_CRITICS if plan.critic == 0.4]
-
-
-@pytest.mark.parametrize("plan", CRITICS, ids=lambda each: each.name)
-def test_a_critic_thinks_the_same_of_a_step_whenever_it_is_asked_and_its_scores_are_counted(plan: Plan) -> None:
-    """In another search of the question, too, whatever else that draws; no other plan has scores."""
-    question = LabQuestion(GUESSING, 3, alpha=plan.search.alpha)
-    one, other = (
-        Exploration(replace(plan, recipe=plan.recipe.model_copy(update={"search": search})), question, "3").opinions
-        for search in (plan.search, plan.search.model_copy(update={"max_calls": 60}))
-    )
-    both = one.keys() & other.keys()
-    assert len(both) > 5
-    assert {one[each] for each in both} == {other[each] for each in both}
-    assert {one[each] - question.expectation(each) for each in both} != {0.0}
-    tally = measure(plan, GUESSING, 3)[plan.rules]
-    assert tally.sum("scores") > 5
-    assert measure(PLANS[-1], GUESSING, 3)[PLANS[-1].rules].sum("scores") == 0
-
-
-def test_a_draft_that_a_state_has_already_takes_no_place_of_another_in_the_laboratory_either() -> None:
-    """Of the states of a critic's search, those with several steps that could be drawn have different ones."""
-    plan = replace(CRITICS[0], critic=0.0)
-    kept = drawn = 0
-    for number in range(20):
-        tree = Exploration(plan, LabQuestion(GUESSING, number, alpha=plan.search.alpha), f"{number}").search.tree
-        states = [node for node in tree.nodes if node.children_ids and not node.terminal and node.id]
-        kept += sum(len(node.children_ids) for node in states)
-        drawn += sum(tree.drawn(node) for node in states)
-    assert kept / drawn > 0.85
 
 
 def test_no_recipe_lacks_a_row() -> None:

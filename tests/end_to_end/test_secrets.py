@@ -132,9 +132,10 @@ def test_a_key_in_the_address_of_a_critic_is_sent_and_is_in_no_file_of_any_comma
 
     with serving(answer) as address:
         place = f"{address}/v1?key={quote(KEY, safe='')}"
-        asked = ["--dataset", "atlas", "--limit", 2, "--model", "offline", "--critic", place]
+        asked = ["--dataset", "atlas", "--limit", 2, "--model", "offline"]
         found = left_behind("generate", *asked, "--siblings", 2, "--run", "runs/a", status=0)
-        found += left_behind("evaluate", *asked, "--split", "dev", "--best-of", 2, "--run", "evals/a", status=0)
+        best = ["--best-of", 2, "--critic", place, "--split", "dev"]
+        found += left_behind("evaluate", *asked, *best, "--run", "evals/a", status=0)
         found += left_behind("pairs", "runs/a", "--format", "sft", "--critic", place, "--out", "data/a", status=0)
         found += left_behind("evaluate-critic", place, "runs/a", "--out", "critics/a", status=0)
         found += left_behind("evaluate-critic", place, "runs/a", "--out", "critics/b", "--against", place, status=2)

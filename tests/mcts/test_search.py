@@ -298,58 +298,25 @@ def test_ragym_by_hand() -> None:
     assert (search.simulations, search.calls) == (3, 13)
 
 
-def guided(*children: Step[str]) -> Search[str]:
-    """A search by half of a critic's opinion, .2 of every step, whose first state has these children."""
-    search: Search[str] = Search(config("continuation", siblings=2, simulations=3, wave=1, alpha=1.0, prior_weight=0.5))
-    search.tell(0, expanded(*children)) if search.ask() else None
-    return search
-
-
-def test_what_a_critic_thinks_of_a_step_is_mixed_into_what_its_continuations_back_up() -> None:
-    search = guided(Step("one", prior=0.2), Step("other"))
-    first, second = search.ask()
-    for work in (first, second):
-        search.tell(work.id, continued([answer(1.0)], [answer(0.0)]))
-    assert values(search)[1:] == pytest.approx([0.5 * 0.2 + 0.5 * 0.5, 0.5])
-    assert [each.outcome for each in search.tree[1].rollouts] == [1.0, 0.0]
-
-
-def test_an_answer_drawn_as_a_sibling_has_the_value_of_its_outcome_whatever_a_critic_thinks() -> None:
-    search = guided(Step("query", prior=0.2), Step("answer", terminal=True, outcome=0.0, prior=0.2))
+def test_further_attempts_draw_under_numbers_of_their_own() -> None:
+    """The first draws of a state have the numbers 0 and 1 here, and each attempt at others goes on from there."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=2, max_calls=9))
     [work] = search.ask()
-    search.tell(work.id, continued([answer(1.0)], [answer(1.0)]))
-    assert values(search) == pytest.approx([(0.6 + 0.6 + 0) / 3, 0.6, 0.0])
-    [below] = search.ask()
-    assert (type(below), below.node_id) == (Expand, 1)
-    search.tell(below.id, expanded(Step("right", terminal=True, outcome=1.0, prior=0.2), answer(0.0)))
-    assert values(search)[3:] == [1.0, 0.0]
-    assert values(search)[1] == pytest.approx((0.6 + 0.6 + 1 + 0) / 4)
-
-
-def test_further_attempts_draw_one_step_each_under_numbers_of_their_own() -> None:
-    """Drafts of a state have the numbers 0 to 3 here, and each attempt at others goes on from there."""
-    search: Search[str] = Search(config("economy", siblings=2, drafts=2, root_siblings=2, max_calls=9))
-    [work] = search.ask()
-    assert work == Expand(0, node_id=0, count=2, sample=0, drafts=2)
-    search.tell(0, Expanded([same("a", plain=False), same("a", plain=False)], calls=4))
+    assert work == Expand(0, node_id=0, count=2, sample=0)
+    search.tell(0, Expanded([same("a"), same("a")], calls=2))
     [value] = search.ask()
     search.tell(value.id, continued([answer(0.0)]))
-    assert search.ask() == [Expand(2, node_id=0, count=1, sample=4, attempt=1)]
+    assert search.ask()[0] == Expand(2, node_id=0, count=1, sample=2, attempt=1)
 
 
 def test_the_budget_has_room_for_an_attempt_that_draws_one_step() -> None:
-    """Of seven replies five are spent: one is left to draw another step, and one to continue it."""
-    search: Search[str] = Search(config("economy", siblings=2, drafts=2, root_siblings=2, max_calls=7))
-    search.tell(0, Expanded([same("a"), same("a")], calls=4)) if search.ask() else None
+    """Of five replies three are spent: one is left to draw another step, and one to continue it."""
+    search: Search[str] = Search(config("economy", siblings=2, root_siblings=2, max_calls=5))
+    search.tell(0, Expanded([same("a"), same("a")], calls=2)) if search.ask() else None
     search.tell(search.ask()[0].id, continued([answer(0.0)]))
     [again] = search.ask()
     assert isinstance(again, Expand)
     assert (again.count, again.attempt) == (1, 1)
-
-
-def test_more_drafts_than_there_are_sample_numbers_are_refused() -> None:
-    with pytest.raises(ValidationError, match="siblings times drafts must stay below 10000"):
-        SearchConfig.model_validate(RECIPES["economy"].search.model_dump() | {"siblings": 200, "drafts": 50})
 
 
 # -- selection ----------------------------------------------------------------------------------------------------

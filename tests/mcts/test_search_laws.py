@@ -127,9 +127,9 @@ class Environment:
 
 
 def draws_of(work: Work) -> range:
-    """The numbers of all draws of a piece of work, also of drafts that are not kept."""
+    """The numbers of all draws of a piece of work."""
     count = work.count if isinstance(work, Expand | Continue) else 1
-    return range(work.sample, work.sample + count * (work.drafts if isinstance(work, Expand) else 1))
+    return range(work.sample, work.sample + count)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,6 @@ fields: dict[str, st.SearchStrategy[Any]] = {
     "root_siblings": st.none() | st.integers(1, 9),
     "resamples": st.integers(0, 2),
     "share_estimates": st.booleans(),
-    "drafts": st.integers(1, 3),
     "siblings_at_once": st.none() | st.integers(1, 3),
     "continuations": st.integers(1, 3),
     "alpha": st.sampled_from([0.5, 0.9, 1.0]),

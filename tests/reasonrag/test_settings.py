@@ -319,7 +319,7 @@ GUARDED: dict[str, tuple[type[Settings], str, str, str]] = {
     "objections to a training": (TrainSettings, "train", 'allow = "trust_remote_code"', "--allow"),
     "questions of evaluation sets in a training": (TrainSettings, "train", 'allow_eval = ["nq/dev"]', "--allow-eval"),
     "other conditions than in training": (EvaluateSettings, "evaluate", 'allow = ["top_k"]', "--allow"),
-    "a critic to which there are objections": (GenerateSettings, "generate", "allow-critic = true", "--allow-critic"),
+    "a critic to which there are objections": (EvaluateSettings, "evaluate", "allow-critic = true", "--allow-critic"),
 }
 
 

@@ -106,7 +106,7 @@ NAMED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a value out of range": ("generate", {"limit": -3}, r"^`limit`: must be at least 1"),
     "a setting that is unknown": ("pairs", {"runs": "x", "max_tokens": 3}, "^max_tokens: .*'max_row_tokens'"),
     "two that exclude each other": ("generate", {"dataset": "nq", "questions": "x"}, "^give `questions` or `dataset`"),
-    "what one needs": ("generate", {"critic_draws": 2}, "^`critic_draws` and `critic_weight` need `critic`"),
+    "what one needs": ("generate", {"value_temperature": 1}, "^`value_temperature` needs .*: give `value_model`"),
     "an underscore and a value": ("evaluate", {"model": "no/where/"}, "^`model` no/where/: .* its `base_url`$"),
     "a truth that may be unsaid": ("generate", {"judge_gold": True}, "^`judge_gold` needs a judge"),
     "a truth of the call itself": ("generate", {"replay": True, "run": "x"}, "leave out `replay=True` to explore"),

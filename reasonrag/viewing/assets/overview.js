@@ -128,7 +128,7 @@ function chartsOf(o) {
     found.push(histogramFigure("Length of replies", `In ${o.length_unit}. If one side is usually longer, the model learns length.`, { chosen: o.histograms.chosen, rejected: o.histograms.rejected }, { chosen: "var(--one)", rejected: "var(--two)" }, { x: o.length_unit, y: "pairs", dashed: true }));
   }
   if (trees && Object.keys(trees.ends_by_steps).length) {
-    found.push(stacked("Continuations", `By number of steps and result. Mean F1 ${number(trees.mean_f1)}${trees.of_kept_steps ? ", of steps that a critic kept" : ""}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
+    found.push(stacked("Continuations", `By number of steps and result. Mean F1 ${number(trees.mean_f1)}.`, trees.ends_by_steps, ENDED, { x: "steps", y: "continuations" }));
   }
   if (trees && Object.keys(trees.diversity_by_layer).length) {
     const entries = Object.entries(trees.diversity_by_layer).map(([depth, share]) => ({ depth, share }));
@@ -162,7 +162,7 @@ function tiles(o) {
     tile("mean confidence", number(o.mean_confidence)),
     o.usage ? tile("completions", count(o.usage.calls), o.pairs ? `${(o.usage.calls / o.pairs).toFixed(1)} per pair` : "") : null,
     o.usage ? tile("cost", dollars(cost), cost && o.pairs ? `${dollars(cost / o.pairs)} per pair` : "") : null,
-    o.trees ? tile("mean F1 / EM", `${number(o.trees.mean_f1)} / ${number(o.trees.mean_em)}`, `of continuations${o.trees.of_kept_steps ? " of kept steps" : ""}`) : null,
+    o.trees ? tile("mean F1 / EM", `${number(o.trees.mean_f1)} / ${number(o.trees.mean_em)}`, "of continuations") : null,
   );
 }
 

@@ -62,53 +62,13 @@ def ranges(found: CostEstimate) -> Iterator[tuple[str, Range]]:
             yield name, each
 
 
-def scoring(_request: ChatRequest, _position: int) -> Completion:
-    return Completion(text="0.5", finish_reason="stop", prompt_tokens=400)
-
-
-WITH_CRITIC: dict[str, Any] = {"siblings": 2, "critic_draws": 4, "critic_price_in": 2.0}
-
-
-@pytest.mark.parametrize("recipe", ["economy", "continuation", "prorag"])
-def test_a_critic_s_scores_are_estimated_with_their_cost(recipe: str) -> None:
-    """What it really scores lies between the ends; it is not asked, and in none of the teacher's ranges."""
-    critic = ScriptedModel(scoring, name="critic")
-    flags = {"limit": 5, "recipe": recipe} | SMALL | WITH_CRITIC
-    found = estimate(model="gpt-4o", critic_model=critic, **flags)
-    assert (critic.requests, found.model) == ([], "gpt-4o")
-    summary = package.generate(critic_model=critic, yes=True, **flags)
-    trees = list(read_rollouts(Path(summary.run) / "rollouts.jsonl"))
-    assert found.scores is not None
-    assert found.scores.low <= summary.critic_scores <= found.scores.high
-    assert found.calls.low <= sum(tree.usage.calls for tree in trees) <= found.calls.high
-    teacher, scores = found.dollars_by_model["gpt-4o"], found.dollars_by_model["critic"]
-    assert None not in (found.dollars, teacher, scores)
-    assert found.dollars.high == pytest.approx(teacher.high + scores.high)
-    price = find_price("gpt-4o")
-    assert teacher.high == pytest.approx(price.cost(found.prompt_tokens.high, found.completion_tokens.high))
-    assert 0 < scores.low < scores.high
-
-
-def test_a_pilot_measures_what_a_critic_costs() -> None:
-    flags = {"limit": 6, "recipe": "continuation"} | SMALL | WITH_CRITIC
-    critic = ScriptedModel(scoring, name="critic")
-    found = estimate(pilot=2, chat_model=Teacher(), critic_model=critic, yes=True, **flags)
-    scores = found.dollars_by_model["critic"]
-    assert found.scores is not None
-    assert scores is not None
-    assert found.scores.low <= 3 * len(critic.requests) <= found.scores.high
-    assert scores.high == pytest.approx(found.scores.high * 400 * 2e-6)
-    assert estimate(model="gpt-4o", **SMALL).scores is None
-
-
-def test_an_estimate_shows_a_critic_s_scores_and_the_cost_of_each_model(capsys: pytest.CaptureFixture[str]) -> None:
-    critic = ScriptedModel(scoring, name="mine")
-    show_estimate(estimate(model="gpt-4o", critic_model=critic, limit=2, **SMALL, **WITH_CRITIC))
+def test_an_estimate_shows_the_cost_of_each_model(capsys: pytest.CaptureFixture[str]) -> None:
+    show_estimate(estimate(model="gpt-4o", value_model="gpt-4o-mini", limit=2, **SMALL))
     told = capsys.readouterr().out
-    for row in ("scores of the critic", "cost of gpt-4o", "cost of mine"):
+    for row in ("cost of gpt-4o", "cost of gpt-4o-mini"):
         assert row in told
     show_estimate(estimate(model="gpt-4o", limit=2, **SMALL))
-    assert "critic" not in capsys.readouterr().out
+    assert "cost of" not in capsys.readouterr().out
 
 
 # -- without a pilot -----------------------------------------------------------------------------------------------

@@ -235,10 +235,9 @@ def test_other_recipes_have_no_rescue(files: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gold-passages", "decompose"])
-@pytest.mark.parametrize("other", ["value_chat_model", "critic_model"])
-def test_a_rescue_needs_proposals_that_are_plain(kind: str, other: str, files: dict[str, Any]) -> None:
+def test_a_rescue_needs_proposals_that_are_plain(kind: str, files: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"`rescue` {kind} needs plain draws.*leave out `rescue`"):
-        package.generate(**files, rescue=kind, **{other: ScriptedModel(lost, name="other")})
+        package.generate(**files, rescue=kind, value_chat_model=ScriptedModel(lost, name="other"))
 
 
 class Heard(SilentWatcher):
