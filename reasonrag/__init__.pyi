@@ -1651,9 +1651,8 @@ def train(
         config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the resolved configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
-        recipe: Several trainings as one: sft-dpo fine-tunes on the best paths, labels the pairs anew by the
-            fine-tuned model's own continuations, and trains it on them by DPO; CONFIG is that of DPO [default:
-            qwen2.5-7b-dpo-full]
+        recipe: Several trainings as one: sft-dpo fine-tunes on the best paths, then trains that model on the pairs
+            by DPO; CONFIG is that of DPO [default: qwen2.5-7b-dpo-full]
         data: Data set to train on: a folder written by pairs. Required, unless --merge is given
         out: Folder of the trained model [default: saves/<data>-<config>]
         set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key; with --recipe,

@@ -207,8 +207,6 @@ def _decide(candidates: Path, rules: PairingRules, options: ExportOptions, facts
             keys.append(key)
     beyond = dropped_by_caps(kept, rules)
     spans = zip(keys, ends, ends[1:], strict=False)
-    if facts.held_out is not None:
-        return _ExportPlan(rules, facts.contaminated, beyond, facts.held_out)
     rows = ((key, sum(i not in beyond for i in range(first, end))) for key, first, end in spans)
     held_out = _held_out({key: count for key, count in rows if count}, options)
     return _ExportPlan(rules, facts.contaminated, beyond, held_out)

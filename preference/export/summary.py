@@ -152,14 +152,13 @@ class ExportOptions:
 @dataclass(frozen=True)
 class ExportFacts:
     """Facts for the summary that the candidates do not hold. contaminated: keys of questions to drop because an
-    evaluation split has them. held_out: keys of the questions for validation; None: they are drawn."""
+    evaluation split has them."""
 
     sources: tuple[str, ...] = ()
     judging: dict[str, Any] = field(default_factory=dict)
     critics: dict[str, Any] = field(default_factory=dict)
     token_counter: str | None = None
     contaminated: Collection[str] = frozenset()
-    held_out: Collection[str] | None = None
     contamination: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,10 +101,10 @@ def pairs(
     """
     settings = resolve(PairsSettings, "pairs", flags)
     told = watcher or SilentWatcher()
-    return make_data_set(runs, settings, told, chat_model=chat_model, critic_model=critic_model, processes=processes)
+    return _pairs(runs, settings, told, chat_model=chat_model, critic_model=critic_model, processes=processes)
 
 
-def make_data_set(
+def _pairs(
     runs: str | Path | Sequence[str | Path],
     settings: PairsSettings,
     watcher: Watcher,
@@ -112,15 +112,14 @@ def make_data_set(
     chat_model: ChatModel | None = None,
     critic_model: ChatModel | None = None,
     processes: int = 1,
-    held_out: Collection[str] | None = None,
 ) -> PairSummary:
-    """`pairs` by these settings. held_out: keys of the questions for validation; None: they are drawn.
+    """`pairs` by these settings.
 
     A rank has its states judged and writes no data set, as others may be at work for the same one.
     """
     settings, out = with_limiter(settings, None), settings.out or _default_out(runs)
     with _understood(out):
-        export = DataSetExport(settings, out, held_out=held_out)
+        export = DataSetExport(settings, out)
         sources = _sources(runs, out)
         _check_labels(sources, settings.label, as_published=settings.as_published)
         by_judge = settings.label == "judge"
@@ -190,10 +189,10 @@ def _check_ranks(out: Path, rank: Shard | None, judge: StateJudge | None) -> Non
 
 class DataSetExport:
     """Turns gathered candidates into a data set by the settings of `pairs`. Raises InputError for an unusable setting
-    or file, before anything is labelled. held_out: as in `make_data_set`."""
+    or file, before anything is labelled."""
 
-    def __init__(self, settings: PairsSettings, out: Path, *, held_out: Collection[str] | None = None) -> None:
-        self._settings, self._out, self._held_out = settings, out, held_out
+    def __init__(self, settings: PairsSettings, out: Path) -> None:
+        self._settings, self._out = settings, out
         self._rules = settings.rules
         self.tokens, self._warnings = token_counter(settings.tokenizer)
         name = out.resolve().name
@@ -227,7 +226,6 @@ class DataSetExport:
             critics=dict(critics or {}),
             token_counter=self.tokens.name,
             contaminated=gated.contaminated,
-            held_out=self._held_out,
             contamination=gated.summary.model_dump(),
             warnings=(*self._warnings, *warnings, *gated.warnings),
             versions=versions(),

@@ -82,9 +82,6 @@ class RevaluedPair(BaseModel):
     chosen_outcome: float | None = None
     rejected_outcome: float | None = None
     """Mean outcome, undiscounted; null in reports of earlier versions, too."""
-    chosen_ends: int = 0
-    rejected_ends: int = 0
-    """Number of continuations, or of judgements, that it is the mean of; `k` of an answer with a known outcome."""
 
 
 class Disagreement(BaseModel):
@@ -214,11 +211,9 @@ _Sides = dict[tuple[str, int], _Side]
 
 
 class _Fresh(NamedTuple):
-    """A fresh value, None if there is none. ends: how many continuations, or judgements, it is the mean of. outcome:
-    their mean outcome, undiscounted."""
+    """Mean discounted outcome, and the same undiscounted; None if no continuation or judgement counts."""
 
-    value: float | None
-    ends: int
+    value: float | None = None
     outcome: float | None = None
 
 
@@ -426,7 +421,7 @@ class _FreshContinuations:
                 values[key] = await self._mean(own, sides[key])
             except (ModelError, RetrievalError) as error:
                 self._failures.give_up("step", error, question_id=key[0], node_id=key[1])
-                values[key] = _Fresh(None, 0)
+                values[key] = _Fresh()
 
         await session.run_or_raise(enumerate(sides), value, at_once=len(sides))
         return values
@@ -437,12 +432,10 @@ class _FreshContinuations:
         ends = await self._ends(agent, side)
         valid = [(outcome, steps) for outcome, steps in ends if outcome is not None]
         if not valid:
-            return _Fresh(None, 0)
+            return _Fresh()
         alpha = side.rollout.recipe.alpha
         rewards = [shortest_path_reward(outcome, steps=steps, alpha=alpha) for outcome, steps in valid]
-        known = side.answer is None and side.state is None
-        outcome = statistics.mean(outcome for outcome, _ in valid)
-        return _Fresh(statistics.mean(rewards), self._k if known else len(rewards), outcome)
+        return _Fresh(statistics.mean(rewards), statistics.mean(outcome for outcome, _ in valid))
 
     async def _ends(self, agent: Agent, side: _Side) -> list[tuple[float | None, int]]:
         """Outcome and number of steps from the root, for each end; None where it has none."""
@@ -512,8 +505,6 @@ def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
         rejected_fresh=rejected,
         chosen_outcome=fresh[0].outcome,
         rejected_outcome=fresh[1].outcome,
-        chosen_ends=fresh[0].ends,
-        rejected_ends=fresh[1].ends,
     )
 
 

@@ -37,7 +37,7 @@ def recipe_plan(settings: TrainSettings) -> RecipePlan:
     launch = launch_options(settings)
     if launch.nodes > 1:
         raise InputError(
-            "--recipe runs on one machine, since the model is served there between its trainings; leave out --nodes"
+            "--recipe runs on one machine, where each stage finds what the one before it wrote; leave out --nodes"
         )
     if settings.data is None:
         raise InputError("--data is needed: a folder that reasonrag pairs wrote")

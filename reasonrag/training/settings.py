@@ -18,8 +18,8 @@ class TrainSettings(Settings):
 
     config: str | None = setting("A YAML file of LLaMA-Factory's arguments, or the name of a shipped one")
     recipe: Literal["sft-dpo"] | None = setting(
-        "Several trainings as one: sft-dpo fine-tunes on the best paths, labels the pairs anew by the fine-tuned "
-        f"model's own continuations, and trains it on them by DPO; CONFIG is that of DPO [default: {DPO_OF_A_RECIPE}]",
+        "Several trainings as one: sft-dpo fine-tunes on the best paths, then trains that model on the pairs by DPO; "
+        f"CONFIG is that of DPO [default: {DPO_OF_A_RECIPE}]",
         Panel.TRAINING,
         common=True,
     )

@@ -214,7 +214,7 @@ MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.
 """Modules that define settings, fill them, or turn them into parts."""
 TAKE_SETTINGS = {
     "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
-    "reasonrag/curation/pairs.make_data_set": "the body of the public call, which a recipe calls for its second pairs",
+    "reasonrag/curation/pairs._pairs": "the body of the public call",
     "reasonrag/critics/train._converted": "the body of the public call, for a conversion",
     "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",

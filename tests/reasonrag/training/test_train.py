@@ -22,10 +22,9 @@ import yaml
 from preference.candidates import question_key
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.errors import InputError
-from reasonrag.studies.student_labels import held_out
 from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
-from reasonrag.training.llamafactory.dataset_info import count_rows, read_training_data
+from reasonrag.training.llamafactory.dataset_info import read_training_data
 from reasonrag.training.llamafactory.inspection import Inspection, inspect_environment
 from reasonrag.training.metrics import read_metrics
 from reasonrag.training.preflight_checks import PreflightFindings, check_config_accepted, check_packages, resolve_cutoff
@@ -121,7 +120,7 @@ def test_a_trained_model_says_where_it_comes_from(world: World) -> None:
         assert told.stages == (["sft"] if name == SFT else ["sft", "dpo"])
         assert told.asked.renderer == renderer_hash(load_prompts())
         assert (told.asked.top_k, told.asked.max_steps) == ((3,), (7,))
-        assert told.data == [str(world.few), *([] if name == SFT else [str(world.saved("lora/stages/pairs"))])]
+        assert told.data == [str(world.few)]
         assert told.splits == ["atlas/train"]
         assert set(told.questions) == questions
         assert len(questions) == 3
@@ -179,24 +178,18 @@ def test_another_configuration_does_not_go_where_a_model_is(world: World) -> Non
     assert "holds another training: " in alone.err
 
 
-def test_a_recipe_trains_on_pairs_as_the_warmed_up_model_values_them(world: World) -> None:
-    """What became of every pair is said and kept; each stage says what it came to; what is done says so."""
+def test_a_recipe_says_what_each_of_its_stages_came_to(world: World) -> None:
+    """In stages.json, in the result, and on the screen; what is done says so."""
     done = lora(world)
     stages = {each["name"]: each for each in world.json("lora", "stages.json")["stages"]}
-    assert {name: each["state"] for name, each in stages.items()} == dict.fromkeys(("sft", "pairs", "dpo"), "done")
-    found = stages["pairs"]["result"]
-    assert found["student"] == f"sft@{stages['sft']['result']['config_hash']}"
-    verdicts = [found[each] for each in ("confirmed", "reversed", "tied", "untold", "unvalued")]
-    rows = [*read_training_data(world.few).entries.values()]
-    assert sum(verdicts) == found["pairs"] == sum(map(count_rows, rows[:2]))  # type: ignore[arg-type]
-    assert (
-        f"of {found['pairs']} pairs the model confirms {found['confirmed']}, reverses {found['reversed']}" in done.err
-    )
-    assert held_out(world.saved("lora/stages/pairs")) == held_out(world.few)
-    assert "stage 1 of 3, sft" in done.err
+    assert {name: each["state"] for name, each in stages.items()} == {"sft": "done", "dpo": "done"}
+    found = {name: each["result"] for name, each in stages.items()}
+    assert (found["sft"]["steps"], found["dpo"]["steps"]) == (OF_SFT["max_steps"], 3)
+    assert found["dpo"]["out"] == str(world.saved("lora"))
+    assert "stage 1 of 2, sft" in done.err
     again = world.run(*words(world), "--json")
-    assert json.loads(again.out)["stages"]["pairs"] == found
-    assert "stage 2 of 3, pairs: done already" in again.err
+    assert json.loads(again.out)["stages"] == found
+    assert "stage 2 of 2, dpo: done already" in again.err
 
 
 def test_an_adapter_and_its_base_become_one_model(world: World) -> None:
@@ -215,7 +208,7 @@ def test_llama_factory_reads_the_resolved_file(world: World) -> None:
     lengths = world.json("lora", "training.json")["lengths"]
     assert settings["cutoff_len"] == lengths["advised_cutoff"] == math.ceil(lengths["longest_row"] / 64) * 64
     assert lengths["rows_cut"] == 0
-    assert settings["dataset_dir"] == str(world.saved("lora/stages/pairs"))
+    assert settings["dataset_dir"] == str(world.few)
     assert settings["model_name_or_path"] == str(world.saved(SFT))
     assert settings["learning_rate"] == 1e-3
     assert settings["save_strategy"] == "no"

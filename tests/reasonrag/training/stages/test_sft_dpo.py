@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError
-from reasonrag.training.stages.sft_dpo import settings_of
 from tests.helpers.shared import Shared
 
 
@@ -58,23 +56,3 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_started(
     with pytest.raises(InputError, match=says):
         reasonrag.train(**given)
     assert not Path("saves").exists()
-
-
-def test_a_run_that_is_gone_is_named_before_anything_is_started(data_set: Path) -> None:
-    """Its steps could not be continued once the warm-up is paid for."""
-    Path("runs/a").rename("runs/b")
-    with pytest.raises(InputError, match="data/a was made of runs/a, which is not there"):
-        reasonrag.train("smoke-cpu-dpo-full", recipe="sft-dpo", data=data_set, out="saves/a")
-    assert not Path("saves").exists()
-
-
-def test_the_filters_of_the_second_pairs_are_those_of_the_first(data_set: Path) -> None:
-    """Whatever reasonrag.toml says now: its judge is not asked, and not paid, for labels of the student."""
-    made = reasonrag.pairs("runs/a", out="data/b", min_margin=0.1, max_per_state=3, validation=0.5, seed=2, flip=0.1)
-    Path("reasonrag.toml").write_text('[pairs]\nlabel = "judge"\nmodel = "offline"\nmin_margin = 0.3\n')
-    settings = settings_of(Path("data/b"), out=Path("data/c"), allow=["renderer", "identical-sides"])
-    assert settings.label == "value"
-    assert asdict(settings.rules) == made.rules
-    assert (settings.validation, settings.seed, settings.flip) == (0.5, 2, 0.1)
-    assert settings.allow == ["identical-sides"]
-    assert settings.rules != settings_of(data_set, out=Path("data/c"), allow=()).rules
