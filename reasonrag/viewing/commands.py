@@ -80,10 +80,6 @@ def show(
         ),
     ] = None,
     *,
-    step: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Show step N in full: prompt, passages, completion and its pairs"),
-    ] = None,
     pair: Annotated[
         str | None, typer.Option(metavar="PAIR_ID", help="Show one pair: both steps, and what decided it")
     ] = None,
@@ -91,17 +87,15 @@ def show(
     **flags: Any,
 ) -> None:
     """Show one question in the terminal: its search tree, its pairs, and the reason for each label."""
-    if sum((step is not None, pair is not None, as_json)) > 1:
-        raise InputError("--step, --pair and --json exclude each other: --json gives all steps and pairs anyway")
-    from reasonrag.viewing.question_screen import show_pair, show_question, show_step
+    if pair is not None and as_json:
+        raise InputError("--pair and --json exclude each other: --json gives all pairs anyway")
+    from reasonrag.viewing.question_screen import show_pair, show_question
     from reasonrag.viewing.view import show as find
 
     with reading_progress(run, bytes_of(run)):
         found = find(run, question_id, **flags)
     if as_json:
         print(found.model_dump_json())  # noqa: T201 - JSON escapes its controls
-    elif step is not None:
-        show_step(found, step)
     elif pair is not None:
         show_pair(found, pair)
     else:

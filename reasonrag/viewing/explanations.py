@@ -288,6 +288,11 @@ def results_in_words(counts: Mapping[ContinuationResult, int]) -> str:
     return ", ".join(words) or "none ended"
 
 
+def end_words(name: str) -> str:
+    """What the continuations of a question came to, in words: `all_wrong` as `all wrong`."""
+    return "mixed outcomes" if name == "mixed" else name.replace("_", " ")
+
+
 def uncounted_in_words(outcomes: Sequence[float] | None, drawn_otherwise: int = 0) -> str:
     """`1 right answer not counted: the search had looked for it`, and how many were drawn otherwise; empty without
     any."""

@@ -29,8 +29,8 @@ from reasonrag.terminal import (
     share_text,
     warn,
 )
+from reasonrag.viewing.explanations import end_words
 from reasonrag.viewing.overview import Overview, TreeFacts
-from reasonrag.viewing.question_screen import end_words
 
 _MOST_ROWS = 10
 """Rows of a histogram; finer bins are put together."""

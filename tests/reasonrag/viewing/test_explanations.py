@@ -22,7 +22,7 @@ from preference.labelling import labelled_states
 from reasonrag.viewing.collection import ExploredTree, open_collection
 from reasonrag.viewing.explanations import cautions, explain, number
 from reasonrag.viewing.question_rows import question_row
-from reasonrag.viewing.question_screen import show_pair, show_question, show_step
+from reasonrag.viewing.question_screen import show_pair, show_question
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.stats_tables import show_stats
 from tests.helpers.trees import Fields, answer, branch, evidence, query, random_trees, rollouts_of, siblings, tree
@@ -263,8 +263,7 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
         steps = view.trees[0].steps if view.trees else view.states[pair.state].steps
         said, _, otherwise = next(step.uncounted for step in steps if step.id == 2).partition("; ")
         assert (said, otherwise) == (says, OTHERWISE if view.trees and record.drawn_otherwise[2] else "")
-        show_question(view, tmp_path)
-        show_step(view, 2)
+        show_pair(view, pair.id)
         assert ("not counted" in capsys.readouterr().out) == bool(says)
 
 
@@ -405,8 +404,6 @@ def printed_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, lis
         show_question(view, path)
         for pair in {pair.id: pair for pair in view.pairs}.values():
             show_pair(view, pair.id)
-        if view.pairs:
-            show_step(view, view.pairs[0].chosen)
     show_stats(package.stats(path))
     page = package.view(path, out=path.parent / f"{path.name}.html").read_text("utf-8")
     packed = re.findall(r'id="question-\d+">(.*?)</script>', page)

@@ -106,7 +106,7 @@ def test_show_marks_the_steps_of_kept_pairs_and_says_why(
         assert re.search(rf"#{pair.chosen} [^:]*\+\d", drawing)
         assert re.search(rf"#{pair.rejected} [^:]*-\d", drawing)
         assert f"{pair.id}  depth {richest.states[pair.state].layer}  margin {pair.margin:.2f}" in below
-    assert below.count("because ") == len(kept)
+        assert next(why.text for why in pair.why if why.topic == "label") in " ".join(below.split())
     for reason, count in Counter(pair.dropped for pair in richest.pairs if pair.dropped).items():
         assert f"{reason.replace('_', ' ')} {count:,}" in " ".join(below.split())
 
@@ -151,30 +151,6 @@ def test_show_gives_one_object_as_json(reasonrag: Reasonrag, run: Path, richest:
     assert QuestionView.model_validate_json(done.out) == richest == package.show(str(run), richest.id)
 
 
-def test_show_of_a_step_is_whole(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """Prompt, what was really sent, passages with gold ones marked, reply, and its pairs, kept or dropped."""
-    sent = [{"role": "user", "content": "Say another one."}]
-    shown = [{"id": "p1", "title": "Ada Lovelace", "score": 2.0}, {"id": "p2", "title": "Bob", "score": 1.0}]
-    steps = [
-        query("who", 0.5),
-        evidence("She was.", 0.9, passages=shown, sampled_with=sent, draws=3, reasoning="[b]Was\x1b[2J she?"),
-        evidence("Bob", 0.1, passages=shown),
-    ]
-    run = written(tmp_path / "run", tree([0, 1, 1], steps, gold_passages=["Ada Lovelace"]))
-    out = reasonrag("show", run, "q1", "--step", 2).out
-    for part in (
-        *("Think, then ask or answer.", "Previous Thoughts: those of 1", "Say another one.", "sampled: 3 times"),
-        *("1. Ada Lovelace [p1]  score 2  GOLD", "2. Bob [p2]  score 1\n", "So <evidence>She was.</evidence>"),
-        "reasoning\n  [b]Was",
-    ):
-        assert part in out
-    assert "\x1b" not in out
-    assert "reasoning" not in reasonrag("show", run, "q1", "--step", 3).out
-    [pair] = package.show(run, "q1").pairs
-    assert f"{pair.id}  chosen over #3" in out
-    assert out.rstrip().endswith("kept")
-
-
 def test_show_of_a_pair_has_both_sides_and_every_reason(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
     """By its id, or by how that begins."""
     pair = next(each for each in richest.pairs if each.dropped)
@@ -193,11 +169,9 @@ def test_show_of_a_pair_has_both_sides_and_every_reason(reasonrag: Reasonrag, ru
         (("q11",), "did you mean 'q1'? choose from q1, q10"),
         (("nothing like it",), "run has 3 questions, none has the id 'nothing like it': choose from q1, q10, q2"),
         ((), "say which question to show: "),
-        (("q2", "--step", 9), "question q2 has no step 9; its steps are 1 to 2"),
-        (("q2", "--step", 0), "its steps are 1 to 2"),
         (("q2", "--pair", "ffff"), "question q2 has no pair 'ffff'; choose from "),
         (("q2", "--pair", ""), "question q2 has no pair ''"),
-        (("q2", "--step", 1, "--json"), "--step, --pair and --json exclude each other"),
+        (("q2", "--pair", "ffff", "--json"), "--pair and --json exclude each other"),
     ],
 )
 def test_show_refuses_what_is_not_there_and_says_what_is(
@@ -241,7 +215,7 @@ def test_hostile_text_stays_text(
         monkeypatch.setenv("FORCE_COLOR", "1")
     run = hostile_run(tmp_path / "run")
     [pair, *_] = package.show(run, HOSTILE).pairs
-    several = [(), *(("--step", each) for each in range(1, 6)), ("--pair", pair.id)]
+    several: list[tuple[str, ...]] = [(), ("--pair", pair.id)]
     for arguments in several:
         done = reasonrag("show", run, HOSTILE, *arguments)
         assert done.status == 0, done.err
