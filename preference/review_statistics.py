@@ -1,19 +1,18 @@
-"""Blind human review of pairs: the sample to show, the judgement record, and agreement with the labels.
+"""Blind human review of pairs: the sample to show, what a judgement is, and agreement with the labels.
 
-Decides what of a row is shown and what identifies a pair, which sample is drawn, what a judgement is, and the
-statistics. Knows no terminal and no file but the data set's; published RAG_ProGuide rows with ten fields are enough.
+Decides what of a row is shown and what identifies a pair, which sample is drawn, and the statistics. Knows no file but
+the data set's; published RAG_ProGuide rows with ten fields are enough.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from statistics import median
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel
 
@@ -21,7 +20,7 @@ from preference.candidates import Tag
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
-from preference.records import Record, shared_fields
+from preference.records import shared_fields
 from preference.statistics import (
     LABEL_LEVEL,
     Bin,
@@ -36,12 +35,9 @@ from preference.statistics import (
 )
 from preference.stratified_sample import StratifiedSample
 
-REVIEW_SCHEMA: Final = "reasonrag.review/1"
 REPORT_SCHEMA: Final = "reasonrag.review_report/1"
-Verdict = Literal["a", "b", "tie", "skip", "withdrawn"]
-"""Which side is better. tie: both are equally good. skip: the reviewer cannot say. withdrawn: the last judgement of the
-pair is revoked, and it is shown again."""
-Sides: TypeAlias = tuple[str, str]
+Verdict = Literal["a", "b", "tie", "skip"]
+"""Which side is better. tie: both are equally good. skip: the reviewer cannot say."""
 
 UNKNOWN = "unknown"
 _TYPES = frozenset(ACTION_TYPE_NAMES.values())
@@ -57,16 +53,15 @@ _LONGEST_NAME = 200
 class PairFacts:
     """A pair's fields without its texts; None where the data set lacks them.
 
-    key: identifies the pair by its prompt and two replies, independent of the label. row: from 1, in `file`. chosen,
-    rejected: digests of the replies.
+    key: identifies the pair by its prompt and two replies, independent of the label. row: from 1, in `file`.
+    chosen_first: whether the chosen reply sorts before the rejected one.
     """
 
     key: str
     file: str
     row: int
     pair_id: str | None
-    chosen: str
-    rejected: str
+    chosen_first: bool
     action_type: str
     rejected_action_type: str
     layer: int | None
@@ -98,17 +93,14 @@ class ReviewPair:
     user: str
     chosen: str
     rejected: str
-    golden_answers: tuple[str, ...]
 
-    @property
-    def question(self) -> str:
-        """The user turn's first line: the question, in RAG_ProGuide's layout."""
-        return self.user.partition("\n")[0]
+    def exchanged(self, seed: int) -> bool:
+        """Whether the reply that sorts last is shown as A: a fair coin of the seed and the pair, whatever the label."""
+        return seeded_uniform(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
 
-    def sides(self, seed: int) -> Sides:
-        """The replies as A and B, in an order drawn from the seed and the pair."""
-        exchanged = seeded_uniform(f"side:{self.facts.key}", seed=seed) < 0.5  # noqa: PLR2004 - a fair coin
-        first, second = sorted((self.chosen, self.rejected), reverse=exchanged)  # independent of the label
+    def sides(self, *, exchanged: bool) -> tuple[str, str]:
+        """The replies as A and B."""
+        first, second = sorted((self.chosen, self.rejected), reverse=exchanged)
         return first, second
 
 
@@ -154,7 +146,6 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
     system, user = _text(row, "instruction") or "", _text(row, "input") or _text(row, "prompt")
     if chosen is None or rejected is None or not user:
         return None
-    answers = row.get("golden_answers")
     layer: Any = row.get("layer")
     confidence: Any = row.get("confidence")
     pair_id, tags = _text(row, "pair_id"), row.get("tags")
@@ -163,8 +154,7 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         file=file,
         row=number,
         pair_id=pair_id if pair_id and len(pair_id) <= _LONGEST_NAME and pair_id.isprintable() else None,
-        chosen=digest(chosen),
-        rejected=digest(rejected),
+        chosen_first=chosen < rejected,
         action_type=_type(row.get("chosen_action_type")),
         rejected_action_type=_type(row.get("rejected_action_type")),
         layer=layer if type(layer) is int and layer >= 0 else None,
@@ -172,8 +162,7 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         flipped=row.get("flipped") is True,
         tags=tuple(each for each in get_args(Tag) if isinstance(tags, list) and each in tags),
     )
-    golden = tuple(each for each in answers if isinstance(each, str)) if isinstance(answers, list) else ()
-    return ReviewPair(facts, system, user, chosen, rejected, golden)
+    return ReviewPair(facts, system, user, chosen, rejected)
 
 
 def _text(row: dict[str, Any], name: str) -> str | None:
@@ -211,48 +200,28 @@ def sample_pairs(directory: Path, size: int, *, seed: int) -> tuple[list[ReviewP
 # -- judgements ------------------------------------------------------------------------------------------------
 
 
-class JudgementRecord(Record):
-    """A line of `review/<reviewer>.jsonl`: a verdict on a pair, or its withdrawal."""
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a person said of a pair. pair: `PairFacts.key`. exchanged: whether A was the reply that sorts last, which
+    tells what was judged, not what the label was."""
 
-    schema_version: Literal["reasonrag.review/1"] = REVIEW_SCHEMA
     pair: str
-    """`PairFacts.key`: the same for the same prompt and replies, independent of the label."""
-    pair_id: str | None = None
-    """The row's own; null if it has none."""
-    shown: Sides
-    """Digests of the replies shown as A and as B. Tells what was judged, not what the label was."""
+    exchanged: bool
     verdict: Verdict
     note: str = ""
-    seconds: float
-    """From showing the pair to the verdict."""
-    at: str
-    """UTC, ISO 8601."""
-    seed: int
-    version: str
-    """reasonrag's version."""
-
-
-def latest_judgements(judgements: Iterable[JudgementRecord]) -> dict[str, JudgementRecord]:
-    """The last judgement of each pair, unless withdrawn, in the order given."""
-    last: dict[str, JudgementRecord] = {}
-    for each in judgements:
-        last.pop(each.pair, None)
-        if each.verdict != "withdrawn":
-            last[each.pair] = each
-    return last
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
     """A judgement with the pair as the data set has it now."""
 
-    judgement: JudgementRecord
+    judgement: Judgement
     facts: PairFacts
 
     @property
     def label(self) -> Literal["a", "b"]:
         """The side that the data set prefers, as shown."""
-        return "a" if self.judgement.shown[0] == self.facts.chosen else "b"
+        return "a" if self.facts.chosen_first != self.judgement.exchanged else "b"
 
     @property
     def tied(self) -> bool:
@@ -294,8 +263,6 @@ class ReviewerReport(BaseModel):
     """Verdicts and ties on pairs of the data set."""
     ties: int
     skipped: int
-    gone: int
-    """Judgements, including skips, of pairs no longer in the data set; kept, but in no other number here."""
     agreement: SignAgreement
     """With the label."""
     kappa: Kappa
@@ -311,7 +278,6 @@ class ReviewerReport(BaseModel):
     """Agreement with labels exchanged on purpose (`pairs --flip`): the lower the better."""
     says_a: Share
     """Share of A among the verdicts that are not ties; far from one half, the reviewer has a position bias."""
-    median_seconds: float | None
     disagreements: list[RemarkedPair]
     notes: list[RemarkedPair]
     """Pairs with a note that are not among the disagreements."""
@@ -328,7 +294,7 @@ class ReviewersAgreement(BaseModel):
 
 
 class ReviewReport(BaseModel):
-    """`review/report.json`."""
+    """The object of `review --json`."""
 
     schema_version: Literal["reasonrag.review_report/1"] = REPORT_SCHEMA
     directory: str
@@ -341,28 +307,19 @@ class ReviewReport(BaseModel):
 
 
 def report_of(
-    directory: str, judgements: Mapping[str, Sequence[JudgementRecord]], pairs: Iterable[ReviewPair]
+    directory: str, said: Mapping[str, Mapping[str, Judgement]], facts: Mapping[str, PairFacts], *, pairs: int
 ) -> ReviewReport:
-    """The review report. judgements: the lines of each reviewer. pairs: the whole data set."""
-    said = {reviewer: latest_judgements(lines) for reviewer, lines in sorted(judgements.items())}
-    wanted = {key for each in said.values() for key in each}
-    count, facts = 0, {}
-    for pair in pairs:
-        count += 1
-        if pair.facts.key in wanted:
-            facts[pair.facts.key] = pair.facts
+    """The review report. said: by person and pair. facts: of all these pairs. pairs: number in the data set."""
     return ReviewReport(
         directory=directory,
-        pairs=count,
-        reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in said.items() if each],
-        between=[_between(one, other, said, facts) for one, other in combinations(filter(said.get, said), 2)],
+        pairs=pairs,
+        reviewers=[_reviewer_report(reviewer, each, facts) for reviewer, each in sorted(said.items())],
+        between=[_between(one, other, said) for one, other in combinations(sorted(said), 2)],
     )
 
 
-def _reviewer_report(
-    reviewer: str, said: Mapping[str, JudgementRecord], facts: Mapping[str, PairFacts]
-) -> ReviewerReport:
-    there = [JudgedPair(each, facts[key]) for key, each in said.items() if key in facts]
+def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], facts: Mapping[str, PairFacts]) -> ReviewerReport:
+    there = [JudgedPair(each, facts[key]) for key, each in said.items()]
     judged = [each for each in there if each.judgement.verdict != "skip"]
     decided = [each for each in judged if not each.tied]
     as_labelled = [each for each in judged if not each.facts.flipped]
@@ -373,7 +330,6 @@ def _reviewer_report(
         judged=len(judged),
         ties=len(judged) - len(decided),
         skipped=len(there) - len(judged),
-        gone=len(said) - len(there),
         agreement=sign_agreement(as_labelled),
         kappa=cohens_kappa((each.judgement.verdict, each.label) for each in as_labelled if not each.tied),
         by_action_type=sign_agreement_by(as_labelled, lambda each: each.facts.action_type),
@@ -385,7 +341,6 @@ def _reviewer_report(
         by_confidence=reliability(as_labelled),
         flipped=sign_agreement(each for each in judged if each.facts.flipped),
         says_a=share_of(sum(each.judgement.verdict == "a" for each in decided), len(decided)),
-        median_seconds=median(each.judgement.seconds for each in judged) if judged else None,
         disagreements=[_remark(each) for each in differs],
         notes=[_remark(each) for each in noted],
     )
@@ -403,21 +358,19 @@ def _remark(each: JudgedPair) -> RemarkedPair:
     )
 
 
-def _between(
-    one: str, other: str, said: Mapping[str, Mapping[str, JudgementRecord]], facts: Mapping[str, PairFacts]
-) -> ReviewersAgreement:
-    """Compared by the positions shown to `one`; `other` may have seen the sides exchanged, with another seed."""
+def _between(one: str, other: str, said: Mapping[str, Mapping[str, Judgement]]) -> ReviewersAgreement:
+    """Compared by the positions shown to `one`; `other` may have seen the sides the other way round."""
     ones, others = said[one], said[other]
     cases = [
-        (ones[key].verdict, _as_shown(others[key], ones[key].shown))
+        (ones[key].verdict, _as_shown(others[key], exchanged=ones[key].exchanged))
         for key in ones
-        if key in others and key in facts and "skip" not in (ones[key].verdict, others[key].verdict)
+        if key in others and "skip" not in (ones[key].verdict, others[key].verdict)
     ]
     alike = share_of(sum(here == there for here, there in cases), len(cases))
     return ReviewersAgreement(one=one, other=other, alike=alike, kappa=cohens_kappa(cases))
 
 
-def _as_shown(judgement: JudgementRecord, shown: Sides) -> Verdict:
-    if judgement.verdict == "tie" or judgement.shown == shown:
+def _as_shown(judgement: Judgement, *, exchanged: bool) -> Verdict:
+    if judgement.verdict == "tie" or judgement.exchanged == exchanged:
         return judgement.verdict
     return "b" if judgement.verdict == "a" else "a"

@@ -40,6 +40,7 @@ _CALLS = {
     "pairs": "curation.pairs",
     "publish": "publishing.publish",
     "review_report": "curation.review",
+    "review_sample": "curation.review",
     "search": "retrieval.index",
     "show": "viewing.view",
     "stats": "viewing.view",

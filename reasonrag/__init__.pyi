@@ -12,6 +12,7 @@ from reasonrag.critics.train import CriticResult
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.import_published import ImportReport
 from reasonrag.curation.import_sources import Say
+from reasonrag.curation.review import ReviewSample
 from reasonrag.data.documents.build import CorpusSummary
 from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.comparison_report import Comparison
@@ -64,6 +65,7 @@ __all__ = [
     "pairs",
     "publish",
     "review_report",
+    "review_sample",
     "search",
     "show",
     "stats",
@@ -1540,17 +1542,34 @@ def publish(
         max_shard_mb: Maximum size of a Parquet file, in MB of JSON
     """
 
-def review_report(directory: str | Path) -> ReviewReport:
-    """Compare the judgements of all reviewers with the labels and with each other; writes `review/report.json`.
+def review_report(directory: str | Path, judgements: str | Path | Sequence[str | Path]) -> ReviewReport:
+    """Compare what people said of a sample with the labels and with each other.
 
-    Raises InputError if there is no data set, a file of judgements is damaged or the report cannot be written.
+    Raises InputError if there is no data set, and for a verdict that cannot be understood, with its file and row.
 
     Example:
-        >>> reasonrag.review_report("data/first").reviewers
-        []
+        >>> found = reasonrag.review_report("data/first", "ana.csv")  # doctest: +SKIP
 
     Args:
-        directory: a data set that `reasonrag review` showed.
+        directory: the data set that the sample is of.
+        judgements: the file that `review_sample` wrote with verdicts in it, or an export of Label Studio. A person is
+            named by the file, or by the annotator that it names.
+    """
+
+def review_sample(directory: str | Path, out: str | Path, *, sample: int = 50, seed: int = 0) -> ReviewSample:
+    """Write a sample of pairs without their labels, to be judged.
+
+    Raises InputError for a data set that cannot be read, and for an `out` that exists or cannot be written.
+
+    Example:
+        >>> reasonrag.review_sample("data/first", "sample.csv", sample=5).sampled
+        5
+
+    Args:
+        directory: a data set.
+        out: a file for a spreadsheet (`.csv`) or for Label Studio (`.json`).
+        sample: number of pairs; a larger sample contains every smaller one.
+        seed: of the sample, and of which reply is shown as A.
     """
 
 def search(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSettings, ReviewSettings
-from reasonrag.errors import Interrupted
+from reasonrag.errors import InputError, Interrupted
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
 from reasonrag.ranks import whole_of
@@ -63,29 +63,28 @@ def pairs(
         raise typer.Exit(FAILED)
 
 
-@options(ReviewSettings, example="reasonrag review data/hotpotqa-train-economy --pairs 50")
+@options(ReviewSettings, example="reasonrag review data/hotpotqa-train-economy --out sample.csv")
 def review(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Data set made by pairs or import")],
     *,
-    report: Annotated[bool, typer.Option("--report", help="Report the judgements so far; show no pair")] = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Judge a sample of pairs without seeing their labels, and measure how often you agree with them.
+    """Have a sample of pairs judged without their labels, and measure how often people agree with them.
 
-    Every judgement is saved at once; the same command continues where you stopped. Without a terminal, keys are
-    read from stdin, one per line.
+    --out writes the sample, for a spreadsheet or Label Studio; --judgements reads what was said of it.
     """
-    from reasonrag.curation.review import review as judge
-    from reasonrag.curation.review import review_report
-    from reasonrag.curation.review_screen import ReviewScreen, open_keys, show_review
+    from reasonrag.curation.review import review_report, review_sample
+    from reasonrag.curation.review_display import show_review, show_sample
 
-    if report:
-        found = review_report(directory)
+    asked = resolve(ReviewSettings, "review", flags)
+    if asked.out and not asked.judgements:
+        sample = review_sample(directory, asked.out, sample=asked.sample, seed=asked.seed)
+        print_result(sample, show_sample, as_json=as_json)
+    elif asked.judgements and not asked.out:
+        print_result(review_report(directory, asked.judgements), show_review, as_json=as_json)
     else:
-        with interrupts():
-            found = judge(directory, open_keys(), ReviewScreen(), **flags)
-    print_result(found, show_review, as_json=as_json)
+        raise InputError("give --out FILE to write a sample, or --judgements FILE to read what was said of it")
 
 
 @options(ImportSettings, example="reasonrag import RAG_ProGuide.json --out data/published")

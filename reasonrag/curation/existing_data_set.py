@@ -1,8 +1,8 @@
 """The data set that already stands in `--out`: from which runs it was made, and what may take its place.
 
 Decides whether `pairs` may write there, and which derived files go together with the data they were made from. What
-people and paid models said stays in any case: `review/<reviewer>.jsonl`, the journal in `judging/`. Knows neither how
-labels come about nor how rows are written.
+paid models said, the journal in `judging/`, stays in any case. Knows neither how labels come about nor how rows are
+written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from reasonrag.agent.prompting import PROMPTS, renderer_hash, saved_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.labels.judge_labels import JUDGING
-from reasonrag.curation.review import REPORT, REVIEW
 from reasonrag.errors import InputError
 from reasonrag.files import JOURNAL, VIEW_PAGE
 from reasonrag.rendering import counted
@@ -37,8 +36,6 @@ _SHOWN = 5
 _OF_FORMATS = tuple(form.file_name(split) for form in FORMATS.values() for split in SPLITS)
 _OF_PAIRS = (DATASET_INFO_FILE, QUESTIONS, DROPPED, CONTAMINATION, AUDIT, AUDIT_PAGE, SUMMARY)
 """What `pairs` writes beside rows and candidates."""
-_SHOWS_ROWS = {VIEW_PAGE: "reasonrag view", f"{REVIEW}/{REPORT}": "reasonrag review --report"}
-"""Pages and reports that other commands make of a data set, and the command that makes each again."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +162,9 @@ def replaces_other_runs(
         if fewer
         else f"made from other runs{f' ({names})' if names else ''}: {there}"
     )
-    kept = f". The judgements in {out / REVIEW} would stay" if _reviewers(out) else ""
     raise InputError(
         f"--out {out} holds a data set {what}. Given ({_shortened(map(str, sources))}): {given}. Nothing was changed. "
-        f"Choose another --out, or put the new data set in its place with --replace{kept}"
+        f"Choose another --out, or put the new data set in its place with --replace"
     )
 
 
@@ -210,23 +206,16 @@ def _foreign(taken: Sequence[str]) -> str:
 
 
 def pages_of(out: Path) -> dict[str, str]:
-    """Pages and reports of the rows that are about to be replaced, each with the message about its removal."""
-    return {
-        name: f"removed {out / name}, which showed the previous rows; make it again with: {command} {out}"
-        for name, command in _SHOWS_ROWS.items()
-        if (out / name).is_file()
-    }
+    """The page of the rows that are about to be replaced, with the message about its removal."""
+    page = out / VIEW_PAGE
+    removed = f"removed {page}, which showed the previous rows; make it again with: reasonrag view {out}"
+    return {VIEW_PAGE: removed} if page.is_file() else {}
 
 
 def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list[str]:
     """Sentences about what stays of a replaced data set. options: of the new data set. judged: whether a judge labels
     it, who continues the journal."""
     said = []
-    if names := _reviewers(out):
-        said.append(
-            f"{REVIEW}/ keeps the judgements of the previous data set ({', '.join(names)}); they still count for pairs "
-            "that occur again"
-        )
     if not judged and (out / JUDGING / JOURNAL).is_file():
         said.append(f"{JUDGING}/ keeps the judge's answers for the previous data set, and their cost")
     if (out / STAGED).is_dir():
@@ -235,7 +224,3 @@ def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list
     if others := [each for each in _OF_FORMATS if each not in ours and (out / each).exists()]:
         said.append(f"{', '.join(others)}: not part of this data set; kept, because no {SUMMARY} names its origin")
     return said
-
-
-def _reviewers(out: Path) -> list[str]:
-    return sorted(each.stem for each in (out / REVIEW).glob("*.jsonl"))

@@ -1,158 +1,145 @@
-"""`reasonrag review`: blind human review of pairs; every judgement is saved at once and counted in a report.
+"""`reasonrag review`: a sample of pairs goes out without its labels, and what people say of it comes back.
 
-Decides what a key does, how judgements are stored (`DIR/review/<reviewer>.jsonl`, append-only) and which names a
-reviewer may have. `preference.review_statistics` decides the sample and the statistics; `review_screen` the display and
-the source of keys.
+Decides the files: a CSV for a spreadsheet, tasks in JSON for Label Studio, and how verdicts are read from either.
+`preference.review_statistics` decides the sample and the statistics.
 """
 
 from __future__ import annotations
 
-import getpass
-import os
+import csv
+import io
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, cast, get_args
 
-from filelock import lock_descriptor
-from pydantic import ValidationError
+import orjson
+from pydantic import BaseModel
 
-from preference.export.files import open_private, write_json
+from preference.export.files import write_file, write_json
 from preference.export.formats import pairs_files
 from preference.export.json_stream import MalformedFileError
-from preference.records import first_error
 from preference.review_statistics import (
     DataSetCounts,
-    JudgementRecord,
+    Judgement,
     ReviewPair,
     ReviewReport,
     Verdict,
-    digest,
-    latest_judgements,
     read_pairs,
     report_of,
     sample_pairs,
 )
-from reasonrag import __version__
-from reasonrag.curation.settings import ReviewSettings
 from reasonrag.errors import InputError
-from reasonrag.files import append_durably, check_finished, storing, writing
-from reasonrag.settings import resolve
+from reasonrag.files import check_finished, read_small, writing
 from reasonrag.signatures import public_call
 from reasonrag.terminal import on_one_line
 
-REVIEW, REPORT = "review", "report.json"
-DEFAULT_REVIEWER = "reviewer"
-_SAFE_NAME = re.compile(r"\w[\w.-]{0,63}")
+COLUMNS: Final = ("pair", "prompt", "a", "b", "verdict", "note")
+"""Of the CSV; tasks have the first four. `pair`: its key, and whether A is the reply that sorts last."""
 MAX_NOTE_LENGTH = 2000
-
-VERDICTS: Final[dict[str, Verdict]] = {"a": "a", "b": "b", "t": "tie", "s": "skip"}
-WORDS = {
-    "tie": "t",
-    "equal": "t",
-    "skip": "s",
-    "note": "n",
-    "undo": "u",
-    "whole": "w",
-    "instructions": "i",
-    "golden": "g",
-    "help": "?",
-    "h": "?",
-    "quit": "q",
-    "exit": "q",
-}
-"""Words accepted in place of a key."""
+MAX_NAME_LENGTH = 100
+MAX_FILE = 256 * 1024 * 1024
+"""Bytes of a file of judgements, which repeats prompts and replies."""
+_NAMES_A_PAIR = re.compile(r"([0-9a-f]{16})-([01])")
+_RUNS_IN_A_SPREADSHEET = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""How a cell begins that a spreadsheet may take for a formula; the last four are the wide forms of the first."""
 
 
-class KeySource(Protocol):
-    """A source of keys: a terminal, or lines on stdin."""
+class ReviewSample(BaseModel):
+    """The sample that `review` wrote. pairs: different ones in the data set; left out: its rows that show no choice."""
 
-    def key(self) -> str | None:
-        """The next key or word, unprocessed; None at the end."""
-
-    def note(self) -> str | None:
-        """A line of text; None at the end."""
-
-
-class ReviewDisplay(Protocol):
-    """What the reviewer sees."""
-
-    def begin(self, *, reviewer: str, contents: DataSetCounts, size: int, judged: int) -> None: ...
-
-    def pair(self, pair: ReviewPair, seed: int, *, number: int, size: int, whole: bool, note: str) -> None: ...
-
-    def keys(self) -> None:
-        """Show what every key does."""
-
-    def text(self, title: str, text: str) -> None: ...
-
-    def say(self, message: str) -> None: ...
+    out: str
+    directory: str
+    sampled: int
+    pairs: int
+    left_out: dict[str, int]
 
 
-def review(directory: str | Path, keys: KeySource, screen: ReviewDisplay, **flags: Any) -> ReviewReport:
-    """Show the unjudged pairs of the sample until all are judged or the reviewer quits; returns the report.
+@public_call()
+def review_sample(directory: str | Path, out: str | Path, *, sample: int = 50, seed: int = 0) -> ReviewSample:
+    """Write a sample of pairs without their labels, to be judged.
 
-    Raises InputError for an unusable data set or reviewer name, StorageError if a judgement cannot be saved.
+    Raises InputError for a data set that cannot be read, and for an `out` that exists or cannot be written.
+
+    Example:
+        >>> reasonrag.review_sample("data/first", "sample.csv", sample=5).sampled
+        5
+
+    Args:
+        directory: a data set.
+        out: a file for a spreadsheet (`.csv`) or for Label Studio (`.json`).
+        sample: number of pairs; a larger sample contains every smaller one.
+        seed: of the sample, and of which reply is shown as A.
     """
-    settings = resolve(ReviewSettings, "review", flags)
-    directory, reviewer = Path(directory), reviewer_name(settings.reviewer)
+    directory, out = Path(directory), Path(out)
+    _check_suffix(out, "--out")
+    if out.exists():
+        raise InputError(f"{out} is there already, perhaps with verdicts in it; choose another --out")
     with _readable(directory):
-        sample, contents = sample_pairs(directory, settings.pairs, seed=settings.seed)
-    if not sample:
+        chosen, contents = sample_pairs(directory, sample, seed=seed)
+    if not chosen:
         why = f"{contents.unreadable:,} lack a prompt or a reply, {contents.same:,} have equal replies"
         raise InputError(
             f"{directory} has no pair that can be shown: of its {contents.rows:,} rows {why}. See "
             f"{' and '.join(str(path) for path in pairs_files(directory).values())}"
         )
-    with _ReviewFile(directory / REVIEW / f"{reviewer}.jsonl", screen) as file:
-        session = _ReviewSession(sample, file, settings.seed, keys, screen)
-        screen.begin(reviewer=reviewer, contents=contents, size=len(sample), judged=session.judged)
-        session.run()
-    return review_report(directory)
+    rows = [_blind(each, exchanged=each.exchanged(seed)) for each in chosen]
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix.lower() == ".json":
+            write_json(out, [{"data": row} for row in rows])
+        else:
+            write_file(out, _as_csv(rows))
+    left_out = {"repeated": contents.repeated, "with equal sides": contents.same, "unreadable": contents.unreadable}
+    return ReviewSample(
+        out=str(out),
+        directory=str(directory),
+        sampled=len(rows),
+        pairs=contents.pairs,
+        left_out={name: count for name, count in left_out.items() if count},
+    )
 
 
 @public_call()
-def review_report(directory: str | Path) -> ReviewReport:
-    """Compare the judgements of all reviewers with the labels and with each other; writes `review/report.json`.
+def review_report(directory: str | Path, judgements: str | Path | Sequence[str | Path]) -> ReviewReport:
+    """Compare what people said of a sample with the labels and with each other.
 
-    Raises InputError if there is no data set, a file of judgements is damaged or the report cannot be written.
+    Raises InputError if there is no data set, and for a verdict that cannot be understood, with its file and row.
 
     Example:
-        >>> reasonrag.review_report("data/first").reviewers
-        []
+        >>> found = reasonrag.review_report("data/first", "ana.csv")  # doctest: +SKIP
 
     Args:
-        directory: a data set that `reasonrag review` showed.
+        directory: the data set that the sample is of.
+        judgements: the file that `review_sample` wrote with verdicts in it, or an export of Label Studio. A person is
+            named by the file, or by the annotator that it names.
     """
     directory = Path(directory)
-    judgements = {}
+    paths = [Path(each) for each in ([judgements] if isinstance(judgements, str | Path) else judgements)]
+    said: dict[str, dict[str, tuple[str, Judgement]]] = {}
+    for path in paths:
+        for place, who, judgement in _judgements(path):
+            theirs = said.setdefault(who or on_one_line(path.stem), {})
+            if judgement.pair in theirs:
+                first = theirs[judgement.pair][0]
+                raise InputError(f"{place}: this pair was judged at {first} already, by the same person; keep one")
+            theirs[judgement.pair] = place, judgement
+    if not said:
+        raise InputError(f"no verdict in {', '.join(map(str, paths))}: write {_VERDICTS} into the column verdict")
+    wanted = {key for theirs in said.values() for key in theirs}
+    contents = DataSetCounts()
     with _readable(directory):
-        for path in sorted((directory / REVIEW).glob("*.jsonl")):
-            judgements[path.stem] = _parse(path, path.read_bytes())[0]
-        report = report_of(str(directory), judgements, read_pairs(directory))
-    if judgements:
-        with writing(directory / REVIEW / REPORT):
-            write_json(directory / REVIEW / REPORT, report.model_dump())
-    return report
+        facts = {each.facts.key: each.facts for each in read_pairs(directory, contents) if each.facts.key in wanted}
+    for theirs in said.values():
+        for place, judgement in theirs.values():
+            if judgement.pair not in facts:
+                raise InputError(f"{place}: {directory} has no such pair; give the data set that the sample was of")
+    found = {who: {key: each for key, (_, each) in theirs.items()} for who, theirs in said.items()}
+    return report_of(str(directory), found, facts, pairs=contents.pairs)
 
 
-def reviewer_name(given: str | None) -> str:
-    """A name that is safe as a file name: the one given, else the user's, else `reviewer`. Raises InputError."""
-    if given is not None:
-        if not _SAFE_NAME.fullmatch(given):
-            raise InputError(
-                f"--reviewer {given!r} cannot name a file; use up to 64 letters, digits, '_', '-' and '.', a letter, "
-                "digit or '_' first"
-            )
-        return given
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container without an entry for its user, or a system without users
-        return DEFAULT_REVIEWER
-    return user if _SAFE_NAME.fullmatch(user) else DEFAULT_REVIEWER
+_VERDICTS = ", ".join(get_args(Verdict))
 
 
 @contextmanager
@@ -171,196 +158,124 @@ def _readable(directory: Path) -> Iterator[None]:
         raise InputError(f"cannot read {error.filename or directory}: {error.strerror}") from error
 
 
-# -- judgements on disk ----------------------------------------------------------------------------------------
+def _check_suffix(path: Path, flag: str) -> None:
+    if path.suffix.lower() not in (".csv", ".json"):
+        raise InputError(f"{flag} {path} must end in .csv, for a spreadsheet, or .json, for Label Studio")
 
 
-class _ReviewFile:
-    """The judgements of one reviewer, locked against a second session. Use as a context manager."""
-
-    def __init__(self, path: Path, screen: ReviewDisplay) -> None:
-        self._path = path
-        self._screen = screen
-        self.lines: list[JudgementRecord] = []
-
-    def __enter__(self) -> Self:
-        with writing(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open_private(self._path, "a+b")
-        try:
-            self._take()
-        except BaseException:
-            self._file.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def append(self, judgement: JudgementRecord) -> None:
-        """Durably append a judgement. Raises StorageError; the file is then unchanged."""
-        with storing(self._path, "The last judgement is lost; make room and run the same command again"):
-            append_durably(self._file.fileno(), judgement.to_line(), end=self._file.seek(0, os.SEEK_END))
-        self.lines.append(judgement)
-
-    def _take(self) -> None:
-        if not lock_descriptor(self._file.fileno(), blocking=False):
-            raise InputError(f"{self._path} is open in another review; continue there, or choose another --reviewer")
-        self._file.seek(0)
-        content = self._file.read()
-        self.lines, whole = _parse(self._path, content)
-        if whole < len(content):
-            self._file.truncate(whole)
-            self._screen.say(
-                f"the last line of {self._path} was incomplete and has been removed; its pair is shown again"
-            )
-        elif content and not content.endswith(b"\n"):
-            os.write(self._file.fileno(), b"\n")
+# -- out -------------------------------------------------------------------------------------------------------
 
 
-def _parse(path: Path, content: bytes) -> tuple[list[JudgementRecord], int]:
-    """The judgements and their length in bytes; a torn last line is ignored. Raises InputError."""
-    found, read = [], 0
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        try:
-            found.append(JudgementRecord.model_validate_json(line))
-        except ValidationError as error:
-            if not line.endswith(b"\n"):
-                break
-            name = JudgementRecord.model_fields["schema_version"].default
-            raise InputError(
-                f"{path}, line {number} is not a line of {name}: {first_error(error)}. Remove the line, or move the "
-                "file away"
-            ) from error
-        read += len(line)
-    return found, read
+def _blind(pair: ReviewPair, *, exchanged: bool) -> dict[str, str]:
+    """A pair without its label."""
+    first, second = pair.sides(exchanged=exchanged)
+    return {"pair": f"{pair.facts.key}-{exchanged:d}", "prompt": pair.user, "a": first, "b": second}
 
 
-# -- a session -------------------------------------------------------------------------------------------------
+def _as_csv(rows: Sequence[Mapping[str, str]]) -> bytes:
+    """With a mark by which spreadsheets know UTF-8, and an apostrophe before what they would run as a formula."""
+    file = io.StringIO(newline="")
+    table = csv.DictWriter(file, COLUMNS, restval="")
+    table.writeheader()
+    for row in rows:
+        table.writerow(
+            {
+                name: f"'{text}" if text.lstrip(" ").startswith(_RUNS_IN_A_SPREADSHEET) else text
+                for name, text in row.items()
+            }
+        )
+    return file.getvalue().encode("utf-8-sig")
 
 
-class _ReviewSession:
-    """One review session: shows the pairs of a sample one by one."""
+# -- in --------------------------------------------------------------------------------------------------------
 
-    def __init__(
-        self, sample: list[ReviewPair], file: _ReviewFile, seed: int, keys: KeySource, screen: ReviewDisplay
-    ) -> None:
-        said = latest_judgements(file.lines)
-        self._sample = {pair.facts.key: pair for pair in sample}
-        self._waiting = [pair for pair in sample if pair.facts.key not in said]
-        self._done = [key for key in said if key in self._sample]
-        """Judged pairs of the sample, in order of judgement."""
-        self._notes = {key: each.note for key, each in said.items()}
-        self._last: ReviewPair | None = None
-        """JudgedPair in this session."""
-        self._file = file
-        self._seed = seed
-        self._keys = keys
-        self._screen = screen
 
-    @property
-    def judged(self) -> int:
-        return len(self._done)
-
-    def run(self) -> None:
-        """Run until the sample is judged or the reviewer quits."""
-        while self._waiting:
-            if not self._judge(self._waiting[0]):
-                return
-        self._screen.say(f"all {len(self._sample):,} pairs of the sample are judged; a larger --pairs adds more")
-
-    def _judge(self, pair: ReviewPair) -> bool:
-        """Show a pair until it is judged or another one comes next; returns False to quit."""
-        note = self._notes.pop(pair.facts.key, "")
-        self._show(pair, note)
-        started = time.monotonic()
-        while True:
-            written = self._keys.key()
-            key, rest = ("q", "") if written is None else _parse_key(written)
-            if key in VERDICTS:
-                self._keep(pair, VERDICTS[key], note, time.monotonic() - started)
-                return True
-            if key == "q":
-                return False
-            if key == "u":
-                self._notes[pair.facts.key] = note
-                if self._undo():
-                    return True
-            elif key == "n":
-                note = self._take_note(rest or self._keys.note(), note)
-            else:
-                self._tell(pair, key, note)
-
-    def _take_note(self, text: str | None, before: str) -> str:
-        note = before if text is None else on_one_line(text)[:MAX_NOTE_LENGTH]
-        self._screen.say(f"note: {note}" if note else "no note")
-        return note
-
-    def _tell(self, pair: ReviewPair, key: str, note: str) -> None:
-        """Handle keys that only show something."""
-        if key == "w":
-            self._show(pair, note, whole=True)
-        elif key == "i":
-            self._screen.text("instructions", pair.system or "unknown")
-        elif key == "g":
-            self._tell_golden_answers()
-        elif key == "?":
-            self._screen.keys()
-        elif key:
-            self._screen.say(f"unknown key {on_one_line(key)[:20]!r}; ? lists the keys")
-
-    def _show(self, pair: ReviewPair, note: str, *, whole: bool = False) -> None:
-        number = len(self._done) + 1
-        self._screen.pair(pair, self._seed, number=number, size=len(self._sample), whole=whole, note=note)
-
-    def _keep(self, pair: ReviewPair, verdict: Verdict, note: str, seconds: float) -> None:
-        first, second = pair.sides(self._seed)
-        self._append(pair, (digest(first), digest(second)), verdict, note, seconds)
-        self._notes[pair.facts.key] = note
-        self._waiting.remove(pair)
-        self._done.append(pair.facts.key)
-        self._last = pair
-
-    def _undo(self) -> bool:
-        """Withdraw the last judgement and show its pair again; returns whether there was one."""
-        if not self._done:
-            self._screen.say("there is nothing to undo")
-            return False
-        pair = self._sample[self._done.pop()]
-        self._append(pair, latest_judgements(self._file.lines)[pair.facts.key].shown, "withdrawn", "", 0.0)
-        self._waiting.insert(0, pair)
-        self._last = None
-        self._screen.say("judgement withdrawn; judge the pair again")
-        return True
-
-    def _append(self, pair: ReviewPair, shown: tuple[str, str], verdict: Verdict, note: str, seconds: float) -> None:
-        self._file.append(
-            JudgementRecord(
-                pair=pair.facts.key,
-                pair_id=pair.facts.pair_id,
-                shown=shown,
-                verdict=verdict,
-                note=note,
-                seconds=round(seconds, 2),
-                at=datetime.now(UTC).isoformat(timespec="seconds"),
-                seed=self._seed,
-                version=__version__,
-            )
+def _judgements(path: Path) -> Iterator[tuple[str, str, Judgement]]:
+    """Every judgement of a file, with its place there and who said it, empty where the file does not tell. Raises
+    InputError."""
+    _check_suffix(path, "--judgements")
+    try:
+        content = read_small(path, MAX_FILE)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    for place, row in _of_json(path, content) if path.suffix.lower() == ".json" else _of_csv(path, content):
+        verdict, note = row.get("verdict"), row.get("note")
+        said = verdict.strip().lower() if isinstance(verdict, str) else verdict
+        if not said:  # not judged yet
+            continue
+        if said not in get_args(Verdict):
+            raise InputError(f"{place}: the verdict {_shown(verdict)} is none of {_VERDICTS}")
+        named = _NAMES_A_PAIR.fullmatch(str(row.get("pair") or "").strip())
+        if named is None:
+            raise InputError(f"{place}: {_shown(row.get('pair'))} names no pair of a sample that review --out wrote")
+        remark = on_one_line(note)[:MAX_NOTE_LENGTH] if isinstance(note, str) else ""
+        yield (
+            place,
+            _person(row.get("annotator")),
+            Judgement(named[1], exchanged=named[2] == "1", verdict=cast("Verdict", said), note=remark),
         )
 
-    def _tell_golden_answers(self) -> None:
-        """Show the gold answers of the pair judged last, once no other pair of its question is waiting."""
-        if self._last is None:
-            self._screen.say("gold answers are shown for the pair judged last; judge one first")
-        elif any(pair.question == self._last.question for pair in self._waiting):
-            self._screen.say("not yet: another pair of that question is still unjudged")
-        else:
-            answers = " | ".join(self._last.golden_answers) or "unknown"
-            self._screen.text("gold answers of the previous pair", answers)
+
+def _of_csv(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows, numbered as a spreadsheet does. Some spreadsheets write semicolons or tabs for commas."""
+    csv.field_size_limit(MAX_FILE)
+    text = content.decode("utf-8-sig", "replace")
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    number = 1
+    try:
+        if missing := [each for each in ("pair", "verdict") if each not in (rows.fieldnames or ())]:
+            raise InputError(f"{path} has no column {' and no column '.join(missing)}; keep those of the sample")
+        for number, row in enumerate(rows, start=2):
+            yield f"{path}, row {number}", row
+    except csv.Error as error:
+        raise InputError(f"{path}, after row {number}: {error}; save it as CSV again") from error
 
 
-def _parse_key(written: str) -> tuple[str, str]:
-    """The key for a word, and the note behind `n`; anything else is returned unchanged."""
-    word, _, rest = written.strip().partition(" ")
-    if rest and word.lower() not in ("n", "note"):
-        return written.strip(), ""
-    return WORDS.get(word.lower(), word.lower()), rest.strip()
+def _of_json(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Tasks with a `verdict` among their data, or with Label Studio's annotations."""
+    try:
+        tasks = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}") from error
+    if not isinstance(tasks, list):
+        raise InputError(f"{path} is not a list of tasks; export from Label Studio as JSON, JSON-MIN or CSV")
+    for number, task in enumerate(tasks, start=1):
+        place = f"{path}, task {number}"
+        data = task.get("data", task) if isinstance(task, dict) else None
+        if not isinstance(data, dict):
+            raise InputError(f"{place} is no task of a sample that review --out wrote")
+        annotations = task.get("annotations")
+        if not isinstance(annotations, list):
+            yield place, data
+            continue
+        for each in annotations:
+            yield place, {"pair": data.get("pair")} | _annotation(each)
+
+
+def _annotation(found: Any) -> dict[str, Any]:
+    """What somebody chose and wrote in Label Studio; a task that was skipped there is skipped."""
+    told: dict[str, Any] = {}
+    if not isinstance(found, dict):
+        return told
+    results = found.get("result")
+    for each in results if isinstance(results, list) else ():
+        value = each.get("value") if isinstance(each, dict) else None
+        for name, column in (("choices", "verdict"), ("text", "note")):
+            said = value.get(name) if isinstance(value, dict) else None
+            if said:
+                told[column] = said[0] if isinstance(said, list) and len(said) == 1 else said
+    if found.get("was_cancelled"):
+        told["verdict"] = "skip"
+    return told | {"annotator": found.get("completed_by")}
+
+
+def _person(annotator: Any) -> str:
+    """Who an export of Label Studio names: an address, or a number."""
+    if isinstance(annotator, dict):
+        annotator = annotator.get("email") or annotator.get("id")
+    return on_one_line(str(annotator))[:MAX_NAME_LENGTH] if isinstance(annotator, str | int) else ""
+
+
+def _shown(value: Any) -> str:
+    return repr(str("" if value is None else value)[:MAX_NAME_LENGTH])

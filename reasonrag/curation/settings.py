@@ -299,9 +299,10 @@ class PairsSettings(RankSettings, PairingSettings):
 class ReviewSettings(Settings):
     """Settings of `review`."""
 
-    pairs: int = setting("Pairs to sample; a larger sample contains every smaller one", default=50, ge=1)
+    out: Path | None = setting("File to write the sample to: .csv for a spreadsheet, .json for Label Studio")
+    sample: int = setting("Pairs to sample; a larger sample contains every smaller one", default=50, ge=1)
     seed: Seed = setting("Seed of the sample and of which step is shown as A", default=0)
-    reviewer: str | None = setting("Your name, used for the file of judgements [default: your user name]")
+    judgements: Places = setting("File with verdicts in it, .csv or .json; repeatable, one for each person", default=[])
 
 
 class ImportSettings(Settings):

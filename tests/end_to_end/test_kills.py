@@ -219,7 +219,7 @@ def test_every_command_refuses_to_read_an_unfinished_data_set(unfinished: Path) 
         ("stats", "data"),
         ("view", "data"),
         ("show", "data", "1"),
-        ("review", "data"),
+        ("review", "data", "--out", "sample.csv"),
         ("publish", "data", "--repo", "o/n", "--dry-run"),
         ("pairs", "data", "--out", "other"),
         ("train", "smoke-cpu-dpo-lora", "--data", "data", "--dry-run"),

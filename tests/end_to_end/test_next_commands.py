@@ -58,7 +58,9 @@ def test_from_a_run_to_a_training(reasonrag: Reasonrag, capsys: pytest.CaptureFi
     view, review, trained = next_commands(run(reasonrag, *pairs).out)
     assert [each[0] for each in (view, review, trained)] == ["view", "review", "train"]
     run(reasonrag, *view)
-    run(reasonrag, *review, "--report")
+    [judged] = next_commands(run(reasonrag, *review).out)
+    assert judged == ["review", pairs[-1], "--judgements", review[-1]]
+    assert "no verdict in" in reasonrag(*judged).err
     train(reasonrag, *trained)
     capsys.readouterr()
     show_verdict(Path(pairs[-1]), ["hotpotqa/train"])
@@ -124,4 +126,4 @@ def test_no_proposal_is_left_untried() -> None:
     sources = "".join(path.read_text() for path in sorted((ROOT / "reasonrag").rglob("*.py")))
     proposed = re.findall(r"print_next\(\s*\"([\w-]+)\"", sources)
     here = ["compare", "evaluate", "evaluate", "generate", "merge", "pairs", "publish", "review", "train", "view"]
-    assert sorted(proposed) == sorted([*here, "train", "evaluate-critic", "pairs"])
+    assert sorted(proposed) == sorted([*here, "review", "train", "evaluate-critic", "pairs"])

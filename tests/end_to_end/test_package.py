@@ -140,7 +140,7 @@ SHOWN_BY = {
         """,
     "reasonrag/curation/labels/test_critic_scores": "reasonrag/curation/from_settings",
     "reasonrag/curation/test_import_published": "reasonrag/curation/import_sources",
-    "reasonrag/curation/test_review": "reasonrag/curation/review_screen",
+    "reasonrag/curation/test_review": "reasonrag/curation/review_display",
     "reasonrag/data/documents/test_build": "reasonrag/data/commands reasonrag/data/documents/document",
     "reasonrag/data/test_questions": "reasonrag/data/item_files",
     "reasonrag/evaluation/test_ask": "reasonrag/evaluation/pages/display",

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.processes import finished
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
 
@@ -39,7 +38,7 @@ def mode(path: Path) -> int:
 def test_other_users_cannot_read_what_commands_write(
     reasonrag: Reasonrag, mask: int, private: int, public: int
 ) -> None:
-    """Journal, rollouts, failures, data sets, reviews and reports; indexes follow the umask."""
+    """Journal, rollouts, failures, data sets, samples for review and reports; indexes follow the umask."""
     with umask(mask):
         for words in (
             ["generate", *SMALL, "--run", "runs/a"],
@@ -48,10 +47,11 @@ def test_other_users_cannot_read_what_commands_write(
             ["evaluate", *SMALL, "--run", "runs/e"],
             ["compare", "runs/e", "runs/e", "--out", "runs/c"],
             ["view", "data/a", "--out", "page.html"],
+            ["review", "data/a", "--out", "sample.csv"],
+            ["review", "data/a", "--out", "tasks.json"],
         ):
             done = reasonrag(*words)
             assert done.status == 0, done.err
-        assert finished("review", "data/a", "--reviewer", "me", stdin=b"a\n").returncode == 0
     files = [path for path in Path().rglob("*") if path.is_file() and path.name != ".lock" and path.stat().st_size]
     found = {path.as_posix(): mode(path) for path in files}
     shared = {name for name in found if name.startswith(SHARED)}
@@ -60,7 +60,8 @@ def test_other_users_cannot_read_what_commands_write(
         "journal.jsonl",
         "rollouts.jsonl",
         "candidates.jsonl",
-        "me.jsonl",
+        "sample.csv",
+        "tasks.json",
         "predictions.jsonl",
         "page.html",
     } <= written

@@ -57,9 +57,8 @@ PATIENCE_S = 500.0
 class Command:
     """`reasonrag` with these words, running. Like subprocess.Popen, but its outputs go to files.
 
-    cwd, environment: its own; those of this process by default. stdin: what it reads. file_limit: no file of it may
-    grow beyond so many bytes, as on a full disk. terminal: a descriptor that is its stdin, stdout, stderr and
-    controlling terminal.
+    cwd, environment: its own; those of this process by default. file_limit: no file of it may grow beyond so many
+    bytes, as on a full disk. terminal: a descriptor that is its stdin, stdout, stderr and controlling terminal.
 
     Of changes to files below its working directory: killed_at: it gets SIGKILL right before the change of this number,
     from 1, or the first one to the file of this name. snapshots: folder for copies of the working directory, 1, 2, ..,
@@ -71,7 +70,6 @@ class Command:
         *words: object,
         cwd: Path | None = None,
         environment: dict[str, str] | None = None,
-        stdin: bytes = b"",
         file_limit: int | None = None,
         killed_at: int | str | None = None,
         snapshots: Path | None = None,
@@ -81,8 +79,6 @@ class Command:
         self.returncode: int | None = None
         self._streams = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115 - closed by __exit__
         self._ends: list[str] = []
-        self._streams[0].write(stdin)
-        self._streams[0].seek(0)
         asked: dict[str, Any] = {
             "words": self.words,
             "cwd": str(cwd or Path.cwd()),

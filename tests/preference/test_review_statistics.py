@@ -1,4 +1,4 @@
-"""What a review is, without a terminal: which pairs are shown and how, what judgements stand, what they come to."""
+"""What a review is, without files: which pairs are shown and how, and what judgements come to."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import pytest
 
 from preference.review_statistics import (
     DataSetCounts,
-    JudgementRecord,
+    Judgement,
     ReviewPair,
     ReviewReport,
-    Verdict,
     digest,
-    latest_judgements,
     read_pairs,
     report_of,
     sample_pairs,
@@ -55,6 +53,10 @@ def pairs_of(folder: Path) -> list[ReviewPair]:
     return list(read_pairs(folder))
 
 
+def shown(pair: ReviewPair, seed: int) -> tuple[str, str]:
+    return pair.sides(exchanged=pair.exchanged(seed))
+
+
 # -- pairs -----------------------------------------------------------------------------------------------------
 
 
@@ -73,14 +75,14 @@ def test_ten_fields_are_enough(tmp_path: Path) -> None:
     [pair] = pairs_of(data_set(tmp_path, row(4)))
     facts = pair.facts
     assert (facts.action_type, facts.layer, facts.confidence, facts.pair_id) == ("Evidence Extraction", 4, None, None)
-    assert (facts.flipped, pair.golden_answers) == (False, ())
+    assert not facts.flipped
 
 
 def test_our_fields_are_used_where_they_are_there(tmp_path: Path) -> None:
-    """Name, confidence, golden answers and whether the label was exchanged."""
-    fields = {"pair_id": "0123", "confidence": 0.85, "golden_answers": ["x"], "flipped": True}
+    """Name, confidence and whether the label was exchanged."""
+    fields = {"pair_id": "0123", "confidence": 0.85, "flipped": True}
     [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
-    assert (pair.facts.pair_id, pair.facts.confidence, pair.golden_answers) == ("0123", 0.85, ("x",))
+    assert (pair.facts.pair_id, pair.facts.confidence) == ("0123", 0.85)
     assert pair.facts.flipped
 
 
@@ -99,8 +101,8 @@ def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> Non
         ({"confidence": 1.5}, None),
         ({"confidence": "high"}, None),
         ({"confidence": 1}, 1.0),
-        ({"layer": "x", "chosen_action_type": ["y"], "pair_id": 7, "golden_answers": "no list"}, None),
-        ({"layer": -1, "chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m", "golden_answers": [1]}, None),
+        ({"layer": "x", "chosen_action_type": ["y"], "pair_id": 7}, None),
+        ({"layer": -1, "chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m"}, None),
         ({"layer": True, "pair_id": "x" * 1000}, None),
     ],
 )
@@ -109,7 +111,7 @@ def test_odd_values_are_as_good_as_none(tmp_path: Path, fields: dict[str, Any], 
     [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
     assert pair.facts.confidence == known
     if "layer" in fields:
-        assert (pair.facts.layer, pair.facts.pair_id, pair.golden_answers) == (None, None, ())
+        assert (pair.facts.layer, pair.facts.pair_id) == (None, None)
     if "chosen_action_type" in fields:
         assert pair.facts.action_type == "Other"
 
@@ -136,22 +138,22 @@ def test_texts_are_told_apart_wherever_one_ends() -> None:
 
 
 def test_sides_do_not_depend_on_the_label(tmp_path: Path) -> None:
-    """The same pair with the other label stands on the screen alike: the screen cannot tell."""
+    """The same pair with the other label is shown alike: who judges cannot tell."""
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
     exchanged = [row(n, chosen=row(n)["rejected"], rejected=row(n)["chosen"]) for n in range(50)]
     ones = pairs_of(data_set(tmp_path / "one", *(row(n) for n in range(50))))
     others = pairs_of(data_set(tmp_path / "other", *exchanged))
-    assert [each.sides(3) for each in ones] == [each.sides(3) for each in others]
+    assert [shown(each, 3) for each in ones] == [shown(each, 3) for each in others]
     assert [each.facts.key for each in ones] == [each.facts.key for each in others]
 
 
 def test_a_fair_coin_decides_what_stands_as_a(tmp_path: Path) -> None:
     """Another one for every seed."""
     pairs = pairs_of(data_set(tmp_path, *(row(n) for n in range(400))))
-    chosen_first = [pair.sides(0)[0] == pair.chosen for pair in pairs]
+    chosen_first = [shown(pair, 0)[0] == pair.chosen for pair in pairs]
     assert sum(chosen_first) == pytest.approx(200, abs=40)
-    assert sum(pair.sides(0) == pair.sides(1) for pair in pairs) == pytest.approx(200, abs=40)
+    assert sum(shown(pair, 0) == shown(pair, 1) for pair in pairs) == pytest.approx(200, abs=40)
 
 
 def test_a_sample_is_proportional_over_types_layers_and_confidence(tmp_path: Path) -> None:
@@ -190,42 +192,30 @@ def test_strata(tmp_path: Path, layer: int | None, confidence: float | None, str
 # -- judgements ------------------------------------------------------------------------------------------------
 
 
-def said(pair: ReviewPair, better: str, *, seed: int = 0, **fields: Any) -> JudgementRecord:
+def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Judgement:
     """A judgement for `chosen` or `rejected`, or a verdict as it stands."""
-    sides = pair.sides(seed)
     place: Any = better
     if better in ("chosen", "rejected"):
-        place = "ab"[sides.index(getattr(pair, better))]
-    usual = {"seconds": 4.0, "at": "2026-01-01T00:00:00+00:00", "seed": seed, "version": "0"} | fields
-    shown = (digest(sides[0]), digest(sides[1]))
-    return JudgementRecord(pair=pair.facts.key, pair_id=pair.facts.pair_id, shown=shown, verdict=place, **usual)
-
-
-def test_the_last_word_on_a_pair_stands(tmp_path: Path) -> None:
-    """What was taken back does not; nor does what had been said before it."""
-    one, other = pairs_of(data_set(tmp_path, row(1), row(2)))
-    lines = [said(one, "a"), said(other, "a"), said(one, "withdrawn"), said(other, "b"), said(one, "tie")]
-    assert [(each.pair, each.verdict) for each in latest_judgements(lines).values()] == [
-        (other.facts.key, "b"),
-        (one.facts.key, "tie"),
-    ]
-    assert latest_judgements([said(one, "a"), said(one, "b"), said(one, "withdrawn")]) == {}
+        place = "ab"[shown(pair, seed).index(getattr(pair, better))]
+    return Judgement(pair.facts.key, exchanged=pair.exchanged(seed), verdict=place, note=note)
 
 
 def test_a_judgement_does_not_say_what_the_label_was(tmp_path: Path) -> None:
-    """Its line is the same whichever side is preferred: the file may lie open beside the screen."""
+    """It is the same whichever side is preferred."""
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
     [one] = pairs_of(data_set(tmp_path / "one", row(1)))
     [other] = pairs_of(data_set(tmp_path / "other", row(1, chosen=row(1)["rejected"], rejected=row(1)["chosen"])))
-    assert said(one, "a").to_line() == said(other, "a").to_line()
+    assert said(one, "a") == said(other, "a")
 
 
 # -- the report ------------------------------------------------------------------------------------------------
 
 
-def reported(folder: Path, **said_by: list[JudgementRecord]) -> ReviewReport:
-    return report_of(str(folder), said_by, read_pairs(folder))
+def reported(folder: Path, **said_by: list[Judgement]) -> ReviewReport:
+    pairs = pairs_of(folder)
+    said = {name: {each.pair: each for each in lines} for name, lines in said_by.items()}
+    return report_of(str(folder), said, {each.facts.key: each.facts for each in pairs}, pairs=len(pairs))
 
 
 def shares(found: dict[str, SignAgreement]) -> dict[str, tuple[float | None, int, int]]:
@@ -238,9 +228,9 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
     folder = data_set(tmp_path, *(row(n, layer=0, confidence=0.6 + n / 20, tags=tags[n]) for n in range(7)))
     pairs = pairs_of(folder)
     verdicts = ["chosen", "chosen", "rejected", "tie", "chosen", "chosen", "skip"]
-    lines = [said(pair, better, seconds=n) for n, (pair, better) in enumerate(zip(pairs, verdicts, strict=True))]
+    lines = [said(pair, better) for pair, better in zip(pairs, verdicts, strict=True)]
     [found] = reported(folder, me=lines).reviewers
-    assert (found.reviewer, found.judged, found.ties, found.skipped, found.gone) == ("me", 6, 1, 1, 0)
+    assert (found.reviewer, found.judged, found.ties, found.skipped) == ("me", 6, 1, 1)
     assert (found.agreement.confirmed.share, found.agreement.confirmed.of, found.agreement.ties) == (0.8, 5, 1)
     assert shares(found.by_action_type) == {
         "Answer Generation": (0.5, 2, 0),
@@ -256,7 +246,6 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
         (1.0, 2, 0),
         (None, 0, 0),
     ]
-    assert found.median_seconds == 2.5
     assert [(each.row, each.verdict) for each in found.disagreements] == [(3, "rejected")]
     assert found.notes == []
 
@@ -286,12 +275,12 @@ def test_labels_that_were_exchanged_on_purpose_are_counted_apart(tmp_path: Path)
 
 
 def test_judgements_outlive_a_changed_data_set(tmp_path: Path) -> None:
-    """A pair that is gone is counted; one whose label changed is judged by the new one; one that moved is found."""
+    """A pair whose label changed is judged by the new one; one that moved is found."""
     pairs = pairs_of(data_set(tmp_path, row(1), row(2), row(3)))
-    lines = [said(pair, "chosen") for pair in pairs]
+    lines = [said(pair, "chosen") for pair in pairs[1:]]
     exchanged = row(2, chosen=row(2)["rejected"], rejected=row(2)["chosen"], pair_id="another")
     [found] = reported(data_set(tmp_path, exchanged, row(3), row(4)), me=lines).reviewers
-    assert (found.judged, found.gone) == (2, 1)
+    assert found.judged == 2
     assert (found.agreement.confirmed.share, [each.row for each in found.disagreements]) == (0.5, [1])
 
 
@@ -318,20 +307,3 @@ def test_two_people_are_compared_on_what_both_judged(tmp_path: Path) -> None:
     assert between.kappa.kappa is not None
     assert between.kappa.kappa > 0.8
     assert [each.reviewer for each in found.reviewers] == ["me", "you"]
-
-
-def test_who_has_said_nothing_is_not_in_the_report(tmp_path: Path) -> None:
-    """Nor who has taken all of it back."""
-    folder = data_set(tmp_path, row(1))
-    [pair] = pairs_of(folder)
-    found = reported(folder, me=[], you=[said(pair, "a"), said(pair, "withdrawn")])
-    assert (found.reviewers, found.between, found.pairs) == ([], [], 1)
-
-
-@pytest.mark.parametrize("verdict", ["a", "b", "tie", "skip", "withdrawn"])
-def test_a_judgement_is_read_as_it_was_written(tmp_path: Path, verdict: Verdict) -> None:
-    """One line each."""
-    [pair] = pairs_of(data_set(tmp_path, row(1)))
-    line = said(pair, verdict, note="a\nb \u202e").to_line()
-    assert line.count(b"\n") == 1
-    assert JudgementRecord.model_validate_json(line) == said(pair, verdict, note="a\nb \u202e")

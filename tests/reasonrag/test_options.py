@@ -188,6 +188,7 @@ MEANINGS = {
     "--replace": "what is there makes room",
     "--rpm": "requests per minute",
     "--run": "folder of what is explored or evaluated",
+    "--sample": "how many are drawn at random",
     "--seed": "seed of what is drawn",
     "--set": "a key of the training configuration",
     "--slurm": "a script for Slurm",

@@ -23,7 +23,7 @@ OF_TRAINING = ("doctor", "train", "train_critic", "evaluate_critic")
 """Their examples need an environment that trains."""
 IN_ORDER = (
     *("estimate", "generate", "merge", "load_rollouts", "pairs", "load_pairs", "audit", "show", "stats", "view"),
-    *("review_report", "calibrate", "tune", "ask", "evaluate", "compare", "corpus_build"),
+    *("review_report", "review_sample", "calibrate", "tune", "ask", "evaluate", "compare", "corpus_build"),
     *(
         "index_build",
         "index_info",

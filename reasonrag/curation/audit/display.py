@@ -48,7 +48,7 @@ def show_verdict(out: Path, splits: Sequence[str]) -> None:
     print_prose(f"audit: {_tally(report)}{f' ({named})' if named else ''}; see {out / AUDIT_PAGE}")
     if report.rows:
         print_next("view", out)
-        print_next("review", out)
+        print_next("review", out, "--out", f"{out}-review.csv")
         print_next("train", "qwen2.5-7b-dpo-lora", "--data", out)
         if splits and all(each.rpartition("/")[0] in HUB_SPLITS for each in splits):
             print_next("publish", out, "--repo", "ORG/NAME")

@@ -45,20 +45,11 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-def judged(out: Path) -> bytes:
-    """Judgements of a person, as `review` keeps them, and the report on them."""
-    (out / "review").mkdir()
-    (out / "review" / "ada.jsonl").write_bytes(b'{"a person": "took an hour"}\n')
-    (out / "review" / "report.json").write_text("{}")
-    return (out / "review" / "ada.jsonl").read_bytes()
-
-
 def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Every byte stays, and the message names both runs and both ways out."""
     out = tmp_path / "data"
     assert reasonrag("pairs", runs / "a", "--out", out, "--format", "kto", "--format", "sft").status == 0
     assert reasonrag("view", out).status == 0
-    judged(out)
     before = contents(out)
     for flags in ([], ["--format", "kto"], ["--dry-run", "--label", "judge", "--model", "offline"]):
         done = reasonrag("pairs", runs / "b", "--out", out, *flags)
@@ -68,7 +59,6 @@ def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reason
         assert f"Given ({runs / 'b'}): atlas/train (configuration {hashes[1]})" in done.err
         assert "Choose another --out" in done.err
         assert "--replace" in done.err
-        assert "review would stay" in done.err
         assert contents(out) == before
     assert reasonrag("pairs", runs / "a", runs / "b", "--out", out).status == 2, "a part of it is not the same"
     with pytest.raises(InputError, match="made from other runs"):
@@ -128,38 +118,35 @@ def test_an_audit_that_was_written_there_does_not_take_the_place(
 
 
 def test_what_shows_earlier_rows_goes_with_them(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Of the same runs too: pages and reports are made again by a command, what a person said is not."""
+    """Of the same runs too: the page is made again by a command, what a person put there is not."""
     out = tmp_path / "data"
     assert reasonrag("pairs", runs / "a", "--out", out).status == 0
     assert reasonrag("view", out).status == 0
-    said = judged(out)
+    (out / "sample.csv").write_text("took an hour")
     done = reasonrag("pairs", runs / "a", "--out", out, "--min-confidence", ".9")
     assert done.status == 0
     assert f"make it again with: reasonrag view {out}" in done.err
     assert not (out / "view.html").exists()
-    assert not (out / "review" / "report.json").exists()
-    assert (out / "review" / "ada.jsonl").read_bytes() == said
+    assert (out / "sample.csv").read_text() == "took an hour"
 
 
 def test_a_replaced_data_set_is_as_one_made_anew(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """What stays is what people and judges said, and the summary tells of it."""
+    """What stays is what judges said, and the summary tells of it."""
     out, anew = tmp_path / "data", tmp_path / "anew"
     package.pairs(runs / "a", out=out, format=["kto", "sft"], label="judge", chat_model=ScriptedModel(lambda *_: PICK))
     assert reasonrag("view", out).status == 0
-    said = judged(out)
     paid = (out / "judging" / "journal.jsonl").read_bytes()
     done = reasonrag("pairs", runs / "b", "--out", out, "--replace", "--format", "alpaca")
     assert done.status == 0, done.err
     package.pairs(runs / "b", out=anew, format=["alpaca"])
     made, expected = contents(out), contents(anew)
-    assert made.pop("review/ada.jsonl") == said
     assert made.pop("judging/journal.jsonl") == paid
     for files in (made, expected):
         for name in ("summary.json", "audit.json", "audit.html"):  # which say where they are
             files.pop(name)
     assert made == expected
     told = read_json(out / "summary.json")
-    assert {"review/", "judging/"} <= {each.split()[0] for each in told.pop("warnings")}
+    assert "judging/" in {each.split()[0] for each in told.pop("warnings")}
     assert told | {"out": "", "warnings": []} == read_json(anew / "summary.json") | {"out": "", "warnings": []}
     assert package.pairs(runs / "b", out=out).out == str(out), "it is that of b from now on"
 

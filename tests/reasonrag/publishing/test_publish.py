@@ -552,7 +552,7 @@ def test_what_a_killed_process_left_behind_goes_with_the_next(data: Path) -> Non
 def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> None:
     """Names of persons, and whatever somebody puts into the folder beside the data set's own files."""
     (data / "review").mkdir()
-    (data / "review" / "ana.jsonl").write_text('{"reviewer": "ana"}\n')
+    (data / "review" / "ana.csv").write_text("pair,verdict\n")
     (data / "notes.txt").write_text("mine")
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--json")
     assert done.status == 0, done.err
