@@ -33,7 +33,7 @@ from reasonrag.studies.tune import Tuning
 from reasonrag.training.doctor.doctor import Diagnosis
 from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.prompt_parity import DataConditions
-from reasonrag.training.train import TrainingResult
+from reasonrag.training.stages.training import TrainingResult
 from reasonrag.viewing.load import Pairs, Rollouts
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_view import QuestionView

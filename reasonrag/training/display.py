@@ -18,7 +18,7 @@ from reasonrag.training.llamafactory.merge import MergeResult
 from reasonrag.training.metrics import CURVES, METRICS
 from reasonrag.training.progress import SHOWN_METRICS, TrainingProgress
 from reasonrag.training.provenance import read_provenance
-from reasonrag.training.train import TrainingResult
+from reasonrag.training.stages.training import TrainingResult
 
 _EVERY: Final = 30.0
 """Seconds between lines when stderr is not a terminal."""

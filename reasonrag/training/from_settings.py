@@ -14,7 +14,7 @@ from reasonrag.training.llamafactory.dataset_info import TrainingData, read_trai
 from reasonrag.training.llamafactory.launcher import Launch, parse_master
 from reasonrag.training.prepare import Permissions
 from reasonrag.training.settings import DPO_OF_A_RECIPE, TrainSettings
-from reasonrag.training.stages.plan import RecipePlan
+from reasonrag.training.stages.sft_dpo import RecipePlan
 
 
 def resolve_settings(config: str, settings: TrainSettings) -> tuple[ResolvedConfig, TrainingData]:

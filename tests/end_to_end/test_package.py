@@ -204,6 +204,7 @@ SHOWN_BY = {
         reasonrag/training/commands reasonrag/training/display reasonrag/training/llamafactory/inspection
         reasonrag/training/llamafactory/inspection_script reasonrag/training/llamafactory/merge
         reasonrag/training/from_settings reasonrag/training/prepare reasonrag/training/settings
+        reasonrag/training/stages/training
         """,
     "reasonrag/viewing/test_collection": "reasonrag/viewing/overview reasonrag/viewing/question_rows",
     "reasonrag/viewing/test_question_screen": "reasonrag/viewing/question_view reasonrag/viewing/stats_tables",

@@ -1,1 +1,1 @@
-"""Several trainings in a row as one command; imports nothing from above training."""
+"""One training, and several in a row as one command; imports nothing from above training."""

@@ -2,7 +2,7 @@
 
 The one clean ablation that is published (DecEx-RAG, 7B, mean EM of six sets) has 35.8 for DPO alone, 37.9 for SFT and
 43.6 for SFT, then DPO. Decides the stages and what each starts from. What a training is, and how stages are resumed, is
-decided in `train` and `runner`.
+decided in `training` and `runner`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,45 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from preference.export.formats import dataset_name
 from reasonrag.curation.existing_data_set import IMPORT_REPORT
 from reasonrag.errors import InputError
+from reasonrag.training.llamafactory.config_files import ConfigFile
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config, training_identity
+from reasonrag.training.llamafactory.dataset_info import TrainingData
+from reasonrag.training.llamafactory.launcher import Launch
 from reasonrag.training.llamafactory.merge import MERGED, merge_adapter
-from reasonrag.training.prepare import prepare_training, row_file_hashes
+from reasonrag.training.prepare import Permissions, prepare_training, row_file_hashes
 from reasonrag.training.progress import TrainingWatcher
-from reasonrag.training.stages.plan import RecipePlan
-from reasonrag.training.stages.runner import Stage, check_stages, run_stages
-from reasonrag.training.train import SlurmScript, TrainingResult, train_resolved, write_script
+from reasonrag.training.stages.runner import FOLDER, Stage, check_stages, run_stages
+from reasonrag.training.stages.training import SlurmScript, TrainingResult, train_resolved, write_script
 
 RECIPE: Final = "sft-dpo"
 SFT, DPO = "sft", "dpo"
 """The stages."""
 _ADAPTER = "sft-adapter"
 """Folder beside that of the warm-up: of a warm-up by LoRA before it is merged."""
+
+
+@dataclass(frozen=True)
+class RecipePlan:
+    """sft_changes, dpo_changes: what --set changes in each configuration. out: folder of the final model."""
+
+    data: TrainingData
+    out: Path
+    sft: ConfigFile
+    dpo: ConfigFile
+    sft_changes: Mapping[str, Any]
+    dpo_changes: Mapping[str, Any]
+    launch: Launch
+    permitted: Permissions
+
+    def folder(self, stage: str) -> Path:
+        """The folder of a stage before the last."""
+        return self.out / FOLDER / stage
 
 
 def sft_then_dpo(
