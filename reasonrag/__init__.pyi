@@ -499,7 +499,6 @@ def estimate(
     on: Literal["here", "ray"] = "here",
     workers: int | None = None,
     address: str | None = None,
-    slurm: str | Path | None = None,
 ) -> CostEstimate:
     """Estimate what `generate` with these settings would use: requests, tokens, dollars and hours.
 
@@ -621,10 +620,8 @@ def estimate(
             never
         on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
-        workers: Ranks at a time with --on ray [default: as many as the run has, else 2]; with --slurm, which needs
-            it, the number of ranks
+        workers: Ranks at a time with --on ray [default: as many as the run has, else 2]
         address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
-        slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
 def evaluate(
@@ -969,7 +966,6 @@ def generate(
     on: Literal["here", "ray"] = "here",
     workers: int | None = None,
     address: str | None = None,
-    slurm: str | Path | None = None,
 ) -> RunSummary:
     """Explore questions with a teacher, and write step-level rollouts to a run directory.
 
@@ -1094,10 +1090,8 @@ def generate(
             never
         on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
-        workers: Ranks at a time with --on ray [default: as many as the run has, else 2]; with --slurm, which needs
-            it, the number of ranks
+        workers: Ranks at a time with --on ray [default: as many as the run has, else 2]
         address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
-        slurm: Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing
     """
 
 def import_published(

@@ -62,8 +62,8 @@ async def explore(
     interrupt: asyncio.Event | None = None,
     limiter: LimiterTransport | None = None,
 ) -> RunSummary:
-    """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers`, `address` and `slurm`
-    are the caller's.
+    """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers` and `address` are the
+    caller's.
 
     interrupt: set from outside, it ends the session as the first Ctrl-C does. limiter: holds caps and rates of all
         ranks instead of those of the settings; None: the one that the settings name, if any.

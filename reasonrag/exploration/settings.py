@@ -25,7 +25,7 @@ DEFAULT_TEACHER = "gpt-4o"
 2027; an endpoint that has it no more says so, and the user names another."""
 DEFAULT_WORKERS = 2
 """Ranks of a new run on Ray: those of the smallest machine's cores."""
-OF_RANKS = ("shard", "limiter", "on", "workers", "address", "slurm")
+OF_RANKS = ("shard", "limiter", "on", "workers", "address")
 """Settings that say by which processes a run is explored."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
@@ -154,16 +154,12 @@ class GenerateSettings(RankSettings, AgentSettings):
 
     on: On = "here"
     workers: int | None = setting(
-        "Ranks at a time with --on ray [default: as many as the run has, else "
-        f"{DEFAULT_WORKERS}]; with --slurm, which needs it, the number of ranks",
+        f"Ranks at a time with --on ray [default: as many as the run has, else {DEFAULT_WORKERS}]",
         Panel.MACHINES,
         ge=1,
         le=MOST_RANKS,
     )
     address: Address = None
-    slurm: Path | None = setting(
-        "Write a Slurm script to this file that runs --workers ranks and merges them; explore nothing", Panel.MACHINES
-    )
 
     @property
     def agent_defaults(self) -> AgentDefaults:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.redaction import redact
 from reasonrag.rendering import counted
 from reasonrag.retrieval.settings import IndexSettings
-from reasonrag.settings import COMMON, Panel, resolve
+from reasonrag.settings import COMMON, Panel
 from reasonrag.terminal import print_shown
 
 
@@ -63,11 +62,6 @@ def generate(
     if dry_run:
         _estimate(flags, pilot=pilot, as_json=as_json)
         return
-    if (settings := resolve(GenerateSettings, "generate", flags)).slurm:
-        if replay or as_json:
-            raise InputError("--slurm explores nothing, so there is nothing to replay, nor a result for --json")
-        _write_slurm_script(settings.slurm, settings, flags)
-        return
     from reasonrag.exploration.display import show_run
     from reasonrag.scale.generate import generate as generate_run
     from reasonrag.terminal import TerminalWatcher
@@ -77,29 +71,6 @@ def generate(
         summary = generate_run(watcher=watcher, replay=replay, **flags)
     print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
     leave(summary.stopped, failed=summary.failed)
-
-
-def _write_slurm_script(path: Path, settings: GenerateSettings, flags: dict[str, Any]) -> None:
-    from reasonrag.agent.from_settings import caps_of, with_limiter
-    from reasonrag.exploration.from_settings import find_models, find_rule
-    from reasonrag.llm.consent import needs_consent
-    from reasonrag.scale.slurm import write_slurm_script
-
-    find_rule(settings)
-    models = [each for each in find_models(settings) if each]
-    if settings.rank:
-        raise InputError(
-            "--shard is one rank, --slurm writes a script for all: leave one out (reasonrag.toml and the environment "
-            "count, too)"
-        )
-    if settings.on != "here" or settings.workers is None:
-        raise InputError("--slurm goes with --workers N, the number of ranks, and without --on")
-    with_limiter(settings.model_copy(update={"shard": f"0/{settings.workers}"}), None)
-    if not settings.limiter and needs_consent(models, caps_of(settings), yes=settings.yes):
-        raise InputError("ranks cannot ask whether they may spend money: give --max-cost DOLLARS, or --yes")
-    write_slurm_script(path, flags, ranks=settings.workers, run=settings.whole_run)
-    print_shown(f"wrote {path}: {settings.workers:,} ranks and their merge")
-    print_shown(f"next: read it, fill in time and partition, then: bash {shlex.quote(str(path))}")
 
 
 def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:

@@ -64,11 +64,9 @@ def generate(
     retriever, named = object_or_name(retriever)
     function, valued = function_or_name(outcome)
     settings = resolve(GenerateSettings, "generate", flags | named | valued)
-    if settings.slurm:
-        raise InputError("slurm: a script is written by the command line only, as it makes no run: reasonrag generate")
-    for name, launch in (("workers", "--on ray or --slurm"), ("address", "--on ray")):
+    for name in ("workers", "address"):
         if settings.on == "here" and flags.get(name) is not None:
-            raise InputError(f"--{name} goes with {launch}")
+            raise InputError(f"--{name} goes with --on ray")
     if settings.on == "ray":
         objects = (chat_model, value_chat_model, retriever, function, replay or None)
         if any(each is not None for each in objects):

@@ -191,7 +191,6 @@ MEANINGS = {
     "--sample": "how many are drawn at random",
     "--seed": "seed of what is drawn",
     "--set": "a key of the training configuration",
-    "--slurm": "a script for Slurm",
     "--split": "split of the data set",
     "--teacher": "the model that explores",
     "--temperature": "sampling temperature",

@@ -1,133 +1,66 @@
-"""The script for Slurm, run by bash with a stand-in for sbatch: its array and its merge make the run of one process."""
+"""The array job of docs/how-to/scale-out.md, with a stand-in for sbatch: its ranks and their merge make the run of one
+process."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import reasonrag as package
-from reasonrag.errors import InputError
-from reasonrag.scale.slurm import flag_words, write_slurm_script
 from tests.helpers.command_line import Reasonrag
 
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "scale-out.md"
 SBATCH = """\
 #!/bin/bash
 # Keeps how it was called, runs the job at once, array index by array index, and prints a job id as --parsable does.
-printf '%s\\n' "$*" >> "$SBATCH_CALLS"
-indices=none
-for word; do case $word in --array=*) range=${word#--array=}; indices=$(seq "${range%-*}" "${range#*-}");; esac; done
-for SLURM_ARRAY_TASK_ID in $indices; do
+printf '%s\\n' "$*" >> "$CALLS"
+if [ "${@: -2:1}" = --wrap ]; then
+    bash -c "${@: -1}" >> "$CALLS.log" 2>&1 || echo "status $?" >> "$CALLS"
+    exit
+fi
+range=$(sed -n 's/^#SBATCH --array=//p' "${@: -1}")
+for SLURM_ARRAY_TASK_ID in $(seq "${range%-*}" "${range#*-}"); do
     export SLURM_ARRAY_TASK_ID
-    bash "${@: -2:1}" "${@: -1}" >> "$SBATCH_CALLS.log" 2>&1 || echo "status $?" >> "$SBATCH_CALLS"
+    bash "${@: -1}" >> "$CALLS.log" 2>&1 || echo "status $?" >> "$CALLS"
 done
-echo "$((1000 + $(wc -l < "$SBATCH_CALLS")));cluster"
+echo "1001;cluster"
 """
 
 
-@pytest.fixture
-def submit(tmp_path: Path) -> Any:
-    """Submits a script in another working directory; what it printed, and the calls of sbatch."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "sbatch").write_text(SBATCH)
-    (tmp_path / "bin" / "sbatch").chmod(0o755)
-    calls = tmp_path / "calls"
-    variables = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SBATCH_CALLS": str(calls)}
-
-    def run(script: Path) -> tuple[str, list[str]]:
-        done = subprocess.run(["bash", script.absolute()], cwd="/", env=variables, capture_output=True, check=True)
-        return done.stdout.decode(), calls.read_text().splitlines()
-
-    return run
-
-
-def test_the_array_and_its_merge_make_the_run_of_one_process(submit: Any, reasonrag: Reasonrag) -> None:
-    asked: list[object] = ["--dataset", "atlas", "--limit", 6, "--model", "offline"]
-    folder = Path('it\'s a "place" $HOME')
+def programs(folder: Path, **scripts: str) -> Path:
     folder.mkdir()
-    script = folder / "job.sh"
-    wrote = reasonrag("generate", *asked, "--run", folder / "run", "--slurm", script, "--workers", 2)
-    assert f"next: read it, fill in time and partition, then: bash {shlex.quote(str(script))}" in wrote.out
-    assert not (folder / "run").exists()
-    printed, (array, merge) = submit(script)
-    assert printed == "submitted 2 ranks as job 1001, and their merge as job 1002\n"
-    assert array == f"--parsable --array=0-1 {script.absolute()} rank"
-    assert re.fullmatch(
-        rf"--parsable --dependency=afterany:1001 --output=.* {re.escape(str(script.absolute()))} merge", merge
-    )
-    one = package.generate(dataset="atlas", limit=6, model="offline", run="one")
-    assert one.done == 6
-    assert (folder / "run" / "rollouts.jsonl").read_bytes() == Path("one/rollouts.jsonl").read_bytes()
+    for name, script in scripts.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    return folder
 
 
-def test_the_words_of_a_script_are_read_as_the_flags_of_the_call() -> None:
-    """By bash, and by the settings, which then are the same."""
-    flags: dict[str, Any] = {
-        "run": Path('a b/it\'s "c" $HOME `d` *'),
-        "dataset": ["atlas", "the other's"],
-        "extra_body": {"user": "o'neill", "nested": {"list": [1, None]}},
-        "limit": 5,
-        "alpha": 0.5,
-        "gpu": False,
-        "judge_gold": True,
-        "yes": True,
-        "model": None,
-    }
-    words = flag_words(flags)
-    assert words[-2:] == ["--judge-gold", "--yes"]
-    assert "--no-gpu" in words
-    assert "--model" not in words
-    assert flag_words({"yes": False}) == []
-    write_slurm_script(
-        Path("job.sh"), flags | {"on": "ray", "workers": 3, "slurm": Path("job.sh")}, ranks=3, run=flags["run"]
-    )
-    [line] = re.findall(r"exec (.* generate .*)", Path("job.sh").read_text())
-    read = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {line}"],
-        capture_output=True,
-        check=True,
-        env={"SLURM_ARRAY_TASK_ID": "2", "ranks": "3"},
-    ).stdout.decode()
-    assert read.split("\0")[:-1] == [sys.executable, "-m", "reasonrag", "generate", *words, "--shard", "2/3"]
-
-
-@pytest.mark.parametrize("given", [object(), [object()], len])
-def test_an_object_of_this_process_is_refused(given: object) -> None:
-    with pytest.raises(InputError, match="retriever: an object of this process cannot be given to a rank"):
-        flag_words({"retriever": given})
-
-
-PAID = ["--questions", "q.jsonl", "--corpus", "c.jsonl", "--model", "gpt-4o"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ([], "--workers N"),
-        (["--workers", 2, "--on", "ray"], "without --on"),
-        (["--workers", 2, "--shard", "0/2"], "--shard is one rank"),
-        (["--workers", 2, "--replay"], "nothing to replay"),
-        (["--workers", 2, "--json"], "nor a result for --json"),
-        (["--workers", 2, "--limiter", "http://h:1", "--max-calls", 9], "give --max-calls to `reasonrag limiter`"),
-        (["--workers", 2, *PAID], "give --max-cost DOLLARS, or --yes"),
-    ],
-)
-def test_a_script_that_cannot_be_run_is_not_written(flags: list[object], said: str, reasonrag: Reasonrag) -> None:
-    refused = reasonrag("generate", "--slurm", "job.sh", *flags)
-    assert (refused.status, said in " ".join(refused.err.split())) == (2, True), refused.err
-    assert not Path("job.sh").exists()
-
-
-@pytest.mark.parametrize("more", [["--yes"], ["--max-cost", 9], ["--limiter", "http://h:1"]])
-def test_who_consented_to_the_cost_gets_a_script(more: list[object], reasonrag: Reasonrag) -> None:
-    done = reasonrag("generate", "--slurm", "job.sh", "--workers", 2, *PAID, *more)
-    assert done.status == 0, done.err
+def test_the_array_job_and_its_merge_make_the_run_of_one_process(tmp_path: Path) -> None:
+    """As it stands on the page, with another folder and two ranks."""
+    job, submit = re.findall(r"```text\n(#!/bin/bash\n#SBATCH.*?|job=.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert job.count("\n") == 12
+    ours = f'#!/bin/bash\nexec {sys.executable} -m reasonrag "$@"\n'
+    path = f"{programs(tmp_path / 'bin', sbatch=SBATCH, reasonrag=ours)}:{os.environ['PATH']}"
+    shared, calls = tmp_path / "shared", tmp_path / "calls"
+    shared.mkdir()
+    (shared / "reasonrag.toml").write_text('[generate]\ndataset = "atlas"\nlimit = 6\nmodel = "offline"\n')
+    for old, new in (("/shared", str(shared)), ("--array=0-7", "--array=0-1"), ("TASK_ID/8", "TASK_ID/2")):
+        assert old in job + submit
+        job, submit = job.replace(old, new), submit.replace(old, new)
+    (tmp_path / "job.sh").write_text(job)
+    variables = os.environ | {"PATH": path, "CALLS": str(calls)}
+    subprocess.run(["bash", "-ec", submit], cwd=tmp_path, env=variables, check=True)
+    assert calls.read_text().splitlines() == [
+        "--parsable job.sh",
+        f"--dependency=afterany:1001 --wrap cd {shared} && reasonrag merge runs/main",
+    ], calls.with_name("calls.log").read_text()
+    assert package.generate(dataset="atlas", limit=6, model="offline", run="one").done == 6
+    assert (shared / "runs/main/rollouts.jsonl").read_bytes() == Path("one/rollouts.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("flags", [["--workers", 2], ["--address", "auto"]])
