@@ -256,8 +256,6 @@ def calibrate(
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
     outcome: OutcomeFunction | None = None,
-    shard: str | None = None,
-    limiter: str | None = None,
     revalue: int = 0,
     k: int = 16,
     seed: int = 0,
@@ -291,11 +289,6 @@ def calibrate(
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
-        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
-            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n, unless a --limiter holds them
-        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
-            from REASONRAG_LIMITER_TOKEN
         revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
         k: Fresh continuations per step
         seed: Seed of the sample of pairs
@@ -680,8 +673,6 @@ def evaluate(
     max_model_len: int | None = None,
     trained_on: str | Path | None = None,
     patience: float = 120.0,
-    shard: str | None = None,
-    limiter: str | None = None,
     run: str | Path | None = None,
     method: Literal[
         "agent", "direct", "cot", "rag", "iter-retgen", "search-r1", "ircot", "flare", "adaptive-rag-prompted"
@@ -791,11 +782,6 @@ def evaluate(
         trained_on: Folder of the model, or of its training data, if --model is a name on a server; checks that
             questions and conditions match the training
         patience: Seconds without a response before the endpoint counts as lost
-        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
-            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n, unless a --limiter holds them
-        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
-            from REASONRAG_LIMITER_TOKEN
         run: Directory of the evaluation; an interrupted one found there is continued [default:
             evals/QUESTIONS-SPLIT-METHOD-MODEL]
         method: How questions are answered: agent, or a baseline: direct or cot (without passages), rag,
@@ -1320,10 +1306,9 @@ def load_rollouts(run: str | Path) -> Rollouts:
     """
 
 def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = None) -> Merged:
-    """Join the ranks of a run: of `generate` into the files that one process would have written, in question order.
+    """Join the ranks of a run into the files that one process would have written, in question order.
 
-    Of an evaluation, a calibration or judge labels it joins the journals; the same command without `shard` then takes
-    every answer from there. May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
+    May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
     incomplete or of different configurations, and NotReproduced.
 
     Example:
@@ -1360,8 +1345,6 @@ def pairs(
     allow_repeated_query: bool = False,
     allow_same_findings: bool = False,
     allow_hint_only: bool = False,
-    shard: str | None = None,
-    limiter: str | None = None,
     out: str | Path | None = None,
     replace: bool = False,
     format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
@@ -1438,11 +1421,6 @@ def pairs(
             them apart
         allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
             one
-        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
-            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n, unless a --limiter holds them
-        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
-            from REASONRAG_LIMITER_TOKEN
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;

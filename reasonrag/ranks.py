@@ -4,9 +4,6 @@
     RUN/ranks/00017/             of rank 17: an ordinary run directory
     RUN/completions/00017        written last, once every question of the rank has its line
 
-An evaluation, a revaluation and the judging of a data set have ranks in the same way, in the folder that has their
-journal. Of these the ranks' journals are all that is joined: the command without a rank then finds every answer there.
-
 Decides which rank a question belongs to, and that all ranks of a run have one configuration, one number of ranks and
 the same questions. Does not know what a rank does with its questions, nor what starts it.
 """
@@ -28,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from preference.export.files import atomic_replacement
 from preference.records import Items
 from reasonrag.errors import InputError
-from reasonrag.files import JOURNAL, read_record, read_small, storing, writing
+from reasonrag.files import read_record, read_small, storing, writing
 
 RANKS, COMPLETIONS, MANIFEST = "ranks", "completions", "manifest.json"
 MOST_RANKS = 100_000
@@ -113,12 +110,9 @@ def read_manifest(run: Path) -> Manifest | None:
     return read_record(run / MANIFEST, Manifest, advice, most=MOST_MANIFEST_BYTES)
 
 
-def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --run") -> None:
-    """Enter a rank into its run, the first one by writing the manifest.
-
-    instead: what else the user can do where the ranks that are there have another configuration, number or questions,
-    for which InputError is raised.
-    """
+def join_ranks(run: Path, wanted: Manifest) -> None:
+    """Enter a rank into its run, the first one by writing the manifest. Raises InputError where the ranks that are
+    there have another configuration, number or questions."""
     path, content = run / MANIFEST, orjson.dumps(wanted.model_dump())
     with writing(path):
         run.mkdir(parents=True, exist_ok=True)
@@ -129,12 +123,13 @@ def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --
         return
     if there.ranks != wanted.ranks:
         raise InputError(
-            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or {instead}"
+            f"{run} is made by {there.ranks:,} ranks, not {wanted.ranks:,}: give --shard i/{there.ranks}, or choose "
+            "another --run"
         )
     if there.config_hash != wanted.config_hash:
         raise InputError(
             f"the ranks of {run} have the configuration {there.config_hash}, this one has {wanted.config_hash}: give "
-            f"all the same settings (--reasoning-effort is one) and versions, or {instead}"
+            f"all the same settings (--reasoning-effort is one) and versions, or choose another --run"
         )
     known, now = there.question_ids, wanted.question_ids
     if known[: len(now)] == now:
@@ -143,7 +138,7 @@ def join_ranks(run: Path, wanted: Manifest, *, instead: str = "choose another --
             "give all the same --limit and --sample"
         )
     if now[: len(known)] != known:
-        raise InputError(f"the ranks of {run} have other questions, or in another order; {instead}")
+        raise InputError(f"the ranks of {run} have other questions, or in another order; choose another --run")
     with storing(path), atomic_replacement(path) as file:
         file.write(content)
 
@@ -179,32 +174,6 @@ def incomplete_ranks(run: Path, manifest: Manifest) -> list[int]:
             return False
 
     return [rank for rank in range(manifest.ranks) if not marked(rank)]
-
-
-def join_to_ask(whole: Path, shard: Shard, config_hash: str, question_ids: Sequence[str]) -> None:
-    """`join_ranks` for a rank that is to ask its part of a folder's questions, whose answers the folder's journal may
-    have in part. Raises InputError."""
-    wanted = Manifest(ranks=shard.ranks, config_hash=config_hash, question_ids=list(question_ids))
-    others = f"{MANIFEST}, {RANKS} and {COMPLETIONS} of {whole}"
-    join_ranks(whole, wanted, instead=f"join them by `reasonrag merge {whole}`, then remove {others} to begin others")
-
-
-def complete_part(whole: Path, shard: Shard, questions: int) -> str:
-    """`complete` for such a rank. Returns what is to be done next, as a sentence."""
-    complete(whole, shard.rank, questions)
-    manifest = read_manifest(whole)
-    left = incomplete_ranks(whole, manifest) if manifest else []
-    done = f"rank {shard} is complete, {shown_ranks(left)} not yet; then" if left else "all ranks are complete; next"
-    return f"{done}: reasonrag merge {whole}, and after it the same command without --shard"
-
-
-def check_merged(whole: Path) -> None:
-    """Raises InputError for a folder of ranks whose journals were never joined."""
-    if (there := read_manifest(whole)) and not (whole / JOURNAL).exists():
-        raise InputError(
-            f"the answers in {whole} are those of {there.ranks:,} ranks, which are not joined: `reasonrag merge "
-            f"{whole}` joins them, and --shard i/{there.ranks} goes on with one"
-        )
 
 
 def shown_ranks(ranks: Sequence[int]) -> str:

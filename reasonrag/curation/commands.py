@@ -13,7 +13,6 @@ from reasonrag.curation.settings import AuditSettings, ImportSettings, PairsSett
 from reasonrag.errors import InputError, Interrupted
 from reasonrag.files import bytes_of
 from reasonrag.options import FAILED, Json, caps, interrupts, options, print_result
-from reasonrag.ranks import whole_of
 from reasonrag.settings import COMMON, Panel, resolve
 from reasonrag.terminal import LARGE, print_shown, reading_progress
 
@@ -42,7 +41,7 @@ def pairs(
     dropped. A data set can be given in place of its runs, to filter it again.
     """
     from reasonrag.curation.audit.display import show_verdict
-    from reasonrag.curation.display import show_judging, show_pairs
+    from reasonrag.curation.display import show_pairs
     from reasonrag.curation.pairs import pairs as make_pairs
     from reasonrag.curation.pairs import plan_judging
     from reasonrag.terminal import TerminalWatcher
@@ -55,9 +54,8 @@ def pairs(
         watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
     with interrupts(), caps():
         summary = make_pairs(runs, watcher=watcher, processes=os.cpu_count() or 1, **flags)
-    of_rank = whole_of(Path(summary.out)) is not None
-    print_result(summary, show_judging if of_rank else show_pairs, as_json=as_json)
-    if not (as_json or of_rank):
+    print_result(summary, show_pairs, as_json=as_json)
+    if not as_json:
         show_verdict(Path(summary.out), summary.splits)
     if summary.judging.get("given_up"):
         raise typer.Exit(FAILED)

@@ -109,11 +109,6 @@ def show_pairs(summary: PairSummary) -> None:
     print_shown(f"all candidates: {out / CANDIDATES}; drop reasons: {out / DROPPED}")
 
 
-def show_judging(summary: PairSummary) -> None:
-    """What the judge said to one rank, which writes no data set."""
-    print_table("judged states", _judging_rows(summary.judging))
-
-
 def _judging_rows(judging: dict[str, Any]) -> list[tuple[str, str]]:
     """What a judge said; no rows without a judge."""
     if not judging:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reasonrag.agent.from_settings import parts_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import TIMEOUT_S
 from reasonrag.curation.labels.critic_scores import CriticWitnesses
@@ -27,7 +26,7 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
     model = ModelSpec(
         name,
         Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_reply_tokens, extra_body=settings.extra_body),
-        Limits(settings.concurrency, TIMEOUT_S, parts=parts_of(settings)),
+        Limits(settings.concurrency, TIMEOUT_S),
         price=find_price(
             name,
             addresses=settings.base_url,
@@ -38,9 +37,8 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
         addresses=tuple(settings.base_url),
         in_process=name in OFFLINE and not settings.base_url,
     ).asked(settings.reasoning_effort)
-    caps = Caps(settings.max_cost, settings.max_calls).parts(parts_of(settings))
-    prompts, gold = load_prompts(settings.prompts), settings.judge_gold
-    return StateJudge(model, prompts, gold, settings.seed, caps, settings.yes, settings.rank, settings.limiter)
+    caps, prompts = Caps(settings.max_cost, settings.max_calls), load_prompts(settings.prompts)
+    return StateJudge(model, prompts, settings.judge_gold, settings.seed, caps, settings.yes)
 
 
 def critic_witnesses(

@@ -28,7 +28,6 @@ from preference.labelled_runs import label_by_outcome, label_run, merge_candidat
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
-from reasonrag.agent.from_settings import with_limiter
 from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
 from reasonrag.agent.outcomes import answers_rehearsed
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
@@ -51,7 +50,7 @@ from reasonrag.curation.existing_data_set import (
 )
 from reasonrag.curation.from_settings import critic_witnesses, state_judge
 from reasonrag.curation.labels.critic_scores import score_by_critics
-from reasonrag.curation.labels.judge_labels import JUDGING, Judging, StateJudge, label_by_judge
+from reasonrag.curation.labels.judge_labels import Judging, StateJudge, label_by_judge
 from reasonrag.curation.settings import PairsSettings
 from reasonrag.curation.token_counters import token_counter
 from reasonrag.data.eval_splits import EvalSplits, add_named, add_referenced
@@ -61,8 +60,7 @@ from reasonrag.files import CONFIG, ROLLOUTS, check_finished, data_set_of, link_
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
 from reasonrag.llm.offline import rehearsed_judge
-from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.ranks import Shard, check_merged
+from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.run_config import find_config, versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -113,11 +111,8 @@ def _pairs(
     critic_model: ChatModel | None = None,
     processes: int = 1,
 ) -> PairSummary:
-    """`pairs` by these settings.
-
-    A rank has its states judged and writes no data set, as others may be at work for the same one.
-    """
-    settings, out = with_limiter(settings, None), settings.out or _default_out(runs)
+    """`pairs` by these settings."""
+    out = settings.out or _default_out(runs)
     with _understood(out):
         export = DataSetExport(settings, out)
         sources = _sources(runs, out)
@@ -126,16 +121,9 @@ def _pairs(
         if settings.as_published:
             by_judge = _is_judged_as_published(sources, by_judge=by_judge)
         judge = state_judge(settings, chat_model) if by_judge else None
-        _check_ranks(out, settings.rank, judge)
         rehearsed = _rehearsed(sources, judge)
         witnesses = critic_witnesses(settings, critic_model, judged=by_judge)
         _replaces_other_runs(out, sources, replace=settings.replace)  # before the lock: a refusal leaves no file behind
-        if judge and judge.rank:
-            with tempfile.TemporaryDirectory(prefix="reasonrag-") as scratch:
-                gather(sources, Path(scratch), export.tokens, out=out, processes=processes)
-                warn_all(rehearsed, watcher)
-                found = run_to_end(label_by_judge(Path(scratch) / CANDIDATES, out, judge, chat_model, watcher))
-            return PairSummary(out=str(judge.rank.folder(out / JUDGING)), judging=found.model_dump())
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
             kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
@@ -177,14 +165,6 @@ def _rehearsed(sources: Sequence[Path], judge: StateJudge | None) -> list[str]:
         answers_rehearsed(name, of.outcome, support=of.support, reward=of.judge or of.reward) for name, of in answers
     ]
     return found[0] if found else []
-
-
-def _check_ranks(out: Path, rank: Shard | None, judge: StateJudge | None) -> None:
-    """Raises InputError for a rank without a judge, and for judgements of ranks that are not joined."""
-    if rank and judge is None:
-        raise InputError("--shard is for the judge of --label judge: other labels ask nothing that could be shared")
-    if judge and rank is None:
-        check_merged(out / JUDGING)
 
 
 class DataSetExport:

@@ -15,7 +15,7 @@ from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
 from preference.published.trees import TreeRecipe
-from reasonrag.agent.settings import MAX_REPLY_TOKENS, RankSettings
+from reasonrag.agent.settings import MAX_REPLY_TOKENS
 from reasonrag.errors import InputError
 from reasonrag.settings import (
     SEVERAL,
@@ -143,7 +143,7 @@ def _splits(value: object) -> object:
     return [str(each) for each in found] if isinstance(found, list | tuple) else found
 
 
-class PairsSettings(RankSettings, PairingSettings):
+class PairsSettings(PairingSettings):
     """Settings of `pairs`."""
 
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)

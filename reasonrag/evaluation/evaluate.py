@@ -14,22 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from preference.candidates import is_training_split
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import (
     caps_of,
-    enter_limits,
     find_data,
     model_name,
     questions_left,
-    say_caps,
     shown_sampling,
     shown_settings,
     shown_urls,
-    with_limiter,
 )
 from reasonrag.agent.model_calls import ModelCaller
 from reasonrag.agent.prompting import Prompts, load_prompts, renderer_hash, style_identity, style_recorded
@@ -83,13 +79,11 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.offline import rehearsed_judge
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.ranks import Shard, check_merged, complete_part, join_to_ask
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import (
     RunConfig,
-    config_hash,
     config_restored,
     has_answers,
     keep_config,
@@ -178,14 +172,14 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
         name = parts.chat_model.name if parts.chat_model else model_name(settings)
         settings = settings.model_copy(update={"run": settings.default_run(name)})
         watcher.say(f"run directory: {settings.run}")
-    _check_place(settings.whole_run, settings.rank)
-    settings = with_limiter(settings, None)
+    if (settings.run_directory / ROLLOUTS).exists():
+        raise InputError(f"{settings.run} is a run of generate; choose another --run for its evaluation")
     settings = with_temperature(settings, critic=bool(settings.critic or parts.critic_model))
     searched = settings.method not in SEARCHLESS
     if parts.retriever is None and not searched:
         parts.retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
-    every = list(source.limited(settings.limit))
+    questions = list(source.limited(settings.limit))
     subject = find_evaluated_model(settings, parts.chat_model)
     lineage = ProvenanceCheck.of(subject, settings.trained_on)
     settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), settings.allow)
@@ -196,9 +190,8 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
     spec = evaluated_spec(subject, settings)
     judge = judge_spec(spec, settings, parts.judge_chat_model)
     check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
-    say_caps(settings, watcher.say)
     split = f"{source.dataset}/{source.split}"
-    checks = [lineage.seen(every, split, settings.allow)]
+    checks = [lineage.seen(questions, split, settings.allow)]
     asked = EvaluationConditions(
         renderer=renderer_hash(prompts),
         top_k=settings.top_k,
@@ -210,7 +203,7 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
     )
     if settings.of_agent:
         checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
-    texts = [each.question for each in every]
+    texts = [each.question for each in questions]
     critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
     begun = has_answers(settings.run_directory)
     model = parts.chat_model
@@ -230,19 +223,13 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
     asked = conditions_of_method(settings.method, asked)
-    setup = _Setup(settings, source, every, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic)
+    setup = _Setup(
+        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
+    )
     warn_all(setup.warnings, watcher)
     with only_writer(settings.run_directory), config_restored(settings.run_directory):
         keep_config(settings.run_directory, setup.config, held=begun)
         return await _Run(setup, parts, watcher).carry_out()
-
-
-def _check_place(run: Path, rank: Shard | None) -> None:
-    """Raises InputError for a run of generate, and for an evaluation whose ranks are not joined."""
-    if any((each / ROLLOUTS).exists() for each in (run, *([rank.folder(run)] if rank else []))):
-        raise InputError(f"{run} is a run of generate; choose another --run for its evaluation")
-    if rank is None:
-        check_merged(run)
 
 
 def _answerable(question: Question) -> None:
@@ -254,12 +241,11 @@ def _answerable(question: Question) -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """Models, questions, conditions and checks of an evaluation, resolved. every: the questions of all
-    ranks."""
+    """Models, questions, conditions and checks of an evaluation, resolved."""
 
     settings: EvaluateSettings
     source: QuestionSource
-    every: list[Question]
+    questions: list[Question]
     subject: EvaluatedModel
     spec: ModelSpec
     judge: ModelSpec | None
@@ -269,12 +255,6 @@ class _Setup:
     lineage: ProvenanceCheck
     checks: list[ConditionCheck]
     critic: StepCritic | None = None
-
-    @cached_property
-    def questions(self) -> list[Question]:
-        """Those that are asked here."""
-        rank = self.settings.rank
-        return [each for each in self.every if rank is None or rank.holds(each.id)]
 
     @property
     def warnings(self) -> list[str]:
@@ -302,15 +282,6 @@ class _Setup:
             **style_identity(self.settings.style),
         } | method_identity(self.settings, self.prompts, self.critic.found.name if self.critic else None)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
-
-    def join_ranks(self, rank: Shard) -> None:
-        """Enter a rank into the whole evaluation, which gets the configuration. Raises InputError."""
-        judge = {"judge": self.judge.name, "sampling": shown_sampling(self.judge.sampling)} if self.judge else None
-        decides = config_hash({"answers": self.config.config_hash, "judge": judge})
-        whole = self.settings.whole_run
-        with config_restored(whole):
-            keep_config(whole, self.config, held=has_answers(whole))
-            join_to_ask(whole, rank, decides, [each.id for each in self.every])
 
     @property
     def shown_settings(self) -> dict[str, Any]:
@@ -356,9 +327,7 @@ class _Run:
         """Answer every question, from the journal or by asking, and write the report."""
         setup, settings, folder = self.setup, self.setup.settings, self.setup.settings.run_directory
         async with AsyncExitStack() as opened:
-            known = settings.whole_run / JOURNAL if settings.rank else None
-            opening = open_journal(folder / JOURNAL, known=known, say=self.watcher.say)
-            journal = await opened.enter_async_context(opening)
+            journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=self.watcher.say))
             failures = opened.enter_context(FailureLog(folder / FAILURES))
             session = EvaluationSession(
                 setup.questions, setup.method_of, setup.judge_of, failures, self.watcher, settings.concurrency
@@ -369,12 +338,7 @@ class _Run:
             fresh = {each.id for each in owed} - journal.questions
             models = self._behind(journal, *(await self._open() if owed else ()))
             if owed:
-                models = await enter_limits(models, settings.rank, settings.limiter, opened, say=self.watcher.say)
                 await self._agree(session, models, owed, fresh=len(fresh))
-            if settings.rank:
-                await models.check()
-                setup.join_ranks(settings.rank)
-            if owed:
                 cost = await self._ask(session, models, owed, fresh=fresh)
             else:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
@@ -385,9 +349,6 @@ class _Run:
         for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
             self.watcher.warn(warning)
         self._write(report)
-        if settings.rank:
-            note_refusals(settings.whole_run, self.refused)
-            self.watcher.say(complete_part(settings.whole_run, settings.rank, len(setup.every)))
         return report
 
     async def _agree(self, session: EvaluationSession, models: Models, owed: Sequence[Question], *, fresh: int) -> None:
@@ -402,7 +363,7 @@ class _Run:
         scored = setup.critic is not None
         usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None, scored=scored)
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
-        limited = setup.settings.limit is not None or setup.settings.rank is not None
+        limited = setup.settings.limit is not None
         work = questions_left(len(owed), len(setup.questions), setup.source, limited=limited)
         get_consent(work, expected, self.watcher, models)
 

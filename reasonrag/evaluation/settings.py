@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 
 from preference.statistics import COMPARISON_LEVEL
-from reasonrag.agent.settings import AgentSettings, RankSettings
+from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.errors import choices
 from reasonrag.files import EVALUATION_HOME
@@ -147,7 +147,7 @@ class AskSettings(ModelSettings):
     """Settings of `ask`."""
 
 
-class EvaluateSettings(RankSettings, ModelSettings):
+class EvaluateSettings(ModelSettings):
     """Settings of `evaluate`."""
 
     run: Annotated[Path | None, Panel.EXECUTION, COMMON] = Field(
@@ -203,11 +203,6 @@ class EvaluateSettings(RankSettings, ModelSettings):
 
     @property
     def run_directory(self) -> Path:
-        """Of the rank if this is one, else of the whole."""
-        return self.rank.folder(self.whole_run) if self.rank else self.whole_run
-
-    @property
-    def whole_run(self) -> Path:
         """--run, or the default place."""
         return self.run or self.default_run(self.model or "offline")
 

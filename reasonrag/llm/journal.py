@@ -59,9 +59,8 @@ class Journal:
     """Answers by key, and their file.
 
     wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
-        one request's answers that is held. writable: False for a read-only journal. known: another journal, if it is
-        there, whose answers are not requested again. say: called with a message about lines without a digest. Raises
-        InputError for a file that is not a journal, or whose lines were changed.
+        one request's answers that is held. writable: False for a read-only journal. say: called with a message about
+        lines without a digest. Raises InputError for a file that is not a journal, or whose lines were changed.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class Journal:
         wanted: Wanted = lambda _: True,
         held: Held = list,
         writable: bool = True,
-        known: Path | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.path = path
@@ -95,11 +93,6 @@ class Journal:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
             undigested = self._load(wanted, held, say, writable=writable)
-            if known and known.is_file():
-                earlier = Journal(known, writable=False)
-                earlier._file.close()
-                self.answers = earlier.answers | self.answers
-                self.questions |= earlier.questions
         except BaseException:
             self._file.close()
             raise

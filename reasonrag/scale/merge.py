@@ -1,8 +1,7 @@
 """`reasonrag merge`: joins the ranks of a run into what one process would have made.
 
-Decides when ranks may be joined: all are complete, have one configuration, and no question is in two of them. Of a run
-of `generate` it writes every file; of other work, whose results come from its journal, the journal alone. Does not know
-what started the ranks.
+Decides when ranks may be joined: all are complete, have one configuration, and no question is in two of them. Does
+not know what started the ranks.
 """
 
 from __future__ import annotations
@@ -71,10 +70,9 @@ class NotReproduced(ReasonragError):
 
 @public_call()
 def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = None) -> Merged:
-    """Join the ranks of a run: of `generate` into the files that one process would have written, in question order.
+    """Join the ranks of a run into the files that one process would have written, in question order.
 
-    Of an evaluation, a calibration or judge labels it joins the journals; the same command without `shard` then takes
-    every answer from there. May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
+    May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
     incomplete or of different configurations, and NotReproduced.
 
     Example:
@@ -97,14 +95,6 @@ def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = No
     _check_complete(run, manifest, folders)
     joined = Merged(run=str(run), ranks=manifest.ranks, questions=len(manifest.question_ids), summary=None)
     with only_writer(run), writing(run), explained_records():
-        if not (folders[0] / ROLLOUTS).exists():
-            if verify:
-                raise InputError(f"{run} holds no trees; --verify is for runs of generate")
-            with atomic_replacement(run / JOURNAL) as file:
-                before = [run] if (run / JOURNAL).exists() else []  # one process may have paid for answers, too
-                every = [each / JOURNAL for each in [*before, *folders]]
-                file.writelines(_answers(every, watcher.say, PromptWindows()))
-            return joined
         joined.summary, settings = _merge_trees(run, manifest, folders, watcher.say)
     if verify:
         _verify(run, settings, watcher)

@@ -25,7 +25,7 @@ from preference.statistics import (
     RuleAgreement,
     RuleTally,
 )
-from reasonrag.agent.from_settings import shown_settings, with_limiter
+from reasonrag.agent.from_settings import shown_settings
 from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
@@ -33,7 +33,6 @@ from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS, only_writer, read_record, writing
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
-from reasonrag.ranks import check_merged, complete_part
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -104,13 +103,7 @@ def calibrate(
 async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) -> Calibration:
     if not (run / ROLLOUTS).is_file():
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
-    if settings.rank and not settings.revalue:
-        raise InputError("--shard goes with --revalue: without it nothing is asked that ranks could share")
-    settings, whole = with_limiter(settings, None), run / PLACE
-    place = settings.rank.folder(whole) if settings.rank else whole
-    if settings.revalue and not settings.rank:
-        check_merged(whole)
-    made = made_with(run)
+    place, made = run / PLACE, made_with(run)
     recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
     reward = recipe.judge or recipe.reward
     warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=reward), asked.watcher)
@@ -139,21 +132,13 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
             async with AsyncExitStack() as opened:
                 parts = await find_parts(run, made, settings, asked, opened)
                 revaluation: Revaluation | None = await revalue(
-                    parts,
-                    sample,
-                    k=settings.k,
-                    folder=whole,
-                    rank=settings.rank,
-                    chat_model=asked.chat_model,
-                    watcher=asked.watcher,
+                    parts, sample, k=settings.k, folder=place, chat_model=asked.chat_model, watcher=asked.watcher
                 )
         else:
             revaluation = _earlier_revaluation(place / REPORT, made.config_hash, asked.watcher)
         found = found.model_copy(update={"revaluation": revaluation})
         with writing(place / REPORT):
             write_json(place / REPORT, found.model_dump())
-        if settings.rank:
-            asked.watcher.say(complete_part(whole, settings.rank, len(sample.question_ids)))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from reasonrag.agent.agent import Agent
-from reasonrag.agent.from_settings import parts_of, teacher_spec
+from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.hints import PROMPTS_OF
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts
@@ -55,7 +55,7 @@ class RunParts:
 
     config_hash: of the run. label_model: the one whose continuations made the labels. model: the one that continues
     now. yes: consent to its cost. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and
-    which count. limiter: address of the one that holds the caps of all ranks, if any.
+    which count.
     """
 
     config_hash: str
@@ -66,7 +66,6 @@ class RunParts:
     agent_of: Callable[[ChatModel], Agent]
     rule: OutcomeRule
     recipe: RecordedRecipe
-    limiter: str | None
 
 
 def made_with(run: Path) -> RunConfig:
@@ -97,9 +96,8 @@ async def find_parts(
     decides = made.decides_answers
     continuing = _who_continues(run, made, given, caller.chat_model)
     rule = _find_rule(run, made, caller.function, model=continuing.model)
-    caps = Caps(given.max_cost, given.max_calls).parts(parts_of(given))
-    model = replace(continuing.model, limits=replace(continuing.model.limits, parts=parts_of(given)))
-    check_prices(caller.watcher.say, model, capped=caps.cost is not None)
+    caps = Caps(given.max_cost, given.max_calls)
+    check_prices(caller.watcher.say, continuing.model, capped=caps.cost is not None)
     prompts = _load_prompts(run, made, continuing.settings, rule)
     retriever = caller.retriever or await open_retriever(
         continuing.settings, continuing.corpus, opened, say=caller.watcher.say
@@ -113,9 +111,7 @@ async def find_parts(
         find_agent, continuing.settings, retriever=retriever, prompts=prompts, sampling=continuing.model.sampling
     )
     label_model = decides.student or decides.model or "unknown"
-    return RunParts(
-        made.config_hash, label_model, model, caps, given.yes, agent_of, rule, decides.recipe, given.limiter
-    )
+    return RunParts(made.config_hash, label_model, continuing.model, caps, given.yes, agent_of, rule, decides.recipe)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from preference.statistics import (
     sign_agreement_by,
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
-from reasonrag.agent.from_settings import enter_limits, shown_sampling
 from reasonrag.agent.model_calls import Spending
 from reasonrag.agent.outcomes import AnswerValuer, OutcomeRule, counts, outcome_of, with_value
 from reasonrag.concurrency import together
@@ -49,10 +48,9 @@ from reasonrag.llm.journal import open_journal
 from reasonrag.llm.models import Models
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
-from reasonrag.ranks import Shard, join_to_ask
 from reasonrag.rendering import counted
 from reasonrag.retrieval.retriever import Retriever, corpus_language
-from reasonrag.run_config import RecordedRecipe, config_hash
+from reasonrag.run_config import RecordedRecipe
 from reasonrag.studies.from_settings import RunParts
 
 PLACE, REPORT = "calibration", "report.json"
@@ -172,11 +170,6 @@ class PairSample:
         """The sample, ordered by lot."""
         return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
 
-    @property
-    def question_ids(self) -> list[str]:
-        """Of the pairs in the sample, each once."""
-        return list(dict.fromkeys(each.rollout.question_id for each in self.pairs))
-
     def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
         for each in passing:
             self.seen += 1
@@ -226,32 +219,27 @@ async def revalue(
     *,
     k: int,
     folder: Path,
-    rank: Shard | None = None,
     chat_model: ChatModel | None,
     watcher: Watcher,
 ) -> Revaluation:
     """Value both sides of the pairs by `k` continuations of each, from the journal in `folder` or from the model, which
     is opened only if it has to be asked.
 
-    rank: whose pairs are valued, with a journal of its own below `folder`; None: all are. chat_model: asked instead of
-    opening the one of the parts. Raises InputError where passages, models or ranks are others, RunStopped where a cap
-    or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
+    chat_model: asked instead of opening the one of the parts. Raises InputError where passages or models are others,
+    RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did.
     """
-    spec = parts.model
-    pairs = [each for each in sample.pairs if rank is None or rank.holds(each.rollout.question_id)]
-    place, known = (rank.folder(folder), folder / JOURNAL) if rank else (folder, None)
+    spec, pairs = parts.model, sample.pairs
     async with AsyncExitStack() as opened:
-        journal = await opened.enter_async_context(open_journal(place / JOURNAL, known=known, say=watcher.say))
+        journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
         models = Models.journaled(journal, parts.caps, (spec, None))
         calls_before = models.spent.calls
         agent = parts.agent_of(models.main)
         sides = await _sides_of(agent, pairs, judged=parts.rule.judged)
-        failures = opened.enter_context(FailureLog(place / FAILURES))
+        failures = opened.enter_context(FailureLog(folder / FAILURES))
         continuations = _FreshContinuations(agent, k, failures, _FreshOutcomes(parts.rule, parts.recipe))
         values, owed = await continuations.recorded(sides)
         if owed:
             models = Models.journaled(journal, parts.caps, (spec, chat_model or spec.open(opened, say=watcher.say)))
-            models = await enter_limits(models, rank, parts.limiter, opened, say=watcher.say)
             if needs_consent([spec], parts.caps, yes=parts.yes):
                 await models.check()
                 expected = continuations.expected(owed, begun=journal.questions)
@@ -259,10 +247,6 @@ async def revalue(
                 get_consent(work, [(spec, expected)], watcher, models)
             else:
                 watcher.say(continuations.describe(owed, spec.name))
-        if rank:
-            await models.check()
-            join_to_ask(folder, rank, _identity(parts, sample, k), sample.question_ids)
-        if owed:
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
         [_revalued(each, values) for each in pairs],
@@ -278,13 +262,6 @@ async def revalue(
         cost_usd=models.cost,
         refused_parameters=models.refused_parameters,
     )
-
-
-def _identity(parts: RunParts, sample: PairSample, k: int) -> str:
-    """Hash of what decides the answers."""
-    asked = {"run": parts.config_hash, "model": parts.model.name, "sampling": shown_sampling(parts.model.sampling)}
-    sampled = {"pairs": sample.size, "seed": sample.seed, "min_confidence": sample.min_confidence}
-    return config_hash(asked | sampled | {"k": k})
 
 
 async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:

@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field
 
 from mcts.search import STRIDE
 from preference import PairingRules
-from reasonrag.agent.settings import RankSettings
 from reasonrag.curation.settings import PairingSettings
 from reasonrag.settings import (
     COMMON,
@@ -20,6 +19,7 @@ from reasonrag.settings import (
     Places,
     Price,
     Seed,
+    Settings,
     Share,
     Words,
     Yes,
@@ -46,7 +46,7 @@ class TuneSettings(PairingSettings):
     )
 
 
-class CalibrateSettings(RankSettings):
+class CalibrateSettings(Settings):
     """Settings of `calibrate`."""
 
     revalue: int = setting(

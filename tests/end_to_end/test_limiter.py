@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -115,31 +114,6 @@ def test_a_cap_stands_in_one_place(endpoint: str, flags: list[str], message: str
     ended = finished(*explore(endpoint, "--run", "run", "--limiter", "http://127.0.0.1:1", *flags))
     assert ended.returncode == 2
     assert message in " ".join(ended.stderr.split())
-
-
-ASKING = {
-    "evaluation": ("evaluate --dataset atlas --limit 8 --run evaluation", 3),
-    "first/calibration": ("calibrate first --revalue 8 --k 4", 10),
-    "data/judging": ("pairs first --out data --label judge", 3),
-}
-"""Commands with ranks and a cap on their calls, by the folder of the whole."""
-
-
-@pytest.mark.parametrize("whole", ASKING)
-def test_ranks_of_other_work_share_a_limiter_or_divide_the_caps_too(endpoint: str, whole: str) -> None:
-    (words, most), ranks = ASKING[whole], [f"{whole}/ranks/0000{each}" for each in range(2)]
-    words = [*words.split(), "--model", "offline", "--base-url", endpoint, "--yes"]
-    with limiter("--port", 0, "--max-calls", most, run=whole) as (_, address):
-        ended = [finished(*words, "--shard", f"{each}/2", "--limiter", address) for each in range(2)]
-        refused = finished(*words, "--shard", "0/2", "--limiter", address, "--max-calls", 9)
-    assert {each.returncode for each in ended} <= {0, 3}, ended
-    assert 0 < sum(calls_in(each) for each in ranks if Path(each, JOURNAL).exists()) <= most
-    assert refused.returncode == 2
-    assert "give --max-calls to `reasonrag limiter`" in " ".join(refused.stderr.split())
-    shutil.rmtree(Path(whole))
-    for each in range(2):
-        finished(*words, "--shard", f"{each}/2", "--max-calls", most)
-    assert all(calls_in(each) <= most // 2 for each in ranks if Path(each, JOURNAL).exists())
 
 
 def test_without_a_limiter_a_rank_has_its_part_of_the_caps(endpoint: str) -> None:

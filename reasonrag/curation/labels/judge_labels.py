@@ -20,12 +20,11 @@ import orjson
 from pydantic import BaseModel
 
 from preference import Message, StateRecord, StepRecord
-from preference.candidates import question_key, read_lines
+from preference.candidates import read_lines
 from preference.export.files import atomic_replacement
 from preference.labelling import TOLERANCE, distinct_steps, with_judge_label
 from preference.published.pair_rules import is_judged_by_visits, visited_enough
 from preference.statistics import Share, share_of
-from reasonrag.agent.from_settings import enter_limits, shown_sampling
 from reasonrag.agent.model_calls import Judgement, ModelCaller
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.agent.prompting import Prompts, render_pick
@@ -43,9 +42,7 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import too_little_room
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
-from reasonrag.ranks import Shard, complete_part, join_to_ask
 from reasonrag.rendering import counted
-from reasonrag.run_config import config_hash
 from reasonrag.settings import EffortName
 from reasonrag.terminal import dollars
 
@@ -86,9 +83,7 @@ class StateJudge:
     """A judge of states, and what it is shown.
 
     gold: whether that is the golden answers, too. seed: of the order of the steps. caps: of all its judgements. yes:
-    consent to their cost. rank: whose states it judges; None: all. It has the questions of which the text hashes to it,
-    so that a state that two questions of one text share is judged once. limiter: address of the one that holds the
-    caps of all ranks, if any.
+    consent to their cost.
     """
 
     model: ModelSpec
@@ -97,35 +92,13 @@ class StateJudge:
     seed: int
     caps: Caps
     yes: bool = False
-    rank: Shard | None = None
-    limiter: str | None = None
 
     def states(self, candidates: Path) -> Iterator[tuple[int, StateRecord, list[StepRecord]]]:
         """Position, state and shown steps, of every state with at least two different steps."""
         for position, state in enumerate(read_lines(candidates, StateRecord)):
-            if self.rank is None or self.rank.holds(question_key(state.question)):
-                shown = self.shown(state)
-                if len(shown) > 1:
-                    yield position, state, shown
-
-    def join_ranks(self, candidates: Path, whole: Path) -> list[str]:
-        """Enter the rank, if this is one, into the judging of a data set; returns the ids of the questions of all
-        ranks. Raises InputError."""
-        if self.rank is None:
-            return []
-        shown, questions = hashlib.sha256(), dict[str, None]()
-        for _, state, steps in replace(self, rank=None).states(candidates):
-            shown.update(_digest(self.messages(state, steps)))
-            questions[state.question_id] = None
-        decides = {
-            "model": self.model.name,
-            "sampling": shown_sampling(self.model.sampling),
-            "repair": self.prompts.repair,
-            "seed": self.seed,
-            "states": shown.hexdigest(),
-        }
-        join_to_ask(whole, self.rank, config_hash(decides), list(questions))
-        return list(questions)
+            shown = self.shown(state)
+            if len(shown) > 1:
+                yield position, state, shown
 
     def shown(self, state: StateRecord) -> list[StepRecord]:
         """The steps in the order shown to the judge, drawn by the seed because judges have a position bias."""
@@ -156,26 +129,23 @@ class StateJudge:
 async def label_by_judge(
     candidates: Path, out: Path, judge: StateJudge, chat_model: ChatModel | None, watcher: Watcher
 ) -> Judging:
-    """Have every state of `candidates` judged, and write the labels there; the journal is that of the data set `out`,
-    or of the judge's rank below it.
+    """Have every state of `candidates` judged, and write the labels there; the journal is that of the data set `out`.
 
     chat_model: asked instead of opening the judge's. Raises InputError where the judge cannot be asked, RunStopped
     where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: the candidates are then as they were,
     answers are kept, and the same call goes on.
     """
     check_prices(watcher.say, judge.model, capped=judge.caps.cost is not None)
-    whole = out / JUDGING
-    place, known = (judge.rank.folder(whole), whole / JOURNAL) if judge.rank else (whole, None)
+    place = out / JUDGING
     with only_writer(place, flag="--out"):
         async with AsyncExitStack() as opened:
-            journal = await opened.enter_async_context(open_journal(place / JOURNAL, known=known, say=watcher.say))
+            journal = await opened.enter_async_context(open_journal(place / JOURNAL, say=watcher.say))
             chat_model = chat_model or judge.model.open(opened, say=watcher.say)
             if judge.model.settles_effort:
                 recorded = Models.journaled(journal, judge.caps, (judge.model, None)).main
                 begun = _begun(judge, candidates, recorded) if journal.questions else None
                 judge = replace(judge, model=await (begun or judge.model).settled(chat_model))
             models = Models.journaled(journal, judge.caps, (judge.model, chat_model))
-            models = await enter_limits(models, judge.rank, judge.limiter, opened, say=watcher.say)
             calls_before = models.spent.calls
             failures = opened.enter_context(FailureLog(place / FAILURES))
             judging = _Verdicts(judge, models, failures)
@@ -186,11 +156,8 @@ async def label_by_judge(
                 expected = [(judge.model, _expected(owed.values()))]
                 get_consent(counted(len(owed), "state"), expected, watcher, models)
             await models.check()
-            every = judge.join_ranks(candidates, whole)
             verdicts = await judging.of_all(candidates, watcher)
         picks, agreement = _write_labels(candidates, judge, verdicts)
-        if judge.rank:
-            watcher.say(complete_part(whole, judge.rank, len(every)))
     return Judging(
         model=judge.model.name,
         gold=judge.gold,

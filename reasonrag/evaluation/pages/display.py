@@ -28,7 +28,6 @@ from reasonrag.evaluation.predictions import PREDICTIONS
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.files import FAILURES
-from reasonrag.ranks import whole_of
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
@@ -69,8 +68,7 @@ def show_evaluation(report: Report) -> None:
         print_shown(f"wrote {run / file}")
     if report.owed:
         print_prose(f"failure causes: {run / FAILURES}; the same command retries the failed questions")
-    if whole_of(run) is None:  # of a rank it was said what comes next
-        print_next("compare", run, "OTHER_RUN")
+    print_next("compare", run, "OTHER_RUN")
 
 
 def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:

@@ -29,7 +29,6 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.model_folder import fingerprint, open_model
-from reasonrag.ranks import Shard
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
@@ -516,89 +515,6 @@ def test_whoever_has_all_answers_needs_no_model(endpoint: str, evaluated: Callab
 
 
 # -- what the model was trained on -------------------------------------------------------------------------------------
-
-
-# -- ranks -------------------------------------------------------------------------------------------------------------
-
-JUDGED: dict[str, Any] = {"limit": 8, "judge": "offline"}
-
-
-def asking(evaluated: Callable[..., Report], **flags: Any) -> tuple[Report, int]:
-    """A report, and how many requests model and judge got for it."""
-    model, judge = Teacher(), Teacher()
-    report = evaluated(chat_model=model, judge_chat_model=judge, **(JUDGED | flags))
-    return report, model.requests + judge.requests
-
-
-def test_joined_ranks_are_the_evaluation_of_one_process(evaluated: Callable[..., Report]) -> None:
-    """Whatever their order, and though one was killed; the whole then asks nobody, and differs in times alone."""
-    whole, asked = asking(evaluated, run="evals/whole")
-    parts = [asking(evaluated, shard=f"{rank}/3") for rank in (2, 0, 1)]
-    assert sum(report.questions for report, _ in parts) == whole.questions
-    assert sum(requests for _, requests in parts) == asked
-    killed = RUN / "ranks/00001/journal.jsonl"  # all that a kill leaves
-    written = killed.read_bytes()
-    killed.write_bytes(written[: len(written) // 2])
-    (RUN / "completions/00001").unlink()
-    with pytest.raises(InputError, match=r"rank 1 is not complete"):
-        package.merge(RUN)
-    _, again = asking(evaluated, shard="1/3")
-    assert again == written.count(b"\n") - written[: len(written) // 2].count(b"\n")
-    with pytest.raises(InputError, match=r"of 3 ranks, which are not joined: `reasonrag merge evals/a` joins them"):
-        asking(evaluated)
-    package.merge(RUN)
-    joined, requests = asking(evaluated)
-    assert requests == 0
-    assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
-    one, many = (each.model_dump() for each in (whole, joined))
-    assert {name for name in one if one[name] != many[name]} == {"run", "latency", "settings"}
-    assert {name for name, value in one["settings"].items() if value != many["settings"][name]} == {"run"}
-
-
-def test_ranks_of_one_evaluation_share_number_and_configuration(evaluated: Callable[..., Report]) -> None:
-    """That of the judge, too. A rank that is refused leaves no file; one without a question has nothing to ask."""
-    ids = [each.question_id for each in asking(evaluated, run="evals/whole")[0] and predictions(Path("evals/whole"))]
-    empty = next(Shard(rank, 30) for rank in range(30) if not any(map(Shard(rank, 30).holds, ids)))
-    assert asking(evaluated, shard=str(empty))[0].questions == 0
-    for flags, why in (
-        ({"shard": "0/4"}, "is made by 30 ranks, not 4: give `shard` i/30"),
-        ({"seed": 1}, "have the configuration .* give all the same settings"),
-        ({"judge": None, "judge_chat_model": None}, "have the configuration"),
-        ({"split": "test"}, "have the configuration"),
-        ({"limit": 5}, "this one was given the first 5 of them"),
-    ):
-        other = next(str(Shard(rank, 30)) for rank in range(30) if rank != empty.rank)
-        with pytest.raises(InputError, match=why):
-            evaluated(**(JUDGED | {"chat_model": Teacher(), "shard": other} | flags))
-    assert [each.name for each in (RUN / "ranks").iterdir()] == [f"{empty.rank:05d}"]
-
-
-def test_ranks_ask_nothing_that_one_process_has_paid_for(evaluated: Callable[..., Report]) -> None:
-    """And joining them loses none of it."""
-    _, before = asking(evaluated, limit=5)
-    _, asked = asking(evaluated, run="evals/whole")
-    assert before + sum(asking(evaluated, shard=f"{rank}/2")[1] for rank in range(2)) == asked
-    for _ in range(2):
-        package.merge(RUN)
-        assert sorted(keys()) == sorted(keys(Path("evals/whole/journal.jsonl")))
-    assert asking(evaluated)[1] == 0
-
-
-def test_every_rank_refuses_what_the_whole_refuses(
-    trained: tuple[Path, Path], evaluated: Callable[..., Report]
-) -> None:
-    """Also one that has none of the questions that were trained on."""
-    for rank in range(6):
-        with pytest.raises(InputError, match="was trained on 3 of the 6 questions"):
-            evaluated(chat_model=Teacher(), trained_on=trained[0], shard=f"{rank}/6")
-    assert not RUN.exists()
-
-
-def test_a_rank_says_what_comes_next(reasonrag: Reasonrag, home: Path) -> None:
-    for rank, said in enumerate(("rank 0/2 is complete, 1 not yet; then", "all ranks are complete; next")):
-        done = reasonrag(*flags(RUN, "--index-home", home, "--shard", f"{rank}/2"))
-        assert done.status == 0, done.err
-        assert f"{said}: reasonrag merge evals/a, and after it the same command without --shard" in done.err
 
 
 @pytest.fixture(scope="module")

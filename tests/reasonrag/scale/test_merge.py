@@ -324,52 +324,6 @@ def test_a_refused_merge_leaves_an_earlier_one_as_it_was_and_ends_with_status_2(
     assert {path: path.read_bytes() for path in ranks.iterdir() if path.is_file()} == before
 
 
-@pytest.fixture
-def evaluation(shared: Shared) -> Path:
-    """An evaluation of two ranks, whose journals alone are joined."""
-
-    def make() -> None:
-        for rank in range(2):
-            reasonrag.evaluate(dataset="atlas", limit=6, model="offline", run="asked", shard=f"{rank}/2")
-
-    shutil.copytree(shared.folder("two-ranks-of-an-evaluation", make), ".", dirs_exist_ok=True)
-    return Path("asked")
-
-
-@pytest.mark.parametrize(
-    ("rank", "damage", "why"),
-    [
-        pytest.param(0, glued, "line 2 is not a recorded answer", id="two answers on a line"),
-        pytest.param(1, lambda old: old + bytes(9), "is not a recorded answer", id="a lost block"),
-        pytest.param(1, answered_otherwise, "has another answer", id="two answers to one request"),
-        pytest.param(None, glued, "line 2 is not a recorded answer", id="damage in what an earlier merge joined"),
-    ],
-)
-def test_journals_of_other_work_are_read_before_they_are_joined(
-    evaluation: Path, rank: int | None, damage: Callable[[bytes], bytes], why: str
-) -> None:
-    reasonrag.merge(evaluation)
-    own = evaluation / "journal.jsonl"
-    path = own if rank is None else of_rank(evaluation, rank, "journal")
-    path.write_bytes(damage(path.read_bytes()))
-    before = own.read_bytes()
-    with pytest.raises(InputError, match=f"{path}, .*{why}"):
-        reasonrag.merge(evaluation)
-    assert own.read_bytes() == before
-
-
-def test_a_torn_answer_of_an_evaluation_is_all_that_is_asked_again(evaluation: Path) -> None:
-    path, told = of_rank(evaluation, 0, "journal"), Told()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-100])
-    reasonrag.merge(evaluation, watcher=told)
-    assert [str(path) in each for each in told.said] == [True]
-    content = (evaluation / "journal.jsonl").read_bytes()
-    assert content == whole[: whole.rindex(b"\n", 0, -1) + 1] + of_rank(evaluation, 1, "journal").read_bytes()
-    report = reasonrag.evaluate(dataset="atlas", limit=6, model="offline", run=evaluation)
-    assert report.questions == 6
-
-
 # -- impossible numbers in a manifest ------------------------------------------------------------
 
 

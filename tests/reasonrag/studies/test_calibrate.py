@@ -28,7 +28,6 @@ from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.ranks import Shard, rank_of
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 
@@ -365,50 +364,6 @@ def test_a_calibration_that_was_stopped_again_and_again_pays_once(run: Path, rea
     assert max(Counter(keys(JOURNAL)).values()) == 1
     JOURNAL.unlink()
     assert told(parts)["revaluation"] == told(package.calibrate(run, revalue=8, k=6))["revaluation"]
-
-
-def test_joined_ranks_are_the_revaluation_of_one_process(run: Path) -> None:
-    """Whatever their order, and though one was stopped; the whole then asks nobody."""
-    asked: dict[str, Any] = {"revalue": 8, "k": 4}
-    whole = package.calibrate(run, **asked)
-    JOURNAL.rename("whole.jsonl")
-    assert whole.revaluation
-    rank = rank_of(whole.revaluation.sample[0].question_id, 3)
-    journal = Shard(rank, 3).folder(run / "calibration") / "journal.jsonl"
-    with pytest.raises(CapReached):
-        package.calibrate(run, **asked, shard=f"{rank}/3", max_calls=3 * 5)
-    stopped = keys(journal)
-    assert len(stopped) <= 5  # its part of the cap
-    parts = [package.calibrate(run, **asked, shard=f"{rank}/3").revaluation for rank in (2, 0, 1)]
-    assert sum(part.pairs for part in parts if part) == 8
-    assert keys(journal)[: len(stopped)] == stopped != []
-    with pytest.raises(InputError, match=r"3 ranks, which are not joined: `reasonrag merge runs/a/calibration` joins"):
-        package.calibrate(run, **asked)
-    assert package.calibrate(run).rules == whole.rules
-    package.merge(run / "calibration")
-    assert sorted(keys(JOURNAL)) == sorted(keys(Path("whole.jsonl")))
-    silent = Offline()
-    joined = package.calibrate(run, **asked, chat_model=silent)
-    assert told(joined) == told(whole)
-    assert not silent.requests
-
-
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        ({"shard": "1/4"}, "made by 3 ranks, not 4: give `shard` i/3"),
-        ({"k": 5}, "have the configuration"),
-        ({"seed": 1}, "have the configuration"),
-        ({"revalue": 9}, "have the configuration"),
-        ({"chat_model": Offline("another")}, "have the configuration"),
-        ({"revalue": 0}, "`shard` goes with `revalue`"),
-    ],
-)
-def test_ranks_of_one_revaluation_share_number_and_settings(run: Path, flags: dict[str, Any], why: str) -> None:
-    package.calibrate(run, revalue=8, k=4, shard="0/3")
-    with pytest.raises(InputError, match=why):
-        package.calibrate(run, **({"revalue": 8, "k": 4, "shard": "1/3"} | flags))
-    assert [each.name for each in (run / "calibration/ranks").iterdir()] == ["00000"]
 
 
 class PressesCtrlC(Offline):
