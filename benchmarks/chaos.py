@@ -1,6 +1,6 @@
 """A run of ranks on Ray whose processes are killed at random moments, beside an undisturbed run of one process.
 
-SIGKILL hits a worker of Ray, the limiter, the driver (which is then started again by the same command), or the server
+SIGKILL hits a worker of Ray, the driver (which is then started again by the same command), or the server
 of the index (which is then started again). At the end rollouts.jsonl must have the same bytes, and every
 draw must be in the journals once: what was recorded is not paid for again. Answers that were on their way to the disk
 when their process was killed are delivered again; they are counted.
@@ -35,7 +35,7 @@ from reporting import publish, table
 
 from reasonrag.errors import CapReached
 
-TARGETS = ("worker", "limiter", "driver", "retriever")
+TARGETS = ("worker", "driver", "retriever")
 RANKS, CONCURRENCY = 2, 8
 LATENCY_S = 0.02
 PAUSE_S = (0.2, 1.5)
@@ -118,7 +118,7 @@ def disturb(
             elif target == "driver":
                 driver.kill()
             else:
-                found_one = driver.wait_for(target, dice)
+                found_one = driver.wait_for_worker(dice)
                 if found_one is None:
                     break
                 os.kill(found_one, signal.SIGKILL)
@@ -210,7 +210,7 @@ class _Driver:
         """SIGKILL; the next one is started once the workers have noticed, as two may not write one rank."""
         self._process.kill()
         self._process.wait()
-        _until(lambda: self.find("worker", None) is None)
+        _until(lambda: self.find(None) is None)
         self._start()
 
     def is_over(self) -> bool:
@@ -230,15 +230,14 @@ class _Driver:
     def _recorded(self) -> int:
         return sum(each.stat().st_size for each in (self._folder / RUN).glob("ranks/*/journal.jsonl"))
 
-    def wait_for(self, target: str, dice: random.Random) -> int | None:
+    def wait_for_worker(self, dice: random.Random) -> int | None:
         """`find`, as soon as there is one; None once the run is over."""
-        _until(lambda: self.is_over() or self.find(target, None) is not None)
-        return self.find(target, dice)
+        _until(lambda: self.is_over() or self.find(None) is not None)
+        return self.find(dice)
 
-    def find(self, target: str, dice: random.Random | None) -> int | None:
-        """A process that has a journal of a rank open, or the limiter's file; None without one."""
-        run = (self._folder / RUN).resolve()
-        files = [run / "limiter.jsonl"] if target == "limiter" else [*run.glob("ranks/*/journal.jsonl")]
+    def find(self, dice: random.Random | None) -> int | None:
+        """A process that has a journal of a rank open; None without one."""
+        files = [*(self._folder / RUN).resolve().glob("ranks/*/journal.jsonl")]
         holders = sorted(pid for pid, held in _open_files() if held in files)
         if not holders:
             return None
@@ -275,7 +274,7 @@ def _report(found: Disturbance) -> Iterator[str]:
 
 def _report_of_cap(found: Disturbance, cap: int) -> Iterator[str]:
     yield from table(
-        "The same with a cap that stops the run, held by its limiter",
+        "The same with a cap that stops the run, of which each rank has its part",
         {
             "killed": [_killed(found)],
             "--max-calls": [f"{cap:,}"],

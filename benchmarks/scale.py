@@ -1,5 +1,5 @@
-"""How one run grows over ranks: answers per second, what Ray adds, leases per second of the limiter, and on paper 1, 10
-and 100 machines.
+"""How one run grows over ranks: answers per second, what Ray adds, and on paper 1, 10 and 100
+machines.
 
 Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. The endpoint is the simulated
 one, in a process of its own on the same machine, which has given every answer once before; so the ranks share the cores
@@ -30,12 +30,7 @@ from main_job import simulated_endpoint
 from reporting import ROOT, publish, table
 
 from preference import RolloutRecord, read_rollouts
-from reasonrag.llm.budget import Amount, Caps
-from reasonrag.llm.limiter.client import HttpLimiter
-from reasonrag.llm.limiter.limiter import Rates, Report
 from reasonrag.retrieval.remote import open_remote
-from reasonrag.scale.ray_cluster import ray_cluster
-from reasonrag.scale.ray_limiter import RayLimiter, start_limiter
 
 LATENCY_S = 0.2
 RANKS = (1, 2, 4)
@@ -44,16 +39,13 @@ CONCURRENCY = 128
 """Per rank."""
 CORES = 16
 """Of a machine on paper, all but one of which run ranks."""
-RANKS_OF_LIMITER = (1, 8, 64)
-LEASES_S = 3.0
-"""Seconds of asking for leases."""
 DISK_BYTES_S = 200e6
 """Of a shared file system on paper: a modest NFS server over 10 Gbit/s, several clients writing."""
 
 
 def main(
     data_dir: Annotated[Path, typer.Option(help="Directory that holds hotpotqa/")] = ROOT.parent / "shared" / "data",
-    part: Annotated[list[str] | None, typer.Option(help="ranks, limiter or paper; repeatable")] = None,
+    part: Annotated[list[str] | None, typer.Option(help="ranks or paper; repeatable")] = None,
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure, and reckon."""
@@ -131,27 +123,6 @@ class _Bench:
     def on_ray(self) -> dict[int, _Grown]:
         return {ranks: self.ray(ranks, "--base-url", self.base_url) for ranks in RANKS}
 
-    @cached_property
-    def leases(self) -> dict[tuple[str, int], float]:
-        """Per second over HTTP, by the number of ranks, which share as many processes as there are cores."""
-        words = [sys.executable, "-m", "reasonrag", "limiter", "leases", "--port", "0", "--max-cost", "1000000"]
-        found = {}
-        with subprocess.Popen(words, cwd=self.scratch, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
-            url = server.stdout.readline().split()[2]
-            for ranks in RANKS_OF_LIMITER:
-                processes = min(ranks, os.cpu_count() or 1)
-                with _processes(processes) as pool:
-                    rates = pool.map(_http_ranks, [url] * processes, [ranks // processes] * processes)
-                    found["HTTP", ranks] = sum(rates)
-            server.terminate()
-        return found
-
-    @cached_property
-    def leases_of_ray(self) -> dict[tuple[str, int], float]:
-        with _processes(1) as pool:
-            return pool.submit(_ray_leases, self.scratch / "leases-of-ray").result()
-
     def _warm_index(self) -> None:
         self._finish(self._start(self._new(), "--limit", "1"))
 
@@ -224,43 +195,6 @@ def _ranks(bench: _Bench) -> Iterator[str]:
     )
 
 
-def _limiter(bench: _Bench) -> Iterator[str]:
-    """Leases per second: over HTTP, and of Ray's actor."""
-    rows = [*bench.leases.items(), *bench.leases_of_ray.items()]
-    yield from table(
-        f"Leases per second of one limiter that writes each to its file, asked by ranks one after another without a "
-        f"pause for {LEASES_S:.0f} s (a rank that works asks about once a second)",
-        {
-            "": [way for (way, _), _ in rows],
-            "ranks": [f"{ranks}" for (_, ranks), _ in rows],
-            "leases/s": [f"{rate:,.0f}" for _, rate in rows],
-        },
-    )
-
-
-def _ask_for_leases(transport: Callable[[], Any], ranks: int) -> float:
-    """Leases per second of so many ranks in this process."""
-
-    async def rank(limiter: Any, name: str, until: float) -> int:
-        turn = count = 0
-        while time.monotonic() < until:
-            spent = Amount(count, 1000 * count, 0.01 * count)
-            report = Report(rank=name, turn=turn, spent=spent, held=spent, wanted=spent + Amount(10, 10_000, 0.1))
-            lease = await limiter.lease(report)
-            turn, count = lease.turn, count + lease.counted
-        return count
-
-    async def ask() -> float:
-        limiter = transport()
-        until = time.monotonic() + LEASES_S
-        counts = await asyncio.gather(*(rank(limiter, f"{os.getpid()}-{each}", until) for each in range(ranks)))
-        if hasattr(limiter, "close"):
-            await limiter.close()
-        return sum(counts) / LEASES_S
-
-    return asyncio.run(ask())
-
-
 def _searches(tree: RolloutRecord) -> int:
     return len({each.content for each in tree.nodes if each.action_type == "query"})
 
@@ -279,23 +213,9 @@ def _search_all(url: str, queries: list[str]) -> float:
     return asyncio.run(search())
 
 
-def _http_ranks(url: str, ranks: int) -> float:
-    return _ask_for_leases(lambda: HttpLimiter(url, None), ranks)
-
-
-def _ray_leases(run: Path) -> dict[tuple[str, int], float]:
-    """In a process of its own, as Ray stays in one."""
-    with ray_cluster(None, workers=1) as ray:
-        actor = start_limiter(ray, run, Caps(cost=1e6), Rates())
-        return {
-            ("actor of Ray", ranks): _ask_for_leases(lambda: RayLimiter(actor), ranks) for ranks in RANKS_OF_LIMITER
-        }
-
-
 def _paper(bench: _Bench) -> Iterator[str]:
     """One to a hundred machines, by the constants measured above."""
     one = bench.over_http[1]
-    leases = bench.leases["HTTP", max(RANKS_OF_LIMITER)]
     per_rank, bytes_per_answer = one.rate, one.journal_bytes / one.answers
     searches, searched = one.searches / one.answers, bench.searches_per_s
     machines = (1, 10, 100)
@@ -303,16 +223,14 @@ def _paper(bench: _Bench) -> Iterator[str]:
     answers = [each * per_rank for each in ranks]
     yield from table(
         f"On paper, not measured: machines of {CORES} cores with a rank on each but one, {per_rank:,.0f} answers/s a "
-        f"rank, a lease a second of each rank, {bytes_per_answer:,.0f} bytes of journal an answer, a shared file "
-        f"system that takes {DISK_BYTES_S / 1e6:.0f} MB/s (assumed), a limiter that gives {leases:,.0f} leases/s "
-        f"to {max(RANKS_OF_LIMITER)} ranks (measured), {searches:.2f} searches an answer, retrieval servers that "
-        f"answer {searched:,.0f} searches/s each over a corpus of {bench.passages:,} passages (measured)",
+        f"rank, {bytes_per_answer:,.0f} bytes of journal an answer, a shared file system that takes "
+        f"{DISK_BYTES_S / 1e6:.0f} MB/s (assumed), {searches:.2f} searches an answer, retrieval servers that answer "
+        f"{searched:,.0f} searches/s each over a corpus of {bench.passages:,} passages (measured)",
         {
             "machines": [f"{each}" for each in machines],
             "ranks": [f"{each:,}" for each in ranks],
             "answers/s, if teachers and retrievers keep up": [f"{each:,.0f}" for each in answers],
             "retrieval servers needed": [f"{each * searches / searched:,.0f}" for each in answers],
-            "limiter, share used": [f"{each / leases:.1%}" for each in ranks],
             "journals, MB/s": [f"{each * bytes_per_answer / 1e6:,.1f}" for each in answers],
             "shared file system, share used": [f"{each * bytes_per_answer / DISK_BYTES_S:.1%}" for each in answers],
         },
@@ -323,7 +241,7 @@ def _processes(number: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
 
 
-PARTS: dict[str, Callable[[_Bench], Iterator[str]]] = {"ranks": _ranks, "limiter": _limiter, "paper": _paper}
+PARTS: dict[str, Callable[[_Bench], Iterator[str]]] = {"ranks": _ranks, "paper": _paper}
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from reasonrag.evaluation.ask import AgentAnswer, TakenStep
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.report import Report
 from reasonrag.exploration.cost_estimate import CostEstimate
+from reasonrag.exploration.explore import Launch
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import Watcher
@@ -26,6 +27,7 @@ from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.manifest import IndexManifest
 from reasonrag.retrieval.index import IndexCheck, SearchResult
+from reasonrag.retrieval.index_build import LaunchEncoding
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.scale.merge import Merged
 from reasonrag.studies.calibrate import Calibration
@@ -464,8 +466,6 @@ def estimate(
     tpm: int | None = None,
     timeout: float = 300.0,
     max_wait: float = 2880.0,
-    shard: str | None = None,
-    limiter: str | None = None,
     run: str | Path | None = None,
     steps_by_hops: bool = False,
     value_model: str | None = None,
@@ -489,6 +489,7 @@ def estimate(
     value_price_in: float | None = None,
     value_price_out: float | None = None,
     abort_degenerate: float = 0.95,
+    shard: str | None = None,
     on: Literal["here", "ray"] = "here",
     workers: int | None = None,
     address: str | None = None,
@@ -569,11 +570,6 @@ def estimate(
         timeout: Seconds before an unanswered request is given up
         max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
             continues it
-        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
-            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n, unless a --limiter holds them
-        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
-            from REASONRAG_LIMITER_TOKEN
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
         steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
             more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
@@ -611,6 +607,9 @@ def estimate(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n
         on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time with --on ray [default: as many as the run has, else 2]
@@ -885,6 +884,7 @@ def generate(
     watcher: Watcher | None = None,
     replay: bool | str | Path = False,
     outcome: OutcomeName | OutcomeFunction | None = None,
+    launch: Launch | None = None,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
@@ -924,8 +924,6 @@ def generate(
     tpm: int | None = None,
     timeout: float = 300.0,
     max_wait: float = 2880.0,
-    shard: str | None = None,
-    limiter: str | None = None,
     run: str | Path | None = None,
     steps_by_hops: bool = False,
     value_model: str | None = None,
@@ -949,6 +947,7 @@ def generate(
     value_price_in: float | None = None,
     value_price_out: float | None = None,
     abort_degenerate: float = 0.95,
+    shard: str | None = None,
     on: Literal["here", "ray"] = "here",
     workers: int | None = None,
     address: str | None = None,
@@ -976,6 +975,7 @@ def generate(
             from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's thread, once per
             distinct answer to a question; gold answers are then not needed. A question for which it fails has no
             tree: it is counted in `failed`, `warnings` says why, and Python warns.
+        launch: who carries out `on="ray"`: `reasonrag.scale.ray_ranks.explore_on_ray`, which the command line gives.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
@@ -1032,11 +1032,6 @@ def generate(
         timeout: Seconds before an unanswered request is given up
         max_wait: Minutes that endpoints may ask to wait; beyond, the run stops (status 3) and the same command
             continues it
-        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
-            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
-            divided by n, unless a --limiter holds them
-        limiter: Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read
-            from REASONRAG_LIMITER_TOKEN
         run: Run directory; a run that was stopped there is continued [default: runs/<dataset>-<split>-<recipe>]
         steps_by_hops: Give a question the steps for one search more than it has hops (3 hops: 9 steps, 4: 11, 8 and
             more: 19), if that is more than --max-steps. metadata.hops, a MuSiQue id or the number of gold passages
@@ -1074,6 +1069,9 @@ def generate(
             with --value-base-url]
         abort_degenerate: Stop if this share of questions shows the same sign of degeneracy and gives no pair; 0:
             never
+        shard: Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to
+            i, in a folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are
+            divided by n
         on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
             this machine if there is none; needs the ray extra
         workers: Ranks at a time with --on ray [default: as many as the run has, else 2]
@@ -1126,6 +1124,7 @@ def import_published(
 def index_build(
     *,
     watcher: BuildWatcher | None = None,
+    launch: LaunchEncoding | None = None,
     corpus: str | Path,
     kind: Literal["bm25", "dense"] | None = None,
     out: str | Path | None = None,
@@ -1160,6 +1159,8 @@ def index_build(
 
     Args:
         watcher: is told what happens while it goes on; none: silent.
+        launch: makes the encoding of `on="ray"`: `reasonrag.scale.ray_encoding.RayEncoding`, which the command line
+            gives.
         corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or
             hf://datasets/ORG/NAME[@REVISION][/FILE]
         kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
@@ -1308,8 +1309,9 @@ def load_rollouts(run: str | Path) -> Rollouts:
 def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = None) -> Merged:
     """Join the ranks of a run into the files that one process would have written, in question order.
 
-    May be repeated, as after a larger `limit`. Raises InputError for ranks that are missing,
-    incomplete or of different configurations, and NotReproduced.
+    May be repeated, as after a larger `limit`. Ranks that a cap stopped are joined, too: `summary.stopped` says what is
+    left of it, and by which command one process finishes the run. Raises InputError for ranks that are missing,
+    incomplete for another reason or of different configurations, and NotReproduced.
 
     Example:
         >>> for rank in ("0/2", "1/2"):

@@ -21,13 +21,13 @@ from reasonrag.curation.commands import audit, import_published, pairs, review
 from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
-from reasonrag.exploration.commands import init
-from reasonrag.llm.commands import limiter, simulate_endpoint
+from reasonrag.exploration.commands import generate, init
+from reasonrag.llm.commands import simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup, this_command
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
 from reasonrag.retrieval import commands as index
-from reasonrag.scale.commands import generate, index_build, merge
+from reasonrag.scale.commands import OnRay, merge
 from reasonrag.settings import arguments as arguments_of_this
 from reasonrag.settings import plain_message
 from reasonrag.studies.commands import calibrate, tune
@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
-    "Serve": {"index": index_app, "limiter": limiter, "simulate-endpoint": simulate_endpoint},
+    "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
     "Look": {"view": view, "show": show, "stats": stats},
 }
 """Commands by what they are for, in the order of use."""
@@ -93,7 +93,7 @@ def _mount(group: typer.Typer, commands: Mapping[str, Command | typer.Typer], pa
 
 
 _mount(corpus_app, {"build": corpus.build})
-_mount(index_app, {"build": index_build, "info": index.info, "check": index.check, "serve": index.serve})
+_mount(index_app, {"build": index.build, "info": index.info, "check": index.check, "serve": index.serve})
 for panel, mounted in GROUPS.items():
     _mount(app, mounted, panel)
 
@@ -102,7 +102,7 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status."""
     before = arguments_of_this.set(arguments)
     try:
-        status = app(arguments, prog_name="reasonrag", standalone_mode=False)
+        status = app(arguments, prog_name="reasonrag", standalone_mode=False, obj=OnRay())
         return status if isinstance(status, int) else 0
     except SystemExit as end:  # standard output was closed
         return end.code if isinstance(end.code, int) else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -58,6 +59,30 @@ def calling_at(signals: Iterable[signal.Signals], call: Callable[[], None]) -> I
                 before = signal.signal(each, lambda *_: loop.call_soon_threadsafe(call))
                 undo.callback(signal.signal, each, before)
         yield undo.close
+
+
+@contextmanager
+def interruptible(finish: Callable[[], str], say: Callable[[str], None]) -> Iterator[list[float]]:
+    """Have Ctrl-C call `finish`, which returns what is waited for then, and a second one raise KeyboardInterrupt.
+
+    Yields when it was pressed. Only the main thread is interrupted.
+    """
+    presses, task = list[float](), asyncio.current_task()
+
+    def interrupt() -> None:
+        presses.append(time.monotonic())
+        if len(presses) > 1 and task is not None:
+            task.cancel()
+            return
+        say(f"finishing {finish()}; Ctrl-C again stops at once")
+
+    try:
+        with calling_at([signal.SIGINT], interrupt):
+            yield presses
+    except asyncio.CancelledError:
+        if not presses:
+            raise
+        raise KeyboardInterrupt from None
 
 
 def run_to_end(coroutine: Awaitable[T]) -> T:

@@ -83,20 +83,18 @@ class RunStopped(ReasonragError):
 
 
 class CapReached(RunStopped):
-    """The next request could exceed a cap. `cap`: the setting's name. `needed`: a value it could not exceed. `holder`:
-    where the cap is a flag of another command than this one."""
+    """The next request could exceed a cap. `cap`: the setting's name. `needed`: a value it could not exceed."""
 
     cause = "cap"
     exit_status = 3
 
-    def __init__(self, cap: str, message: str, *, needed: float = 0.0, holder: str = "") -> None:
+    def __init__(self, cap: str, message: str, *, needed: float = 0.0) -> None:
         enough = f"{2 * needed:.2f}" if cap == "max_cost" else f"{2 * needed:.0f}"
         flag = f"--{cap.replace('_', '-')}"
-        where = f". First start {holder} again with {flag} {enough}" if holder else ""
-        super().__init__(f"{flag}: {message}; the next request could cross it{where}")
+        super().__init__(f"{flag}: {message}; the next request could cross it")
         self.cap = cap
         self.needed = needed
-        self.raised = {} if holder else {flag: enough}
+        self.raised = {flag: enough}
         """The flag and a value that leaves room to continue."""
 
 

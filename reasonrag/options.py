@@ -134,6 +134,8 @@ _LONGEST_CHOICES = 24
 
 def _panel_number(parameter: Parameter) -> int:
     """Arguments first, then the panels in their order, then flags without a panel."""
+    if not get_args(parameter.annotation):  # the context
+        return 0
     option = get_args(parameter.annotation)[1]
     place = [*Panel, None].index(getattr(option, "rich_help_panel", None) or None)
     return -1 if isinstance(option, type(typer.Argument())) else place

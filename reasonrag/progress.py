@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 TICK_S = 0.5
 """How often a watcher is updated, even if nothing happened."""
@@ -32,6 +32,19 @@ class SessionTally:
     cost: float | None = None
     projected_cost: float | None = None
     waiting_for: str = ""
+
+    @classmethod
+    def of_all(cls, parts: Sequence[SessionTally]) -> SessionTally:
+        """Of sessions that go on at once. A cost that is not known of one is not known."""
+
+        def total(name: str) -> Any:
+            values = [getattr(each, name) for each in parts]
+            return None if None in values else sum(values)
+
+        added = ("questions", "failed_questions", "failed_calls", "calls", "cached_calls", "tokens", "in_flight")
+        waiting = next((each.waiting_for for each in parts if each.waiting_for), "")
+        sums = {name: total(name) for name in (*added, "cost", "projected_cost")}
+        return cls(**sums, seconds=max(each.seconds for each in parts), waiting_for=waiting)
 
 
 class JobWatcher(Protocol):

@@ -155,6 +155,12 @@ def _write_first(path: Path, content: bytes) -> None:
         own.unlink(missing_ok=True)
 
 
+def leave_ranks(run: Path) -> None:
+    """Have one process go on with a run: its ranks, if it has any, do not any more. Raises StorageError."""
+    with storing(run / MANIFEST):
+        (run / MANIFEST).unlink(missing_ok=True)
+
+
 def complete(run: Path, rank: int, questions: int) -> None:
     """Mark a rank as complete, for a run of that many questions. Raises StorageError."""
     marker = run / COMPLETIONS / rank_name(rank)

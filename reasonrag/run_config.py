@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -277,6 +277,12 @@ def config_restored(directory: Path) -> Iterator[None]:
         if earlier is not None:
             write_file(path, earlier)
         raise
+
+
+def refused_by_any(ranks: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:
+    """What endpoints of ranks refused, together."""
+    names = sorted({name for each in ranks for name in each})
+    return {name: sorted({said for each in ranks for said in each.get(name, [])}) for name in names}
 
 
 def note_refusals(directory: Path, refused: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,7 +34,7 @@ one of 60,000 characters."""
 _SHOWN = 500
 """Characters of a value in a message about it."""
 COMMANDS = tuple(
-    "generate pairs import audit review publish calibrate tune corpus index serve limiter train train-critic "
+    "generate pairs import audit review publish calibrate tune corpus index serve train train-critic "
     "evaluate-critic evaluate compare ask doctor show view".split()
 )
 """Commands with a table in the settings file."""
@@ -103,6 +103,22 @@ def flags_of(name: str, field: FieldInfo | None) -> list[str]:
     """The flag of a setting and, if it is a boolean one that has it, the negative flag."""
     own = (each.flag for each in (field.metadata if field else ()) if isinstance(each, Opposite))
     return [flag_of(name), *filter(None, [next(own, flag_of(f"no_{name}"))])]
+
+
+def flags_given(settings: BaseModel, *, without: Collection[str] = ()) -> list[str]:
+    """The words of a command line that gives these settings, where they are no defaults. without: settings to leave
+    out."""
+    words = list[str]()
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if name in without or value == field.get_default() or value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(flag_of(name) if value else flag_of(f"no_{name}"))
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            words += [flag_of(name), orjson.dumps(each).decode() if isinstance(each, dict) else str(each)]
+    return words
 
 
 def list_of_places(value: object) -> object:
@@ -262,7 +278,7 @@ def resolve(
         if name not in fields:
             raise InputError(f"{where}: {command} has no setting {name!r}; {choices(name, fields)}")
         values[name], origin[name] = value, where
-        if name.endswith(("base_url", "retriever", "critic", "against", "limiter")):
+        if name.endswith(("base_url", "retriever", "critic", "against")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
         elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):

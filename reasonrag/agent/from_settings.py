@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reasonrag.agent.settings import AgentSettings, RankSettings
+from reasonrag.agent.settings import AgentSettings
 from reasonrag.data.atlas import SPLITS, write_world
 from reasonrag.data.contexts import corpus_of_contexts, joined_corpus, needs_passages, passage_prefix
 from reasonrag.data.datasets import data_sets, find_questions, folder_of
@@ -23,16 +22,13 @@ from reasonrag.files import writing
 from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.limiter.client import HttpLimiter, LimiterTransport, limited, limiter_token
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.models import Models
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.offline import TEACHERS
 from reasonrag.llm.prices import find_price
-from reasonrag.ranks import Shard, rank_name
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
-from reasonrag.settings import AnySettings, Settings
+from reasonrag.settings import Settings
 from reasonrag.terminal import dollars
 from reasonrag.web.client import http_address, shown_url
 
@@ -57,7 +53,7 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
             settings.timeout,
             settings.rpm,
             settings.tpm,
-            parts=parts_of(settings),
+            parts=settings.parts,
             max_wait=60 * settings.max_wait,
         ),
         price=find_price(
@@ -74,68 +70,19 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
 
 def caps_of(settings: AgentSettings) -> Caps:
     """Of this process."""
-    whole = Caps(settings.max_cost, settings.max_calls, settings.max_tokens)
-    return whole.parts(parts_of(settings))
+    return Caps(settings.max_cost, settings.max_calls, settings.max_tokens).parts(settings.parts)
 
 
-def parts_of(settings: Settings) -> int:
-    """Of so many equal parts of caps and rates this process uses one: a rank, where no limiter holds them."""
-    rank = settings.rank if isinstance(settings, RankSettings) and not settings.limiter else None
-    return rank.ranks if rank else 1
-
-
-def say_caps(settings: RankSettings, say: Callable[[str], None]) -> None:
-    """Tell what part of the caps a rank has, where they are divided."""
-    if not isinstance(settings, AgentSettings) or settings.rank is None or settings.limiter:
-        return
-    caps, rank = caps_of(settings), settings.rank
+def say_parts(settings: AgentSettings, say: Callable[[str], None]) -> None:
+    """Tell what part of the caps a rank has."""
+    whole, part = Caps(settings.max_cost, settings.max_calls, settings.max_tokens), caps_of(settings)
     parts = [
-        None if caps.cost is None else f"{dollars(caps.cost)} of --max-cost {settings.max_cost:g}",
-        None if caps.calls is None else f"{caps.calls:,} of --max-calls {settings.max_calls:,}",
-        None if caps.tokens is None else f"{caps.tokens:,} of --max-tokens {settings.max_tokens:,}",
+        None if part.cost is None else f"{dollars(part.cost)} of --max-cost {whole.cost:g}",
+        None if part.calls is None else f"{part.calls:,} of --max-calls {whole.calls:,}",
+        None if part.tokens is None else f"{part.tokens:,} of --max-tokens {whole.tokens:,}",
     ]
-    if given := ", ".join(filter(None, parts)):
-        say(f"{given} for rank {rank.rank} of {rank.ranks}; with a --limiter all ranks share them")
-
-
-def with_limiter(settings: AnySettings, limiter: LimiterTransport | None) -> AnySettings:
-    """The settings without caps and rates of this process, where a limiter holds them: the one that is given, or that
-    of --limiter. Raises InputError for settings that name both."""
-    if not isinstance(settings, RankSettings) or not (limiter or settings.limiter):
-        return settings
-    if settings.rank is None:
-        raise InputError("--limiter holds caps and rate limits of several ranks: give --shard i/n, or leave it out")
-    held = [name for name in _HELD_BY_LIMITER if name in type(settings).model_fields]
-    own = [f"--{name.replace('_', '-')}" for name in held if getattr(settings, name) is not None]
-    if own and limiter is None:
-        raise InputError(
-            f"--limiter holds caps and rate limits of all ranks: give {' and '.join(own)} to `reasonrag limiter`, and "
-            "not here (reasonrag.toml and the environment count, too)"
-        )
-    shown = limiter.shown if limiter else settings.limiter
-    return settings.model_copy(update={**dict.fromkeys(held), "limiter": shown})
-
-
-_HELD_BY_LIMITER = ("max_cost", "max_calls", "max_tokens", "rpm", "tpm")
-
-
-async def enter_limits(
-    models: Models,
-    rank: Shard | None,
-    limiter: LimiterTransport | str | None,
-    opened: AsyncExitStack,
-    *,
-    say: Callable[[str], None],
-) -> Models:
-    """The models of a rank, held to the limiter's caps and rates until `opened` ends. limiter: or its address; None:
-    there is none. See `limited` for what it raises."""
-    if rank is None or not limiter:
-        return models
-    if isinstance(limiter, str):
-        limiter = HttpLimiter(limiter, limiter_token())
-        opened.push_async_callback(limiter.close)
-    await opened.enter_async_context(limited(models, limiter, rank=rank_name(rank.rank), say=say))
-    return models
+    if settings.parts > 1 and any(parts):
+        say(f"{', '.join(filter(None, parts))} for this rank, one of {settings.parts:,}")
 
 
 def questions_left(owed: int, total: int, source: QuestionSource, *, limited: bool) -> str:

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator
 from mcts import RecipeName
 from mcts.recipes import canonical_name
 from reasonrag.data.questions import SHORT, AnswerStyle
-from reasonrag.ranks import Shard, ShardText
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings
 from reasonrag.settings import (
     EXTRA_BODY,
@@ -23,7 +22,6 @@ from reasonrag.settings import (
     Panel,
     PromptPrice,
     Seed,
-    Settings,
     Words,
     Yes,
     setting,
@@ -59,26 +57,6 @@ AGENT_DEFAULTS: dict[RecipeName, AgentDefaults] = {
 """Temperature 1 is the API's own, which the published ReasonRAG code leaves as it is. max_steps: 8 is the effective
 value of that code (its paper states none), 10 the depth of ProRAG and the iterations of RAG-Gym, whose turns are not
 ours: they search and read in one."""
-
-
-class RankSettings(Settings):
-    """Settings of a command that can be one rank of several, on whichever machines."""
-
-    shard: ShardText | None = setting(
-        "Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to i, in a "
-        "folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are divided by n, "
-        "unless a --limiter holds them",
-        Panel.MACHINES,
-    )
-    limiter: str | None = setting(
-        "Address of a `reasonrag limiter` that holds caps and rate limits over all ranks; its token is read from "
-        "REASONRAG_LIMITER_TOKEN",
-        Panel.MACHINES,
-    )
-
-    @property
-    def rank(self) -> Shard | None:
-        return Shard.parse(self.shard) if self.shard else None
 
 
 class AgentSettings(ReadingSettings):
@@ -178,3 +156,8 @@ class AgentSettings(ReadingSettings):
     def agent_defaults(self) -> AgentDefaults:
         """What is not given, for the recipe if the command has one."""
         return AgentDefaults()
+
+    @property
+    def parts(self) -> int:
+        """Of so many equal parts of caps and rates this process uses one."""
+        return 1

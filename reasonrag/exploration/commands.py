@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reasonrag.errors import CapReached, InputError, WaitTooLong
+from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.settings_file import InitSettings, settings_file
 from reasonrag.files import writing
-from reasonrag.options import FAILED, options, this_command
+from reasonrag.options import FAILED, Json, interrupts, options, print_result, this_command
 from reasonrag.redaction import redact
-from reasonrag.settings import SETTINGS_FILE, resolve
+from reasonrag.settings import COMMON, SETTINGS_FILE, Panel, resolve
 from reasonrag.terminal import print_shown
 
 if TYPE_CHECKING:
@@ -67,10 +69,80 @@ def _answer(question: str) -> str:
     return sys.stdin.readline().strip()
 
 
+@options(GenerateSettings, example="reasonrag generate --dataset hotpotqa --limit 500 --max-cost 20")
+def generate(
+    context: typer.Context,
+    *,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Send no request; take every completion from the run's journal",
+            rich_help_panel=Panel.EXECUTION,
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
+        COMMON,
+    ] = False,
+    pilot: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="With --dry-run: explore N questions first, and estimate from what they cost. They are paid for and "
+            "kept in the run directory",
+            rich_help_panel=Panel.BUDGET,
+            show_default=False,
+        ),
+    ] = 0,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Explore questions with a teacher: a search tree of sampled steps and their rewards per question.
+
+    The same command continues a run that was stopped; no completion is paid for twice. Exit
+    status 0: every question has a tree; 1: some question failed; 3: stopped by a cap.
+    """
+    if pilot and not dry_run:
+        raise InputError("--pilot goes with --dry-run")
+    if replay and dry_run:
+        raise InputError("--replay sends no request, so there is nothing to estimate; leave out --dry-run")
+    if dry_run:
+        _estimate(flags, pilot=pilot, as_json=as_json)
+        return
+    from reasonrag.exploration.display import show_run
+    from reasonrag.exploration.explore import generate as generate_run
+    from reasonrag.terminal import TerminalWatcher
+
+    watcher = TerminalWatcher()
+    with interrupts():
+        summary = generate_run(watcher=watcher, replay=replay, launch=context.obj.explore, **flags)
+    print_result(summary, partial(show_run, warned=watcher.warned), as_json=as_json)
+    leave(summary.stopped, failed=summary.failed)
+
+
+def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
+    from reasonrag.exploration.cost_estimate import NothingMeasured, estimate
+    from reasonrag.exploration.display import show_estimate
+    from reasonrag.terminal import TerminalWatcher
+
+    with interrupts():
+        try:
+            found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
+        except NothingMeasured as nothing:
+            print_shown(f"stopped: {redact(str(nothing))}", file=sys.stderr)
+            leave(nothing.stopped, failed=pilot)
+            return
+    print_result(found, show_estimate, as_json=as_json)
+    leave(found.stopped, failed=found.failed)
+
+
 def leave(stopped: StopReason | None, *, failed: int) -> None:
     """Exit with the status of a session that was stopped early, or that left questions without a tree."""
     if stopped:
-        print_shown(f"continue with: {this_command(stopped.raise_cap)}", file=sys.stderr)
+        print_shown(f"continue with: {stopped.instead or this_command(stopped.raise_cap)}", file=sys.stderr)
         capped = stopped.cause in (CapReached.cause, WaitTooLong.cause)
         raise typer.Exit(CapReached.exit_status if capped else FAILED)
     if failed:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from preference import OutcomeName, Usage, read_rollouts
-from reasonrag.agent.from_settings import find_data
+from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end, together
@@ -37,9 +37,10 @@ from reasonrag.exploration.summary import RunSummary, StopReason, nothing_found
 from reasonrag.files import ROLLOUTS
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
+from reasonrag.llm.consent import ask_consent, needs_consent
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE
 from reasonrag.llm.expected_usage import ExpectedUsage, Range, spread, sum_of_dollars
-from reasonrag.llm.model_spec import ModelSpec
+from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import price_list
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
@@ -201,6 +202,27 @@ def estimate(
         failed=measured.failed,
         stopped=measured.stopped,
     )
+
+
+async def agree_to_whole(settings: GenerateSettings, watcher: Watcher) -> tuple[int, set[str]]:
+    """Get consent to the cost of a run, which its ranks cannot ask for. Returns how many questions it has, and what was
+    said. Raises InputError."""
+    told = set[str]()
+
+    def say(message: str) -> None:
+        told.add(message)
+        watcher.say(message)
+
+    rule, (teacher, student) = find_rule(settings), find_models(settings)
+    source, corpus = find_data(settings, rule.check, say=say)
+    check_prices(say, teacher, student, capped=settings.max_cost is not None)
+    models, total = [each for each in (teacher, student) if each], len(source.limited(settings.limit))
+    if needs_consent(models, caps_of(settings), yes=settings.yes):
+        usage = await rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
+        shares = usage.shares(teacher, student, low=total, high=total)
+        work = questions_left(total, total, source, limited=settings.limit is not None)
+        ask_consent(work, shares, watcher, caps=caps_of(settings), spent=Tokens())
+    return total, told
 
 
 async def rehearse_run(

@@ -1,4 +1,4 @@
-"""One run, from resolved settings to its summary.
+"""`reasonrag generate`: one run, from the caller's keyword arguments or resolved settings to its summary.
 
 Puts the parts of a run together (questions, retriever, prompts, models, journal, caps) in the order of their cost.
 Trees, sessions, file formats and endpoints are decided elsewhere.
@@ -7,22 +7,29 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
+import filecmp
+import warnings
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
-from preference import read_rollouts
-from reasonrag.agent.from_settings import caps_of, enter_limits, find_data, questions_left, say_caps, with_limiter
+from preference import OutcomeName, read_rollouts
+from reasonrag.agent.from_settings import caps_of, find_data, questions_left, say_parts
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
+from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
-from reasonrag.errors import CapReached, DegenerateRun, InputError, Interrupted, RunStopped, StorageError
+from reasonrag.errors import DegenerateRun, InputError, Interrupted, ReasonragError, StorageError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
     find_rule,
+    function_or_name,
     judged_by_offline,
     run_identity,
 )
@@ -31,22 +38,99 @@ from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.exploration.session import ExplorationSession
 from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.exploration.shared_costs import Bill, BilledModel
-from reasonrag.exploration.summary import RunSummary, SessionNumbers, StopReason, count_run
+from reasonrag.exploration.summary import OUTCOME_FAILED, RunSummary, SessionNumbers, StopReason, count_run
 from reasonrag.files import JOURNAL, ROLLOUTS, TRIALS, TUNING
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.expected_usage import spread
 from reasonrag.llm.journal import open_journal
-from reasonrag.llm.limiter.client import LimiterTransport
 from reasonrag.llm.model_spec import ModelSpec, check_prices
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
-from reasonrag.progress import Watcher, warn_all
-from reasonrag.ranks import Manifest, Shard, complete, join_ranks, read_manifest
-from reasonrag.retrieval.from_settings import open_retriever
+from reasonrag.progress import SilentWatcher, Watcher, warn_all
+from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
+from reasonrag.rendering import counted
+from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import recorded_effort
-from reasonrag.settings import EffortName
+from reasonrag.settings import EffortName, resolve
+from reasonrag.signatures import public_call
+
+
+class Launch(Protocol):
+    """Has a run explored by ranks elsewhere, and merges them. Raises as `explore` does."""
+
+    async def __call__(self, settings: GenerateSettings, watcher: Watcher) -> RunSummary: ...
+
+
+@public_call(GenerateSettings)
+def generate(
+    *,
+    chat_model: ChatModel | None = None,
+    value_chat_model: ChatModel | None = None,
+    retriever: Retriever | str | None = None,
+    watcher: Watcher | None = None,
+    replay: bool | str | Path = False,
+    outcome: OutcomeName | OutcomeFunction | None = None,
+    launch: Launch | None = None,
+    **flags: Any,
+) -> RunSummary:
+    """Explore questions with a teacher, and write step-level rollouts to a run directory.
+
+    The same call continues an interrupted run. Works inside a running event loop too. Failed questions, with their
+    causes, and what stopped a run early are in the summary. Raises InputError before anything is started, and
+    StorageError if writing fails; after Ctrl-C it saves the state, then raises KeyboardInterrupt.
+
+    Example:
+        >>> run = reasonrag.generate(dataset="atlas", limit=10, run="runs/first")
+        >>> run.done, run.failed
+        (10, 0)
+
+    Args:
+        chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
+            `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
+        value_chat_model: likewise for the value model, which continues the teacher's steps.
+        retriever: used instead of the one that the settings would build, or its name, as `retriever` in
+            reasonrag.toml.
+        watcher: is told what happens while it goes on; none: silent.
+        replay: send no requests; answers come from the run's journal, or from the journal at this path.
+        outcome: a name, or a function of a `Question` and the text of an answer that returns the answer's quality
+            from 0 to 1 and is recorded under its `__name__`. It is called in the event loop's thread, once per
+            distinct answer to a question; gold answers are then not needed. A question for which it fails has no
+            tree: it is counted in `failed`, `warnings` says why, and Python warns.
+        launch: who carries out `on="ray"`: `reasonrag.scale.ray_ranks.explore_on_ray`, which the command line gives.
+    """
+    retriever, named = object_or_name(retriever)
+    function, valued = function_or_name(outcome)
+    settings = resolve(GenerateSettings, "generate", flags | named | valued)
+    for name in ("workers", "address"):
+        if settings.on == "here" and flags.get(name) is not None:
+            raise InputError(f"--{name} goes with --on ray")
+    if settings.on == "ray":
+        objects = (chat_model, value_chat_model, retriever, function, replay or None)
+        if any(each is not None for each in objects):
+            raise InputError(
+                "on='ray': models, retrievers and functions of this process cannot be given to ranks, nor a replay; "
+                "name them by settings, or leave out on"
+            )
+        if launch is None:
+            raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
+        return run_to_end(launch(settings, watcher or SilentWatcher()))
+    summary = run_to_end(
+        explore(
+            settings,
+            chat_model,
+            retriever,
+            watcher or SilentWatcher(),
+            value_chat_model=value_chat_model,
+            replay=replay,
+            function=function,
+        )
+    )
+    for each in summary.warnings:
+        if each.startswith(OUTCOME_FAILED):
+            warnings.warn(each, stacklevel=3)  # of whoever called the public call
+    return summary
 
 
 async def explore(
@@ -60,18 +144,16 @@ async def explore(
     shared_journal: Path | None = None,
     function: OutcomeFunction | None = None,
     interrupt: asyncio.Event | None = None,
-    limiter: LimiterTransport | None = None,
 ) -> RunSummary:
     """`generate` for resolved settings, inside an event loop. Of the settings, `on`, `workers` and `address` are the
     caller's.
 
-    interrupt: set from outside, it ends the session as the first Ctrl-C does. limiter: holds caps and rates of all
-        ranks instead of those of the settings; None: the one that the settings name, if any.
+    interrupt: set from outside, it ends the session as the first Ctrl-C does.
 
     function: the user's outcome function. shared_journal: of several runs, instead of the run's own. Caps then apply to
         all of them together, and the usage in the run's records is what it would have cost alone.
     """
-    rule, settings = find_rule(settings, function), with_limiter(settings, limiter)
+    rule = find_rule(settings, function)
     folder = _check_place(
         settings.run_directory,
         settings.whole_run if settings.rank else None,
@@ -88,7 +170,7 @@ async def explore(
         _say_terms(
             teacher, student, judged_by_offline(settings, teacher, rule), watcher, capped=settings.max_cost is not None
         )
-        say_caps(settings, watcher.say)
+        say_parts(settings, watcher.say)
     async with AsyncExitStack() as opened:
         given, recorded = (chat_model, value_chat_model), recorded_effort(folder)
         teacher, chat_model, value_chat_model = await _opened(
@@ -113,17 +195,11 @@ async def explore(
                 )
             )
             idle = bool(replay) or all(run.is_done(each.id) for each in questions)
-            models = await enter_limits(
-                Models.journaled(
-                    journal,
-                    caps_of(settings),
-                    (teacher, chat_model),
-                    (student, value_chat_model) if student else None,
-                ),
-                None if idle else settings.rank,
-                limiter or settings.limiter,
-                opened,
-                say=watcher.say,
+            models = Models.journaled(
+                journal,
+                caps_of(settings),
+                (teacher, chat_model),
+                (student, value_chat_model) if student else None,
             )
             billed = [BilledModel(each, bill) if bill else each for each in models.all]
             agent = find_agent(settings, billed[0], retriever, prompts, teacher.sampling)
@@ -134,8 +210,8 @@ async def explore(
             session.begin(questions)
             begun = None if replay or shared_journal or settings.yes else journal.questions
             await _check(session, questions, (teacher, student), begun=begun)
-            if settings.rank:
-                join_ranks(settings.whole_run, _manifest(settings.rank, identity, source.limited(settings.limit)))
+            if settings.rank or not idle:
+                _enter(settings.whole_run, settings.rank, identity, source.limited(settings.limit))
             await session.explore_all(questions, at_once=settings.concurrency)
             if isinstance(session.stopped, StorageError):
                 raise session.stopped
@@ -159,10 +235,14 @@ def _check_hops(questions: Questions, *, needed: bool) -> None:
         )
 
 
-def _manifest(rank: Shard, identity: RunIdentity, every: Questions) -> Manifest:
-    """What all ranks of the run must have in common."""
-    ids = [each.id for each in every]
-    return Manifest(ranks=rank.ranks, config_hash=identity.config_hash, question_ids=ids)
+def _enter(run: Path, rank: Shard | None, identity: RunIdentity, every: Questions) -> None:
+    """Enter a rank into its run, by what all ranks of it must have in common; or leave the ranks of a merged run, with
+    which this process goes on."""
+    if rank:
+        ids = [each.id for each in every]
+        join_ranks(run, Manifest(ranks=rank.ranks, config_hash=identity.config_hash, question_ids=ids))
+    else:
+        leave_ranks(run)
 
 
 def _say_terms(
@@ -237,7 +317,7 @@ def _check_place(run: Path, whole: Path | None, *, shared: bool, replay: bool | 
     """The folder of the answers so far. Raises InputError for trials of tune, for a run of ranks that this is none of,
     and for a replay without recorded answers, before anything is written. whole: the folder of the whole that `run` is
     a rank of; None: it is none."""
-    if whole is None and not replay and (there := read_manifest(run)):
+    if whole is None and not replay and (there := read_manifest(run)) and not (run / ROLLOUTS).exists():
         raise InputError(
             f"{run} is made by {there.ranks:,} ranks: give --shard i/{there.ranks} or --on ray to go on, and "
             f"`reasonrag merge {run}` to join them; or choose another --run"
@@ -278,16 +358,44 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             session_failed_calls=tally.failed_calls,
             session_cached_calls=models.cached_calls,
             session_seconds_per_request=models.seconds_per_request,
-            stopped=stop_reason(session.stopped),
+            stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
         ),
     )
 
 
-def stop_reason(stopped: RunStopped | None) -> StopReason | None:
-    """Of a summary."""
-    if stopped is None:
-        return None
-    raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
-    if isinstance(stopped, CapReached):
-        raised = stopped.raised
-    return StopReason(cause=stopped.cause, message=str(stopped), raise_cap=raised)
+class NotReproduced(ReasonragError):
+    """The joined journal gives other trees."""
+
+    cause = "not_reproduced"
+
+
+async def verify_run(run: Path, settings: GenerateSettings, watcher: Watcher) -> None:
+    """Explore a merged run anew from its journal. Raises NotReproduced for other trees."""
+    with TemporaryDirectory(prefix=".verify-", dir=run) as place:
+        again = settings.model_copy(update={"run": Path(place) / run.name})
+        await explore(again, None, None, watcher, replay=run / JOURNAL)
+        ours, theirs = run / ROLLOUTS, again.run_directory / ROLLOUTS
+        if filecmp.cmp(ours, theirs, shallow=False):
+            return
+        failed = 0
+        for joined, replayed in zip_longest(read_rollouts(ours), read_rollouts(theirs)):
+            if joined and joined.error and replayed and replayed.error:
+                failed += 1
+            elif joined != replayed:
+                of = f"question {(joined or replayed).question_id!r}"
+                break
+        else:
+            if failed:
+                watcher.say(f"{counted(failed, 'question')} without a tree cannot be compared")
+                return
+            of = "no question, but in bytes"
+        if replayed and replayed.error and replayed.error.cause == "not_recorded":
+            raise NotReproduced(
+                f"{run / JOURNAL} lacks an answer that the tree of {of} was made with, perhaps in a line that was cut "
+                f"off: the tree is as it was made. To have it made again, delete its line in the {ROLLOUTS} of its "
+                f"rank, run that rank again and merge"
+            )
+    raise NotReproduced(
+        f"one process makes other trees of {run / JOURNAL} than the ranks did, first for {of}: were ranks made by "
+        "another version of reasonrag, or by an outcome function?"
+    )

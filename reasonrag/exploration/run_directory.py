@@ -7,25 +7,46 @@
     journal.jsonl   every paid answer (see `reasonrag.llm.journal`)
     summary.json    what the last run did
 
-Decides when a configuration has changed and how a torn line is repaired. Does not know how a rollout is made.
+Decides when a configuration has changed, how a torn line is repaired, and what of the directories of ranks is joined.
+Does not know how a rollout is made.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, NamedTuple, Self
+
+import orjson
+from pydantic import ValidationError
 
 from preference import MalformedRolloutsError, RolloutRecord
-from preference.export.files import PRIVATE, atomic_replacement, open_private, write_json
+from preference.export.files import PRIVATE, atomic_replacement, open_private, write_file, write_json
 from preference.export.summary import SUMMARY
-from preference.records import OtherSchemaError, parse_rollout
-from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, FAILURES, ROLLOUTS, append_durably, only_writer, storing, writing
+from preference.records import OtherSchemaError, first_error, parse_rollout
+from reasonrag.errors import DegenerateRun, InputError
+from reasonrag.exploration.degeneracy import StopDecision, observed_signs
+from reasonrag.exploration.settings import GenerateSettings
+from reasonrag.exploration.summary import RunSummary, StopReason, added_up
+from reasonrag.files import (
+    CONFIG,
+    FAILURES,
+    JOURNAL,
+    ROLLOUTS,
+    append_durably,
+    checked_lines,
+    only_writer,
+    storing,
+    writing,
+)
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.failure_log import FailureLog
+from reasonrag.llm.journal import JoinedJournals
+from reasonrag.ranks import Manifest, rank_of
+from reasonrag.rendering import counted
 from reasonrag.run_config import (
     RunConfig,
     config_restored,
@@ -34,6 +55,7 @@ from reasonrag.run_config import (
     keep_config,
     note_refusals,
     read_config,
+    refused_by_any,
 )
 
 
@@ -161,3 +183,155 @@ class RunDirectory:
             self._failed.add(rollout.question_id)
         else:
             self._failed.discard(rollout.question_id)
+
+
+# -- ranks as one run ------------------------------------------------------------------------------------------
+
+
+def join_runs(
+    run: Path, manifest: Manifest, folders: Sequence[Path], capped: Sequence[int], say: Callable[[str], None]
+) -> tuple[RunSummary, GenerateSettings, Tokens]:
+    """Write the files of a run from those of its ranks, once all of them have been checked; its summary, its settings,
+    and what was delivered to it. capped: ranks that may lack trees. Raises InputError and OSError."""
+    configs, before = [_config(each, manifest) for each in folders], _versions(folders)
+    lines = _find_lines(manifest, folders, capped, say)
+    of_ranks = [_settings(config, folder) for config, folder in zip(configs, folders, strict=True)]
+    share = min(each.abort_degenerate for each in of_ranks)
+    whole = {"shard": None, "abort_degenerate": share, "run": run}
+    settings = of_ranks[capped[0] if capped else 0].model_copy(update=whole)
+    kept, stopped = _before_a_stop(manifest.question_ids, lines, share=share)
+    content = configs[0].model_dump()
+    content["operational"]["settings"] |= whole | {"run": str(run)}
+    refused = refused_by_any([each.operational.refused_parameters for each in configs if each.operational])
+    config, joined = RunConfig.model_validate(content), JoinedJournals([each / JOURNAL for each in folders], say)
+    with ExitStack() as replaced:
+        journal, failures, rollouts = (
+            replaced.enter_context(atomic_replacement(run / name)) for name in (JOURNAL, FAILURES, ROLLOUTS)
+        )
+        journal.writelines(joined.lines())
+        cut = joined.windows.lessons_of_ranks(config.decides_answers.model, refused)
+        config = config.with_refusals(refused).with_refusals(cut)
+        for folder in folders:
+            failures.writelines(line for _, line, _ in checked_lines(folder / FAILURES, _failure, say))
+        summary = added_up(
+            run,
+            folders,
+            questions=len(manifest.question_ids),
+            rollouts=_copied((lines[each] for each in kept), rollouts),
+            stopped=stopped,
+            refused=config.operational.refused_parameters if config.operational else {},
+        )
+        if changed := [path for path, version in _versions(folders).items() if before[path] != version]:
+            raise InputError(f"{changed[0]} was written while the ranks were joined: wait until no rank runs")
+    write_file(run / CONFIG, config.to_bytes())
+    return summary, settings, joined.delivered
+
+
+def _settings(config: RunConfig, folder: Path) -> GenerateSettings:
+    given = config.operational.settings if config.operational else {}
+    try:
+        return GenerateSettings.model_validate({"abort_degenerate": 0.0} | given)
+    except ValidationError as error:
+        raise InputError(f"{folder / CONFIG}: operational.settings: {first_error(error)}. Restore the file") from error
+
+
+def _config(folder: Path, manifest: Manifest) -> RunConfig:
+    found = read_config(folder / CONFIG)
+    if found.config_hash != manifest.config_hash:
+        raise InputError(
+            f"{folder} has the configuration {found.config_hash}, the run's is {manifest.config_hash}: it was changed "
+            "after it was made. Restore it, or make the rank again"
+        )
+    if wrong := found.unreadable() or ([] if found.operational else ["operational"]):
+        raise InputError(f"{folder / CONFIG}: {wrong[0]} is missing or cannot be read. Restore the file")
+    return found
+
+
+def _versions(folders: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
+    found = ((each / ROLLOUTS, (each / ROLLOUTS).stat()) for each in folders)
+    return {path: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found}
+
+
+class _Line(NamedTuple):
+    """A line of a rank's rollouts.jsonl. start, length: in bytes. failed: whether it holds no tree."""
+
+    path: Path
+    number: int
+    start: int
+    length: int
+    failed: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.number}"
+
+    def read(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.length).rstrip(b"\r\n") + b"\n"
+
+
+def _find_lines(
+    manifest: Manifest, folders: Sequence[Path], capped: Sequence[int], say: Callable[[str], None]
+) -> dict[str, _Line]:
+    """The line of every question that has one, by its id. Raises InputError for a question that is missing though its
+    rank is complete, in the wrong rank or in no manifest, and for one with two trees."""
+    ranks, found = {each: rank_of(each, manifest.ranks) for each in manifest.question_ids}, dict[str, _Line]()
+    for rank, folder in enumerate(folders):
+        start = 0
+        for number, line, record in checked_lines(folder / ROLLOUTS, _question_of, say):
+            question_id, config_hash, failed = record
+            new, earlier = _Line(folder / ROLLOUTS, number, start, len(line), failed), found.get(question_id)
+            if ranks.get(question_id) != rank:
+                raise InputError(f"{new}: the question {question_id!r} is not of rank {rank}")
+            if config_hash != manifest.config_hash:
+                raise InputError(f"{new} is of another configuration, {config_hash}. Run rank {rank} again")
+            if earlier and not earlier.failed and earlier.read() != line:
+                raise InputError(f"{new} has another tree of {question_id!r} than line {earlier.number}; remove one")
+            found[question_id] = new  # replaces an error
+            start += len(line)
+    if missing := [each for each, rank in ranks.items() if each not in found and rank not in capped]:
+        rank = ranks[missing[0]]
+        raise InputError(
+            f"{counted(len(missing), 'question')} of the run have no line, {missing[0]!r} of rank {rank} for one: "
+            f"{folders[rank] / ROLLOUTS} was changed after it was made. Run that rank again, then merge"
+        )
+    return found
+
+
+def _question_of(line: bytes) -> tuple[str, str, bool]:
+    """A record's question and configuration, and whether it holds no tree. Raises ValueError."""
+    try:
+        record = orjson.loads(line)
+        return str(record["question_id"]), str(record["config_hash"]), bool(record["error"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"is not a rollout record: {error}") from error
+
+
+def _failure(line: bytes) -> None:
+    """Raises ValueError."""
+    try:
+        orjson.loads(line)["kind"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"is not a failure: {error}") from error
+
+
+def _before_a_stop(
+    question_ids: Sequence[str], lines: Mapping[str, _Line], *, share: float
+) -> tuple[list[str], StopReason | None]:
+    """The questions that one process would have written so far, and why it would have stopped."""
+    decision = StopDecision(share, len(question_ids))
+    for position, each in enumerate(question_ids):
+        if decision.reason or decision.reach >= len(question_ids):
+            break
+        if each in lines:
+            rollout = parse_rollout(lines[each].read(), where=str(lines[each]))
+            decision.add(position, None if rollout.error else observed_signs(rollout, for_stop=True))
+    kept = [each for each in question_ids[: decision.reach] if each in lines]
+    return kept, StopReason.of(DegenerateRun(decision.reason)) if decision.reason else None
+
+
+def _copied(lines: Iterable[_Line], to: BinaryIO) -> Iterator[RolloutRecord]:
+    """The trees of these lines, each of which is written once it was read."""
+    for each in lines:
+        yield parse_rollout(line := each.read(), where=str(each))
+        to.write(line)

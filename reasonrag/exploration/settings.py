@@ -11,12 +11,11 @@ from reasonrag.agent.settings import (
     AGENT_DEFAULTS,
     AgentDefaults,
     AgentSettings,
-    RankSettings,
     RecipeChoice,
 )
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.files import RUN_HOME
-from reasonrag.ranks import MOST_RANKS
+from reasonrag.ranks import MOST_RANKS, Shard, ShardText
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 from reasonrag.settings import Address, ExtraBody, On, Panel, Price, Share, Words, setting
 
@@ -25,12 +24,12 @@ DEFAULT_TEACHER = "gpt-4o"
 2027; an endpoint that has it no more says so, and the user names another."""
 DEFAULT_WORKERS = 2
 """Ranks of a new run on Ray: those of the smallest machine's cores."""
-OF_RANKS = ("shard", "limiter", "on", "workers", "address")
+OF_RANKS = ("shard", "on", "workers", "address")
 """Settings that say by which processes a run is explored."""
 RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
 
 
-class GenerateSettings(RankSettings, AgentSettings):
+class GenerateSettings(AgentSettings):
     """Settings of `generate`."""
 
     run: Path | None = setting(
@@ -152,6 +151,11 @@ class GenerateSettings(RankSettings, AgentSettings):
         default=0.95,
     )
 
+    shard: ShardText | None = setting(
+        "Work as one rank of several: i/n is the i-th of n, from 0. It takes the questions whose ids hash to i, in a "
+        "folder of its own below the run's; `reasonrag merge` joins them. Caps and rate limits are divided by n",
+        Panel.MACHINES,
+    )
     on: On = "here"
     workers: int | None = setting(
         f"Ranks at a time with --on ray [default: as many as the run has, else {DEFAULT_WORKERS}]",
@@ -164,6 +168,14 @@ class GenerateSettings(RankSettings, AgentSettings):
     @property
     def agent_defaults(self) -> AgentDefaults:
         return AGENT_DEFAULTS[self.recipe]
+
+    @property
+    def rank(self) -> Shard | None:
+        return Shard.parse(self.shard) if self.shard else None
+
+    @property
+    def parts(self) -> int:
+        return self.rank.ranks if self.rank else 1
 
     @property
     def run_directory(self) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -13,15 +15,18 @@ from preference.answer_scores import unclear
 from preference.best_path import ends_of
 from preference.candidates import is_training_split
 from preference.diversity import DiversityCount
+from preference.export.summary import SUMMARY
 from preference.records import OF_THE_STATE
 from reasonrag.agent.outcomes import COVERED, answers_rehearsed
-from reasonrag.errors import OutcomeError
+from reasonrag.errors import CapReached, DegenerateRun, InputError, OutcomeError, RunStopped
 from reasonrag.exploration.degeneracy import SignCounts, observed_signs
+from reasonrag.files import read_record
 from reasonrag.llm.endpoint.prompt_window import CUT_WARNING, recorded_cut
 from reasonrag.llm.reasoning import too_little_room
+from reasonrag.ranks import whole_of
 from reasonrag.redaction import excerpt
 from reasonrag.rendering import counted
-from reasonrag.run_config import versions
+from reasonrag.run_config import refused_by_any, versions
 
 UNREADABLE_JUDGEMENTS = {"score": "no_score", "rank": "no_ranking", "answer": "no_answer_score"}
 """Kind of an unreadable judgement -> the cause it is counted under."""
@@ -56,6 +61,20 @@ class StopReason(BaseModel):
     message: str
     raise_cap: dict[str, str] = {}
     """The flag and a value that lets the run continue, if a cap or degenerate trees stopped it."""
+    instead: str = ""
+    """The command that goes on, where it is not the same one again."""
+
+    @classmethod
+    def of(cls, stopped: RunStopped, run: Path | None = None) -> StopReason:
+        """run: the directory that was explored, perhaps a rank's, whose part of a cap is not raised."""
+        raised = {"--abort-degenerate": "0"} if isinstance(stopped, DegenerateRun) else {}
+        message, instead = str(stopped), ""
+        if isinstance(stopped, CapReached):
+            raised = stopped.raised
+            if whole := whole_of(run) if run else None:
+                raised, instead = {}, f"reasonrag merge {shlex.quote(str(whole))}"
+                message += ". It was this rank's part; when all have ended, merge says what is left of the cap"
+        return cls(cause=stopped.cause, message=message, raise_cap=raised, instead=instead)
 
 
 class SessionNumbers(BaseModel):
@@ -161,6 +180,37 @@ def count_run(rollouts: Iterable[RolloutRecord], numbers: SessionNumbers) -> Run
         ),
         versions=versions(),
     )
+
+
+def added_up(
+    run: Path,
+    folders: Sequence[Path],
+    *,
+    questions: int,
+    rollouts: Iterable[RolloutRecord],
+    stopped: StopReason | None,
+    refused: dict[str, list[str]] | None = None,
+) -> RunSummary:
+    """Counts of these rollouts, with the numbers of the ranks' last sessions added up; ranks that were killed before
+    they wrote any are left out. refused: by endpoints of all ranks, where it is known. Raises InputError where none is
+    left."""
+    advice = "Restore it, or run the rank again"
+    parts = [found for each in folders if (found := read_record(each / SUMMARY, RunSummary, advice))]
+    if not parts:
+        raise InputError(f"no rank of {run} has a {SUMMARY}; run them again")
+    costs, added = [each.cost_usd for each in parts], ("questions", "failed_calls", "cached_calls")
+    refused = refused_by_any([each.refused_parameters for each in parts]) if refused is None else refused
+    numbers = {name: getattr(parts[0], name) for name in SessionNumbers.model_fields} | {
+        "run": str(run),
+        "questions": questions,
+        "cost_usd": None if None in costs else sum(filter(None, costs)),
+        "refused_parameters": refused,
+        **{name: sum(getattr(each, name) for each in parts) for name in (f"session_{name}" for name in added)},
+        "session_seconds": max(each.session_seconds for each in parts),
+        "session_seconds_per_request": None,
+        "stopped": stopped,
+    }
+    return count_run(rollouts, SessionNumbers(**numbers))
 
 
 @dataclass

@@ -7,12 +7,12 @@ endpoint, no file and no tree.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from reasonrag.errors import CapReached, RunStopped
+from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
 from reasonrag.llm.prices import Price
 from reasonrag.terminal import dollars
@@ -80,24 +80,6 @@ class Amount(NamedTuple):
     tokens: float = 0
     dollars: float = 0
 
-    def __add__(self, other: Amount) -> Amount:  # type: ignore[override]
-        return Amount(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(*(a - b for a, b in zip(self, other, strict=True)))
-
-    def times(self, factor: float) -> Amount:
-        return Amount(*(each * factor for each in self))
-
-    def at_least(self, other: Amount) -> Amount:
-        return Amount(*map(max, self, other))
-
-    def at_most(self, other: Amount) -> Amount:
-        return Amount(*map(min, self, other))
-
-    def within(self, other: Amount) -> bool:
-        return all(a <= b for a, b in zip(self, other, strict=True))
-
 
 @dataclass(frozen=True, slots=True)
 class Caps:
@@ -114,21 +96,6 @@ class Caps:
             None if self.calls is None else self.calls // number,
             None if self.tokens is None else self.tokens // number,
         )
-
-
-class Lender(Protocol):
-    """Lends a process its part of caps that several share."""
-
-    granted: Amount
-    """What all models of the process may have spent or reserved, where there is a cap."""
-    refusal: RunStopped | None
-    """Why a request that waits will never be sent."""
-    waiting_for: str
-    """What a request waits for that has no room, for people."""
-
-    def ask(self) -> None:
-        """A request waits for more than is granted, or one that waits needs less now."""
-        ...
 
 
 @dataclass(slots=True)
@@ -148,11 +115,9 @@ class _Shared:
     """What the ledgers under the same caps have in common."""
 
     ledgers: list[Ledger] = field(default_factory=list)
-    waiting: list[tuple[Ledger, Tokens]] = field(default_factory=list)
-    """Bounds of requests that wait because a cap is near."""
+    waiting: int = 0
+    """Requests that wait because a cap is near."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    lender: Lender | None = None
-    stopped: RunStopped | None = None
 
 
 @dataclass(slots=True)
@@ -165,8 +130,6 @@ class Ledger:
     spent: Tokens = field(default_factory=Tokens)
     """Everything the model has delivered to this run, earlier sessions included."""
     promised: Tokens = field(default_factory=Tokens)
-    reserved: Tokens = field(default_factory=Tokens)
-    """Everything that was ever promised in this session."""
     counts_bytes: bool = False
     """Whether bytes of replies count as tokens, since the endpoint does not report them: `max_tokens` is no bound
     then."""
@@ -188,70 +151,35 @@ class Ledger:
     @property
     def waiting_for(self) -> str:
         """What requests of all models wait for that have no room, for people; empty if none does."""
-        if not self._shared.waiting:
-            return ""
-        return self._shared.lender.waiting_for if self._shared.lender else "a cap is near: one request at a time"
+        return "a cap is near: one request at a time" if self._shared.waiting else ""
 
     @asynccontextmanager
     async def reserve(self, request: ChatRequest) -> AsyncIterator[Reservation]:
         """Reserve a request's most expensive outcome while it is in flight.
 
         Near a cap it waits for requests that reserved more than they will use. Raises CapReached once the request could
-        exceed the cap by itself, and with a lender what that one refuses it for.
+        exceed the cap by itself.
         """
-        if self._has_no_room(self._most(request)):
-            self._ask()
-        while self._has_no_room(bound := self._most(request)):
-            if refused := self._refusal(bound):
+        while self._cap_crossed_by(bound := self._most(request), with_promised=True):
+            if refused := self._cap_crossed_by(bound, with_promised=False):
                 raise refused
-            await self._wait(bound)
+            await self._wait()
         self.promised += bound
-        self.reserved += bound
         try:
             yield Reservation(self)
         finally:
             self.promised -= bound
-            self.wake()
-            if self._shared.waiting:
-                self._ask()
+            self._shared.settled.set()
 
-    async def _wait(self, bound: Tokens) -> None:
-        """Until another request has ended, or the lender has answered."""
-        shared, own = self._shared, (self, bound)
+    async def _wait(self) -> None:
+        """Until another request has ended."""
+        shared = self._shared
         shared.settled.clear()
-        shared.waiting.append(own)
+        shared.waiting += 1
         try:
             await shared.settled.wait()
         finally:
-            shared.waiting.remove(own)
-
-    def _ask(self) -> None:
-        if self._shared.lender:
-            self._shared.lender.ask()
-
-    def wake(self) -> None:
-        """Let requests that wait look again."""
-        self._shared.settled.set()
-
-    def stop(self, reason: RunStopped) -> None:
-        """Requests that wait for a lender raise the reason. Without one, they wait for a request in flight, which
-        ends."""
-        self._shared.stopped = self._shared.stopped or reason
-        self.wake()
-
-    def begin(self) -> None:
-        """Undo `stop`, for a new session."""
-        self._shared.stopped = None
-
-    def _has_no_room(self, bound: Tokens) -> bool:
-        if lender := self._shared.lender:
-            return lender.refusal is not None or not self.total((self, bound), promised=True).within(lender.granted)
-        return self._cap_crossed_by(bound, with_promised=True) is not None
-
-    def _refusal(self, bound: Tokens) -> RunStopped | None:
-        if lender := self._shared.lender:
-            return lender.refusal or self._shared.stopped
-        return self._cap_crossed_by(bound, with_promised=False)
+            shared.waiting -= 1
 
     def _most(self, request: ChatRequest) -> Tokens:
         """Upper bound of a request's usage: no tokenizer makes more tokens of a text than it has bytes."""
@@ -265,55 +193,29 @@ class Ledger:
 
     # -- amounts ----------------------------------------------------------------------------------
 
-    def total(self, *waiting: tuple[Ledger, Tokens], promised: bool) -> Amount:
-        """What all models have spent, and are promised, and what these waiting requests may use at most."""
-
-        def used(each: Ledger) -> Tokens:
-            own = each.spent + each.promised if promised else each.spent
-            return sum((bound for ledger, bound in waiting if ledger is each), start=own)
-
-        return self._amount(used)
-
-    @property
-    def all_reserved(self) -> Amount:
-        """Everything that was ever promised in this session, to all models."""
-        return self._amount(lambda each: each.reserved)
-
-    @property
-    def waiting(self) -> Sequence[tuple[Ledger, Tokens]]:
-        """The bounds of all models' requests that wait because a cap is near."""
-        return self._shared.waiting
-
-    def _amount(self, of: Callable[[Ledger], Tokens]) -> Amount:
+    def _total(self, bound: Tokens, *, promised: bool) -> Amount:
+        """What all models have spent, and are promised, and `bound` more tokens of this one."""
         calls, tokens, dollars = 0, 0, 0.0
         for each in self._shared.ledgers:
-            used = of(each)
+            used = each.spent + each.promised if promised else each.spent
+            used += bound if each is self else Tokens()
             calls, tokens = calls + used.calls, tokens + used.prompt + used.completion
             dollars += used.cost(each.price) if each.price else 0.0
         return Amount(calls, tokens, dollars)
 
-    def under(self, lender: Lender, caps: Caps) -> None:
-        """Have all models spend only what a lender grants. caps: its own, which other processes share."""
-        self._shared.lender = lender
-        for each in self._shared.ledgers:
-            each.caps = caps
-
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
         """The cap that `bound` more tokens of this model could exceed; None if they fit."""
-        caps, total = self.caps, self.total((self, bound), promised=with_promised)
+        caps, total = self.caps, self._total(bound, promised=with_promised)
         cost = None if self.cost is None else caps.cost
         for cap, limit, needed in zip(CAPS, (caps.calls, caps.tokens, cost), total, strict=True):
             if limit is not None and needed > limit:
-                spent = self.total(promised=False)
+                spent = self._total(Tokens(), promised=False)
                 return cap_reached(cap, spent[CAPS.index(cap)], limit, needed=needed)
         return None
 
 
-def cap_reached(cap: CapName, spent: float, limit: float, *, needed: float, holder: str = "") -> CapReached:
-    """The error for a request that could cross a cap. spent: of the cap. needed: with the request. holder: see
-    `CapReached`."""
+def cap_reached(cap: CapName, spent: float, limit: float, *, needed: float) -> CapReached:
+    """The error for a request that could cross a cap. spent: of the cap. needed: with the request."""
     if cap == "max_cost":
-        return CapReached(cap, f"{dollars(spent)} of {dollars(limit)} are spent", needed=needed, holder=holder)
-    return CapReached(
-        cap, f"{spent:,.0f} of {limit:,.0f} {cap.removeprefix('max_')} are used", needed=needed, holder=holder
-    )
+        return CapReached(cap, f"{dollars(spent)} of {dollars(limit)} are spent", needed=needed)
+    return CapReached(cap, f"{spent:,.0f} of {limit:,.0f} {cap.removeprefix('max_')} are used", needed=needed)

@@ -14,7 +14,6 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import CallFailure, EndpointModel
 from reasonrag.llm.journal import Journal, JournaledModel
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.prices import Price
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,6 @@ class Models:
     def begin(self, *, on_failure: Callable[[CallFailure], None], say: Callable[[str], None]) -> None:
         """Reset for a new session. on_failure: called with every failed attempt of a request. say: called with messages
         about an endpoint for the user."""
-        self.main.ledger.begin()
         for endpoint in self.endpoints:
             endpoint.begin()
             endpoint.on_failure, endpoint.say = on_failure, say
@@ -82,7 +80,6 @@ class Models:
             each.stop(reason)
         for endpoint in self.endpoints:
             endpoint.stop(reason)
-        self.main.ledger.stop(reason)
 
     async def drain(self) -> None:
         """Wait until every answer in flight is on disk."""
@@ -121,11 +118,6 @@ class Models:
     def cost(self) -> float | None:
         """Dollars, in all sessions; None if one has no price."""
         return self.main.ledger.cost
-
-    @property
-    def prices(self) -> dict[str, Price]:
-        """Of those that have one, by their name in the journal; empty for the run's teacher."""
-        return {each.recorded_as or "": each.ledger.price for each in self.all if each.ledger.price}
 
     @property
     def cached_calls(self) -> int:

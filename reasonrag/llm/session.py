@@ -7,14 +7,12 @@ nor trees, nor what the models are asked.
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from reasonrag.concurrency import calling_at, work_off
+from reasonrag.concurrency import interruptible, work_off
 from reasonrag.errors import Interrupted, RunStopped
 from reasonrag.llm.endpoint.endpoint import CallFailure
 from reasonrag.llm.models import Models
@@ -61,7 +59,7 @@ class Session:
         heeding = asyncio.create_task(self._heed()) if self.interrupt else None
         reason = None
         try:
-            with self._interruptible() as presses:
+            with interruptible(self._finish, self.watcher.say) as presses:
                 try:
                     await work_off(queue, work, at_once=at_once)
                 except RunStopped as stopped:
@@ -101,29 +99,9 @@ class Session:
         self.stopped = self.stopped or reason
         self.models.stop(reason)
 
-    @contextmanager
-    def _interruptible(self) -> Iterator[list[float]]:
-        """Handle Ctrl-C as the module's docstring says, and yield when it was pressed. Only the main thread can."""
-        presses, task = list[float](), asyncio.current_task()
-
-        def interrupt() -> None:
-            presses.append(self.seconds)
-            if len(presses) > 1 and task is not None:
-                task.cancel()
-                return
-            self._finish()
-            self.watcher.say(f"finishing {self.models.in_flight:,} requests in flight; Ctrl-C again stops at once")
-
-        try:
-            with calling_at([signal.SIGINT], interrupt):
-                yield presses
-        except asyncio.CancelledError:
-            if not presses:
-                raise
-            raise KeyboardInterrupt from None
-
-    def _finish(self) -> None:
+    def _finish(self) -> str:
         self.stop(Interrupted("interrupted; finished work and received answers are kept"))
+        return f"{self.models.in_flight:,} requests in flight"
 
     async def _heed(self) -> None:
         if self.interrupt:

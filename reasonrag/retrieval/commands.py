@@ -1,4 +1,4 @@
-"""The commands of indexes: `reasonrag search`, `index info`, `check` and `serve`."""
+"""The commands of indexes: `reasonrag search`, `index build`, `info`, `check` and `serve`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,34 @@ from typing import Annotated, Any
 import typer
 
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
-from reasonrag.retrieval.settings import CHECKED_AT, CHECKED_QUERIES, MAX_TOP_K, TOP_K, SearchSettings, ServeSettings
+from reasonrag.rendering import counted
+from reasonrag.retrieval.settings import (
+    CHECKED_AT,
+    CHECKED_QUERIES,
+    MAX_TOP_K,
+    TOP_K,
+    IndexSettings,
+    SearchSettings,
+    ServeSettings,
+)
 from reasonrag.terminal import print_shown
+
+
+@options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
+def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> None:
+    """Build an index of a corpus: BM25, or dense with an encoder.
+
+    Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
+    stopped.
+    """
+    from reasonrag.retrieval.display import TerminalBuildWatcher, show_index
+    from reasonrag.retrieval.index_build import index_build
+
+    with interrupts():
+        directory, manifest = index_build(watcher=TerminalBuildWatcher(), launch=context.obj.encoding, **flags)
+    print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
+    if not as_json:
+        print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
 
 
 @options(example="reasonrag index info indexes/wiki-bm25")

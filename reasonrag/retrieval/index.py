@@ -1,4 +1,4 @@
-"""`reasonrag index` and `search`: describes, checks, searches and serves indexes; `scale.index_build` builds them."""
+"""`reasonrag index` and `search`: describes, checks, searches and serves indexes; `index_build` builds them."""
 
 from __future__ import annotations
 

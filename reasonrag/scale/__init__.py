@@ -1,1 +1,1 @@
-"""One run on many machines: where a run is made, ranks and their merging; imports no room above, nor any beside it."""
+"""One run on many machines: Ray, which starts its ranks, and their merge; imports no room above, nor any beside it."""

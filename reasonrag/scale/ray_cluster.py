@@ -1,6 +1,7 @@
 """The Ray cluster that work is done on: joined, or started on this machine and shut down afterwards.
 
-Decides how a cluster is found and what a local one may use. Does not know what is run on it.
+Decides how a cluster is found, what a local one may use, and what becomes of errors of its workers. Does not know what
+is run on it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from reasonrag.errors import InputError, first_line, needs_extra
+from reasonrag.errors import InputError, ReasonragError, RunStopped, first_line, needs_extra
 
 OBJECT_STORE_BYTES = 128 << 20
 """Shared memory of a local cluster, of which Ray would take 30 % of the machine: workers write files, and only settings
 and short results travel. Ray's minimum is 75 MiB."""
-PATIENCE_S = 10
-"""For a cluster to accept a connection."""
 
 
 @contextmanager
@@ -39,15 +38,12 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     own = {"num_cpus": max(workers, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}  # no usage statistics
     try:
-        _knock(address)
-        ray.init(
-            address,
-            include_dashboard=False,  # it is what would send usage statistics
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **own if address == "local" else {},
-        )
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if host and port.isdecimal():  # where nobody listens Ray would try for five minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address, **quiet, **own if address == "local" else {})
     except (Exception, SystemExit) as error:  # Ray ends the program where it gives up waiting for a cluster
         if address == "local":
             raise InputError(f"no Ray cluster can be started on this machine: {first_line(error)}") from error
@@ -62,8 +58,23 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raises OSError where nobody listens: Ray would try for five minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+@contextmanager
+def errors_of_workers(ray: Any, worker: str) -> Iterator[None]:
+    """Raises an error of ours as a worker raised it, InputError for a file that it does not see, and RunStopped for
+    whatever else ends a worker."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        cause: BaseException = error
+        while isinstance(below := getattr(cause, "cause", None) or cause.__cause__, Exception):
+            cause = below
+        if isinstance(cause, ReasonragError):
+            raise cause from None
+        if isinstance(cause, OSError):
+            shared = "All must have these files under the same paths, on a file system that they share"
+            raise InputError(f"{worker} does not see what this machine does: {cause}. {shared}") from error
+        raise RunStopped(
+            f"{worker} could not go on: {first_line(cause).rstrip('.')}. Ray's logs on its machine say more; every "
+            "machine needs this version of reasonrag, with the same extras. What was done is kept, and the same "
+            "command continues"
+        ) from error

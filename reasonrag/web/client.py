@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 LOOPBACKS = (LOOPBACK, "::1", "localhost")
-LIMITER_PORT = 8002
-"""Default port of `reasonrag limiter`."""
 CONNECT_S = 15.0
 """Connection timeout; a host that is switched off never answers."""
 KEEP_ALIVE_S = 15.0

@@ -105,16 +105,11 @@ def test_the_indexed_job_and_its_merge(mount: Path) -> None:
     [rank], [merge] = (
         every["Job", name]["template"]["spec"]["containers"] for name in ("reasonrag-ranks", "reasonrag-merge")
     )
-    [limiter] = every["Deployment", "reasonrag-limiter"]["template"]["spec"]["containers"]
     assert {"name": "RANKS", "value": str(job["completions"])} in rank["env"]
     assert job["completions"] == job["parallelism"]
-    assert {tuple(each["command"]) for each in (rank, merge, limiter)} == {("bash", "-c")}
-    assert "reasonrag-limiter:8002" in rank["args"][0]
-    with serving(limiter["args"][0], mount) as address:
-        ask = rank["args"][0].replace("reasonrag-limiter:8002", address)
-        ranks = [(ask, {"RANKS": str(N), "JOB_COMPLETION_INDEX": str(each)}) for each in range(N)]
-        run_together([(merge["args"][0], {"RETRY_S": "1"}), *ranks], mount)
-    assert (mount / "runs" / "main" / "limiter.jsonl").read_bytes().count(b"\n") >= N
+    assert {tuple(each["command"]) for each in (rank, merge)} == {("bash", "-c")}
+    ranks = [(rank["args"][0], {"RANKS": str(N), "JOB_COMPLETION_INDEX": str(each)}) for each in range(N)]
+    run_together([(merge["args"][0], {"RETRY_S": "1"}), *ranks], mount)
     assert_the_run_of_one_process(mount / "runs" / "main")
 
 
@@ -150,12 +145,8 @@ def test_the_services_of_compose(mount: Path) -> None:
     assert set(services["merge"]["depends_on"]) == set(ranks)
     assert len(ranks) == N
     (mount / "corpus.jsonl").write_bytes((write_world(Path("atlas")) / "corpus.jsonl").read_bytes())
-    with (
-        simulated_endpoint() as vllm,
-        serving(script["retriever"], mount) as retriever,
-        serving(script["limiter"], mount) as limiter,
-    ):
-        places = {"http://vllm:8000/v1": vllm, "retriever:8977": retriever, "limiter:8002": limiter}
+    with simulated_endpoint() as vllm, serving(script["retriever"], mount) as retriever:
+        places = {"http://vllm:8000/v1": vllm, "retriever:8977": retriever}
         asked = []
         for name in ranks:
             assert all(each in script[name] for each in places)

@@ -119,8 +119,7 @@ SHOWN_BY = {
         reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
         """,
     "end_to_end/test_kills": "preference/export/staging",
-    "end_to_end/test_scale_chaos": "reasonrag/scale/ray_limiter",
-    "reasonrag/scale/test_ray_ranks": "reasonrag/scale/commands reasonrag/scale/generate",
+    "reasonrag/scale/test_ray_ranks": "reasonrag/scale/commands",
     "end_to_end/test_consent": "reasonrag/exploration/rehearsal",
     "mcts/test_search_laws": "mcts/recipes",
     "preference/export/test_export_pairs": "preference/export/parquet",
@@ -182,7 +181,9 @@ SHOWN_BY = {
     "reasonrag/retrieval/lexical/test_languages": """
         reasonrag/data/documents/language reasonrag/retrieval/lexical/analysis
         """,
-    "reasonrag/scale/test_index_build": "reasonrag/scale/ray_encoding",
+    "reasonrag/scale/test_index_build": """
+        reasonrag/retrieval/dense/piece_worker reasonrag/retrieval/index_build reasonrag/scale/ray_encoding
+        """,
     "reasonrag/studies/test_calibrate": """
         reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation
         reasonrag/studies/settings
@@ -221,15 +222,18 @@ TAKE_SETTINGS = {
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",
     "reasonrag/evaluation/evaluate._Setup": "the report tells nearly all of them",
+    "reasonrag/exploration/cost_estimate.agree_to_whole": "asks for consent before ranks get them",
     "reasonrag/exploration/cost_estimate.rehearse_run": "builds the parts of the run that it rehearses",
+    "reasonrag/exploration/explore.__call__": "the body of the public call, carried out elsewhere",
     "reasonrag/exploration/explore.explore": "the body of the public call",
     "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
     "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
     "reasonrag/retrieval/index._serve": "the body of the public call",
-    "reasonrag/scale/merge._verify": "explores the run again, in one process",
+    "reasonrag/exploration/explore.verify_run": "explores the run again, in one process",
+    "reasonrag/scale/merge._finish": "proposes the command that gives them",
+    "reasonrag/scale/ray_ranks.__init__": "has those of one rank",
     "reasonrag/scale/ray_ranks.explore_on_ray": "the body of the public call, on Ray",
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
-    "reasonrag/scale/ray_ranks.sent_settings": "writes them for a process on another machine",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
     "reasonrag/studies/tune._cost_line": "says what the settings of the base ask for: judgements, and caps",
     "reasonrag/studies/tune._tune": "the body of the public call",

@@ -7,9 +7,9 @@ from pathlib import Path
 from chaos import disturb
 
 
-def test_a_run_on_ray_outlives_its_worker_its_limiter_and_its_driver(ray_address: str, tmp_path: Path) -> None:
+def test_a_run_on_ray_outlives_its_worker_and_its_driver(ray_address: str, tmp_path: Path) -> None:
     """SIGKILL, at moments drawn by lot. The index is behind a server; benchmarks/chaos.py kills more."""
-    found = disturb(tmp_path, kills=3, questions=24, seed=1, address=ray_address)
+    found = disturb(tmp_path, kills=2, questions=24, seed=1, address=ray_address)
     assert found.same
     assert found.recorded_twice == 0
-    assert set(found.killed) == {"worker", "limiter", "driver"}
+    assert set(found.killed) == {"worker", "driver"}

@@ -44,7 +44,7 @@ PRELOADED = (
     "reasonrag.curation.import_published",
     "reasonrag.curation.pairs",
     "reasonrag.curation.review",
-    "reasonrag.scale.generate",
+    "reasonrag.exploration.explore",
     "reasonrag.llm.endpoint.endpoint",
     "reasonrag.llm.servers.simulator",
     "reasonrag.publishing.publish",

@@ -24,7 +24,6 @@ NEEDED = {
     **dict.fromkeys(("pairs", "import"), "--out o"),
     "publish": "--repo a/b",
     "index build": "--corpus nowhere",
-    "limiter": "--host 256.0.0.1",
     "train": "--data nowhere",
 }
 """What the settings of a command need, so that it looks at others, too; a flag that is given again counts."""

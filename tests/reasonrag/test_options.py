@@ -142,7 +142,7 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
     commands = commands_of_ours()
     silent = [(name, flag.name) for name, each in commands.items() for flag in each.params if not flag.help]
     assert not silent
-    assert len(commands) == 28
+    assert len(commands) == 27
 
 
 MEANINGS = {
@@ -173,7 +173,6 @@ MEANINGS = {
     "--max-cost": "cap on dollars",
     "--max-reply-tokens": "length of a reply",
     "--max-steps": "steps of an answer",
-    "--max-tokens": "cap on tokens",
     "--min-confidence": "lowest confidence of a pair",
     "--model": "the model that works, or that it is about",
     "--out": "where the result goes",

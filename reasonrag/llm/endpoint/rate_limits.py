@@ -49,8 +49,6 @@ class Rate:
         if self.limit is None:
             return 0.0
         per_second = self._drain(now)
-        if not per_second:
-            return math.inf
         return max(0.0, (self._level - per_second * BURST_S) / per_second)
 
     def take(self, amount: float, now: float) -> None:
@@ -58,13 +56,6 @@ class Rate:
         if self.limit is not None:
             self._drain(now)
             self._level = max(0.0, self._level + amount)
-
-    def share(self, limit: float | None, now: float) -> None:
-        """Take another limit, a part of what several share: a burst that the part allows more than the last one is
-        first saved up, as another may have just used it."""
-        before = self._drain(now)
-        self.limit = limit
-        self._level += max(0.0, self._drain(now) - before) * BURST_S
 
 
 @dataclass(slots=True)
@@ -87,15 +78,8 @@ class Pace:
     """Since when every answer is a refusal; what they asked to wait is left out."""
     failures: int = 0
     """Number in a row."""
-    leased_until: float = math.inf
-    """Nothing is sent from then on; before infinity the limits are what a lease allows."""
-    learned: dict[str, float] = field(default_factory=dict)
-    """Limits of requests and tokens in headers."""
     asked_until: float = 0.0
     """Until when a refusal asked to wait."""
-    sent_requests: int = 0
-    sent_tokens: float = 0.0
-    """In all, as expected when they were sent."""
     _trial: bool = False
     """Whether a trial request is in flight, which tests whether the endpoint is back."""
     _pause: float = FIRST_PAUSE_S
@@ -120,8 +104,6 @@ class Pace:
         """Seconds until the next request may be sent, and why; infinity if it waits for another one to end."""
         if now < self.paused_until:
             return self.paused_until - now, DOWN if self.down_since is not None else ASKED_TO_WAIT
-        if now >= self.leased_until:
-            return math.inf, "limiter"
         if self._trial:
             return math.inf, DOWN
         if self.in_flight >= max(1, int(self.window)):
@@ -135,17 +117,6 @@ class Pace:
         self._trial = self.down_since is not None
         self.requests.take(1, now)
         self.tokens.take(tokens, now)
-        self.sent_requests += 1
-        self.sent_tokens += tokens
-
-    def lease(self, requests: float | None, tokens: float | None, *, until: float, pause: float, now: float) -> None:
-        """Send only what a lease allows: so many requests and tokens per minute until then, and nothing during a pause
-        in seconds."""
-        self.requests.share(requests, now)
-        self.tokens.share(tokens, now)
-        self.leased_until = until
-        if pause:
-            self.paused_until = max(self.paused_until, now + pause)
 
     def succeeded(self, *, expected_tokens: float, tokens: float, now: float) -> None:
         """An answer arrived: the window grows by one request per round, and the breaker closes."""
@@ -197,13 +168,8 @@ class Pace:
             self._trial = False
 
     def learn(self, headers: Mapping[str, str]) -> None:
-        """Learn limits from x-ratelimit headers, unless they were given. A lease made without them ends."""
+        """Learn limits from x-ratelimit headers, unless they were given."""
         for position, (rate, kind) in enumerate(((self.requests, "requests"), (self.tokens, "tokens"))):
             limit = headers.get(f"x-ratelimit-limit-{kind}", "")
-            if self._given[position] or not (limit.isdecimal() and len(limit) <= MOST_DIGITS and int(limit) > 0):
-                continue
-            self.learned[kind] = float(limit)
-            if self.leased_until == math.inf:
-                rate.limit = self.learned[kind] / self.parts
-            elif rate.limit is None:
-                self.leased_until = -math.inf
+            if not self._given[position] and limit.isdecimal() and len(limit) <= MOST_DIGITS and int(limit) > 0:
+                rate.limit = float(limit) / self.parts

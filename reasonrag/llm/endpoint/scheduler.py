@@ -163,15 +163,6 @@ class RequestScheduler:
         lane = min(range(len(self.paces)), key=key)
         return lane, waits[lane]
 
-    def wake(self) -> None:
-        """Look again, as a pace allows more now."""
-        self._dispatch()
-
-    @property
-    def waiting(self) -> int:
-        """Requests without a slot."""
-        return len(self._waiting)
-
     def _sleep(self, seconds: float, why: str, now: float) -> None:
         """Dispatch again after some seconds, or when a request ends."""
         self.waiting_for, self.waiting_until = why, now + seconds

@@ -29,9 +29,9 @@ from preference.filters import PairingRules
 from reasonrag.agent.prompting import load_prompts, renderer_hash, save_prompts
 from reasonrag.curation.dataset_directory import read_dataset_directory
 from reasonrag.curation.pairs import pairs
+from reasonrag.exploration.explore import generate
 from reasonrag.publishing.publish import publish
 from reasonrag.publishing.staging import stage_files, staging_directory
-from reasonrag.scale.generate import generate
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
 from tests.helpers.processes import Command, completed

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -14,8 +15,11 @@ import pytest
 import reasonrag as package
 from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
-from reasonrag.retrieval.dense.vector_store import PIECE
-from reasonrag.scale.ray_encoding import Place
+from reasonrag.retrieval.dense.encoders import EncoderChoice
+from reasonrag.retrieval.dense.index import encoded_probe
+from reasonrag.retrieval.dense.piece_encoding import EncodingJob
+from reasonrag.retrieval.dense.vector_store import PIECE, Piece
+from reasonrag.scale.ray_encoding import RayEncoding
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, until
 from tests.helpers.ray_cluster import kill_workers
@@ -57,6 +61,10 @@ class Listening(SilentWatcher):
             self.encoded.append(done)
 
 
+def on_ray(address: str) -> dict[str, Any]:
+    return {"on": "ray", "workers": 2, "address": address, "launch": RayEncoding}
+
+
 def assert_as_here(out: str) -> None:
     """Vectors and manifest are those of one process, but for what was measured; and nothing else is there."""
     assert {each.name for each in Path(out).iterdir()} == {each.name for each in Path("here").iterdir()}
@@ -72,7 +80,7 @@ def assert_as_here(out: str) -> None:
 def test_an_index_that_a_cluster_encodes_is_that_of_one_process(ray_address: str) -> None:
     """To the byte, with progress after every piece; and nothing stays in the memory that Ray shares."""
     watcher = Listening()
-    package.index_build(**FLAGS, out="ray", on="ray", workers=2, address=ray_address, watcher=watcher)
+    package.index_build(**FLAGS, out="ray", watcher=watcher, **on_ray(ray_address))
     assert_as_here("ray")
     assert len(watcher.encoded) == 6
     assert (watcher.encoded[0], watcher.encoded[-1]) == (0, ROWS)
@@ -91,7 +99,7 @@ def test_workers_that_are_killed_are_started_again(ray_address: str) -> None:
                 self.killed = kill_workers("Worker")
 
     watcher = Killing()
-    package.index_build(**FLAGS, out="ray", on="ray", workers=2, address=ray_address, watcher=watcher)
+    package.index_build(**FLAGS, out="ray", watcher=watcher, **on_ray(ray_address))
     assert watcher.killed
     assert_as_here("ray")
     assert watcher.encoded == sorted(set(watcher.encoded)), "a piece was counted twice"
@@ -101,6 +109,7 @@ KILLED = """
 import os, signal, sys
 import reasonrag
 from reasonrag.progress import SilentWatcher
+from reasonrag.scale.ray_encoding import RayEncoding
 
 class Killing(SilentWatcher):
     def stage(self, name, *, total, done=0):
@@ -110,7 +119,7 @@ class Killing(SilentWatcher):
             os.kill(os.getpid(), signal.SIGKILL)
 
 reasonrag.index_build(corpus="corpus.jsonl", encoder="hashing-64", type="flat", out="ray", on="ray", workers=2,
-                      address=sys.argv[1], watcher=Killing())
+                      address=sys.argv[1], watcher=Killing(), launch=RayEncoding)
 """
 
 
@@ -121,7 +130,7 @@ def test_a_build_whose_driver_was_killed_goes_on_where_it_was(ray_address: str) 
     assert done.returncode == -signal.SIGKILL
     until(lambda: not kill_workers("Worker"))  # Ray ends them too, a little later
     shutil.copytree(".ray.encoding", ".other.encoding")
-    for out, flags in (("ray", {"on": "ray", "workers": 2, "address": ray_address}), ("other", {})):
+    for out, flags in (("ray", on_ray(ray_address)), ("other", {})):
         watcher = Listening()
         package.index_build(**FLAGS, out=out, watcher=watcher, **flags)
         assert watcher.encoded[0] >= ROWS % PIECE, "what was kept is encoded again"
@@ -159,32 +168,29 @@ def test_what_a_worker_refuses_is_said_as_it_is_here(ray_address: str) -> None:
     """In one line, with nothing left behind."""
     before = set(Path().iterdir())
     with pytest.raises(InputError, match="there is no encoder /nowhere/at/all"):
-        package.index_build(**FLAGS | {"encoder": "/nowhere/at/all"}, out="ray", on="ray", address=ray_address)
+        package.index_build(**FLAGS | {"encoder": "/nowhere/at/all"}, out="ray", **on_ray(ray_address))
     assert set(Path().iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (
-            {"corpus": Path("elsewhere.jsonl")},
-            r"does not see this corpus at elsewhere\.jsonl\. Every machine must have it",
-        ),
-        ({"corpus_mtime_ns": 1}, r"does not see this corpus at corpus\.jsonl"),
-        ({"marker": Path("elsewhere/build.json")}, "does not see the build's files in elsewhere"),
-    ],
-)
-def test_a_machine_that_does_not_share_the_files_is_named(
-    changed: dict[str, Path | int], message: str, tmp_path: Path
-) -> None:
-    """Before anything is encoded."""
-    corpus, marker = Path("corpus.jsonl"), tmp_path / "build.json"
-    corpus.touch()
-    marker.touch()
-    as_it_is = {"corpus": corpus, "corpus_bytes": 0, "corpus_mtime_ns": corpus.stat().st_mtime_ns, "marker": marker}
-    Place(**as_it_is).check()  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=f"^a worker on .*{message}"):
-        Place(**as_it_is | changed).check()  # type: ignore[arg-type]
+@pytest.mark.usefixtures("world")
+def test_a_machine_that_does_not_share_the_files_is_named(ray_address: str) -> None:
+    """A job that names another corpus stands for a machine on which it lies elsewhere."""
+    told = Listening()
+    with RayEncoding(address=ray_address, workers=1, say=told.say) as encoding:
+        encoder = encoding.load(EncoderChoice(model="hashing-64"), devices=[], precision=None, batch_size=8)
+        job = EncodingJob(
+            corpus=Path("elsewhere.jsonl"),
+            corpus_bytes=1,
+            corpus_mtime_ns=1,
+            folder=Path("here"),
+            slices=Path("slices"),
+            spec=encoder.spec,
+            precision=encoder.precision,
+            batch_size=8,
+            probe=encoded_probe(encoder),
+        )
+        with pytest.raises(InputError, match=r"does not see what this machine does: .*elsewhere\.jsonl.*a file system"):
+            list(encoding.pieces(job, encoder, [Piece(0, 0, 10)], lambda _: None))
 
 
 @pytest.mark.parametrize(

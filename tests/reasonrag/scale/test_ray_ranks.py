@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ import pytest
 
 import reasonrag
 from reasonrag.errors import InputError
-from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.files import only_writer
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.scale.ray_ranks import sent_settings
+from reasonrag.scale.ray_ranks import explore_on_ray
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
 from tests.helpers.shared import Shared
 
@@ -43,16 +43,23 @@ def rollouts() -> bytes:
     return (RUN / "rollouts.jsonl").read_bytes()
 
 
-def test_all_ranks_stop_at_one_cap_and_go_on_with_fewer_workers(ray_address: str, whole: bytes) -> None:
-    """Both ranks together use the cap and no more; raised, the run is that of one process."""
+def test_each_rank_has_its_part_of_a_cap_and_one_process_finishes_the_run(ray_address: str, whole: bytes) -> None:
+    """Both together use no more than the cap; the command that is proposed needs no cluster."""
     stopped = finished(*words(ray_address, "--workers", 2, "--max-calls", 800))
     assert stopped.returncode == 3, stopped.stderr
-    summary = json.loads(stopped.stdout)
-    assert summary["stopped"]["cause"] == "cap"
-    assert "800 calls are used" in summary["stopped"]["message"]
+    stop = json.loads(stopped.stdout)["stopped"]
     keys = [key for each in (RUN / "ranks").glob("*/journal.jsonl") for key in drawn(each)]
     assert len(keys) == len(set(keys)) <= 800
-    assert f"--max-calls {summary['stopped']['raise_cap']['--max-calls']}" in stopped.stderr
+    assert (stop["cause"], f"{800 - len(keys):,} of --max-calls 800 is left" in stop["message"]) == ("cap", True)
+    assert f"continue with: {stop['instead']}" in stopped.stderr
+    done = finished(*shlex.split(stop["instead"])[1:])
+    assert done.returncode == 0, done.stderr
+    assert rollouts() == whole
+
+
+def test_a_run_goes_on_with_fewer_workers(ray_address: str, whole: bytes) -> None:
+    one = ["generate", "--dataset", "atlas", "--limit", QUESTIONS, "--model", "offline"]
+    assert finished(*one, "--shard", "0/2").returncode == 0
     done = finished(*words(ray_address, "--workers", 1))
     assert done.returncode == 0, done.stderr
     assert "2 ranks, 1 worker at a time" in done.stderr
@@ -77,11 +84,13 @@ def test_ctrl_c_lets_all_ranks_finish_their_requests(ray_address: str, whole: by
     assert rollouts() == whole
 
 
-def test_a_rank_in_another_environment_says_so(ray_address: str) -> None:
-    elsewhere = dict(os.environ) | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
-    refused = finished(*words(ray_address), environment=elsewhere)
+def test_ranks_ask_where_the_process_that_starts_them_would(ray_address: str) -> None:
+    """Whatever OPENAI_BASE_URL is where they run."""
+    elsewhere = dict(os.environ) | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "any"}
+    asked = ["--model", "some", "--price-in", 0, "--price-out", 0]
+    refused = finished(*words(ray_address, *asked), environment=elsewhere)
     assert refused.returncode == 2, refused.stderr
-    assert "OPENAI_BASE_URL is not set on " in refused.stderr
+    assert "cannot reach http://127.0.0.1:9/v1" in refused.stderr
 
 
 def test_when_one_rank_cannot_go_on_the_others_finish_their_requests(ray_address: str) -> None:
@@ -116,23 +125,16 @@ def silent() -> ScriptedModel:
         ({"outcome": lambda _question, _answer: 1.0}, "models, retrievers and functions of this process"),
         ({"replay": True}, "nor a replay"),
         ({"shard": "0/2"}, "`shard` is one rank, `on` ray starts them all"),
+        ({"launch": None}, "from Python give `launch`, too"),
     ],
 )
 def test_what_ranks_cannot_have_is_refused_before_a_cluster_is_sought(given: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        reasonrag.generate(dataset="atlas", limit=2, run="r", on="ray", **given)
+        reasonrag.generate(dataset="atlas", limit=2, run="r", on="ray", **({"launch": explore_on_ray} | given))
     assert not Path("r").exists()
 
 
 def test_a_run_of_one_process_is_not_taken_over() -> None:
     reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r")
     with pytest.raises(InputError, match="r holds a run of one process; go on without `on` ray"):
-        reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray")
-
-
-def test_settings_travel_with_absolute_paths_and_names_as_they_are() -> None:
-    Path("q.jsonl").write_text("")
-    given = GenerateSettings(questions=Path("q.jsonl"), run=Path("r"), prompts=Path("reasonrag-published"), model="m")
-    sent = GenerateSettings.model_validate(sent_settings(given))
-    assert (sent.questions, sent.run) == (Path.cwd() / "q.jsonl", Path.cwd() / "r")
-    assert (sent.prompts, sent.model) == (Path("reasonrag-published"), "m")
+        reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray", launch=explore_on_ray)

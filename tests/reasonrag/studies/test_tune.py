@@ -437,7 +437,7 @@ def test_tune_has_no_ranks_whatever_those_of_generate_are() -> None:
     """What reasonrag.toml says of them is for generate."""
     asked: dict[str, Any] = {"dataset": "atlas", "model": "offline", "pilot": 3, "vary": ["siblings"]}
     one = package.tune(**asked, run="runs/one")
-    Path("reasonrag.toml").write_text('[generate]\nshard = "0/2"\nlimiter = "http://127.0.0.1:1"\non = "ray"\n')
+    Path("reasonrag.toml").write_text('[generate]\nshard = "0/2"\non = "ray"\n')
     assert package.tune(**asked, run="runs/two").trials == one.trials
     with pytest.raises(InputError, match="leave out --shard"):
         package.tune(**asked, run="runs/three", shard="0/2")

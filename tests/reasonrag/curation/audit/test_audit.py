@@ -21,8 +21,8 @@ from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.errors import InputError
+from reasonrag.exploration.explore import generate
 from reasonrag.redaction import KEY_SHAPES
-from reasonrag.scale.generate import generate
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.qwen_files import vocabulary
 

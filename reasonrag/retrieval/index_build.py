@@ -1,12 +1,12 @@
-"""`reasonrag index build`: builds an index here, or a dense one with the workers of a Ray cluster.
-
-From the caller's keyword arguments to a build; `retrieval` carries it out.
-"""
+"""`reasonrag index build`: from the caller's keyword arguments to an index. Does not know where passages are
+encoded."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from preference.records import shared_fields
 from reasonrag.data.compressed import plain_corpus
@@ -16,16 +16,26 @@ from reasonrag.retrieval.dense.build import BuildOptions, build_dense
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import IndexManifest, default_index_directory
+from reasonrag.retrieval.dense.piece_encoding import Encoding
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.settings import IndexSettings
-from reasonrag.scale.ray_encoding import RayEncoding
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
 
+class LaunchEncoding(Protocol):
+    """Makes an encoding elsewhere, for as long as a block lasts."""
+
+    def __call__(
+        self, *, address: str | None, workers: int | None, say: Callable[[str], None]
+    ) -> AbstractContextManager[Encoding]: ...
+
+
 @public_call(IndexSettings)
-def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[Path, IndexManifest]:
+def index_build(
+    *, watcher: BuildWatcher | None = None, launch: LaunchEncoding | None = None, **flags: Any
+) -> tuple[Path, IndexManifest]:
     """Build an index over a corpus; returns its directory and its manifest.
 
     Without `out` it goes where `generate` looks for it. A killed dense build resumes; another type over existing
@@ -38,6 +48,8 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
 
     Args:
         watcher: is told what happens while it goes on; none: silent.
+        launch: makes the encoding of `on="ray"`: `reasonrag.scale.ray_encoding.RayEncoding`, which the command line
+            gives.
     """
     settings = resolve(IndexSettings, "index", flags)
     watcher = watcher or SilentWatcher()
@@ -69,9 +81,9 @@ def index_build(*, watcher: BuildWatcher | None = None, **flags: Any) -> tuple[P
     )
     if settings.on == "here":
         return directory, _told_of_length(build_dense(corpus, directory, options, watcher), watcher)
-    with RayEncoding(
-        corpus, directory, address=settings.address, workers=settings.workers, say=watcher.say
-    ) as encoding:
+    if launch is None:
+        raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
+    with launch(address=settings.address, workers=settings.workers, say=watcher.say) as encoding:
         return directory, _told_of_length(build_dense(corpus, directory, options, watcher, encoding), watcher)
 
 
