@@ -83,7 +83,7 @@ class RunStopped(ReasonragError):
 
 
 class CapReached(RunStopped):
-    """The next request could exceed a cap. `cap`: the setting's name. `needed`: a value it could not exceed."""
+    """The next request could exceed a cap. `cap`: the setting's name."""
 
     cause = "cap"
     exit_status = 3
@@ -93,7 +93,6 @@ class CapReached(RunStopped):
         flag = f"--{cap.replace('_', '-')}"
         super().__init__(f"{flag}: {message}; the next request could cross it")
         self.cap = cap
-        self.needed = needed
         self.raised = {flag: enough}
         """The flag and a value that leaves room to continue."""
 

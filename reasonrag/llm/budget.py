@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
@@ -19,7 +19,7 @@ from reasonrag.terminal import dollars
 
 CapName: TypeAlias = Literal["max_calls", "max_tokens", "max_cost"]
 CAPS: tuple[CapName, ...] = ("max_calls", "max_tokens", "max_cost")
-"""The settings of the caps, in the order of an `Amount`."""
+"""The settings of the caps."""
 TEMPLATE_TOKENS = 16
 """Tokens that a chat template adds to a prompt."""
 
@@ -71,14 +71,6 @@ class Tokens:
     def cost(self, price: Price) -> float:
         """Dollars."""
         return price.cost(self.prompt, self.completion, cached_tokens=self.cached)
-
-
-class Amount(NamedTuple):
-    """What caps count, of several models together."""
-
-    calls: float = 0
-    tokens: float = 0
-    dollars: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +185,15 @@ class Ledger:
 
     # -- amounts ----------------------------------------------------------------------------------
 
-    def _total(self, bound: Tokens, *, promised: bool) -> Amount:
-        """What all models have spent, and are promised, and `bound` more tokens of this one."""
+    def _total(self, bound: Tokens, *, promised: bool) -> tuple[float, float, float]:
+        """What all models have spent, and are promised, and `bound` more tokens of this one: as `CAPS` count it."""
         calls, tokens, dollars = 0, 0, 0.0
         for each in self._shared.ledgers:
             used = each.spent + each.promised if promised else each.spent
             used += bound if each is self else Tokens()
             calls, tokens = calls + used.calls, tokens + used.prompt + used.completion
             dollars += used.cost(each.price) if each.price else 0.0
-        return Amount(calls, tokens, dollars)
+        return calls, tokens, dollars
 
     def _cap_crossed_by(self, bound: Tokens, *, with_promised: bool) -> CapReached | None:
         """The cap that `bound` more tokens of this model could exceed; None if they fit."""
@@ -210,11 +202,11 @@ class Ledger:
         for cap, limit, needed in zip(CAPS, (caps.calls, caps.tokens, cost), total, strict=True):
             if limit is not None and needed > limit:
                 spent = self._total(Tokens(), promised=False)
-                return cap_reached(cap, spent[CAPS.index(cap)], limit, needed=needed)
+                return _cap_reached(cap, spent[CAPS.index(cap)], limit, needed=needed)
         return None
 
 
-def cap_reached(cap: CapName, spent: float, limit: float, *, needed: float) -> CapReached:
+def _cap_reached(cap: CapName, spent: float, limit: float, *, needed: float) -> CapReached:
     """The error for a request that could cross a cap. spent: of the cap. needed: with the request."""
     if cap == "max_cost":
         return CapReached(cap, f"{dollars(spent)} of {dollars(limit)} are spent", needed=needed)

@@ -53,12 +53,10 @@ class Injected:
 class RunParts:
     """The parts that continue the steps of a run.
 
-    config_hash: of the run. label_model: the one whose continuations made the labels. model: the one that continues
-    now. yes: consent to its cost. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and
-    which count.
+    label_model: the one whose continuations made the labels. model: the one that continues now. yes: consent to its
+    cost. agent_of: the run's agent, with some model. rule, recipe: how answers are valued, and which count.
     """
 
-    config_hash: str
     label_model: str
     model: ModelSpec
     caps: Caps
@@ -111,7 +109,7 @@ async def find_parts(
         find_agent, continuing.settings, retriever=retriever, prompts=prompts, sampling=continuing.model.sampling
     )
     label_model = decides.student or decides.model or "unknown"
-    return RunParts(made.config_hash, label_model, continuing.model, caps, given.yes, agent_of, rule, decides.recipe)
+    return RunParts(label_model, continuing.model, caps, given.yes, agent_of, rule, decides.recipe)
 
 
 @dataclass(frozen=True)
