@@ -25,70 +25,52 @@ REPAIRS: Final[dict[str, str]] = {
     # prompts
     "template_cut": "a prompt rendered with its chat template: split into system and user turn",
     "template_preamble": "dates that the Llama template adds to the system turn: removed",
-    "system_unglued": "the system turn was part of the user turn: separated",
-    "prompt_split": "only `prompt` was given: split into system and user turn",
-    "prompt_rebuilt": "`prompt` did not match the turns: rebuilt from them",
-    "columns_exchanged": "instruction and input held the user turn, another column the system turn: put in place",
-    "prompt_of_sibling": "a step without a readable prompt: taken from a step of the same state",
     # replies
-    "tag_respelled": "a tag in the wrong case or with spaces: corrected",
-    "tag_closed": "an open tag whose content the file confirms: closed",
     "mixed_tags": "several kinds of tags in a reply: the one of the stated type counts, else the first of query, "
     "evidence, answer",
     "empty_content": "an empty tag, or no reply: kept as a reply that did not parse",
     "no_tag": "no tag, or an incomplete one: kept as a reply that did not parse",
     "content_from_tag": "content was missing or differed from the tag: taken from the tag",
     "type_from_tag": "the action type was missing or differed from the tag: taken from the tag",
-    "type_respelled": "an action type spelled differently: written as in RAG_ProGuide",
-    "reply_unwrapped": "a reply stored as a chat message: its text taken",
     # trees
-    "id_of_name": "a node whose id is missing or differs from its name: taken from the name",
-    "number_respelled": "a number stored as text or with a decimal point: converted",
     "dangling_child": "a child that is not in the file: removed from the list",
-    "child_twice": "a child listed twice: listed once",
-    "child_unlisted": "a node missing among its parent's children: added",
-    "child_of_another": "a node listed as a child of several: kept with its parent only",
-    "parent_of_children": "a node without a usable parent: attached to the node that lists it as a child",
-    "orphan": "a node that nothing leads to: left out, with everything below it",
-    "no_reply": "a node without a reply: left out, with everything below it",
     "renumbered": "a tree with gaps in its ids, or children before parents: renumbered",
-    "step_from_depth": "a step count that is missing or differs from the depth: set to the depth",
     "action_from_prompt": "an action name that is unknown or does not fit prompt and reply: taken from them",
     "answer_from_pred": "the answer of a forced conclusion, stored as `pred`: moved to the answer",
     "answer_went_on": "an answer that the search continued from: kept as a step that is not terminal",
-    "visits_missing": "no usable visit count: set to 0",
-    "value_missing": "no usable search value: set to 0",
     # questions
-    "question_from_prompt": "no question: taken from a prompt",
-    "question_of_prompt": "a question that differs from the prompt's: taken from the prompt",
     "id_from_question": "no question id: derived from the question",
     "id_taken": "an id that another tree has: number appended",
-    "golden_answer_alone": "a single gold answer that was not a list: made a list",
     "golden_answers_joined": "no gold answers: taken from --questions",
-    # rows
-    "layer_from_thoughts": "no usable depth: counted from the tags in the previous thoughts",
-    "layer_of_state": "a depth that differs from an earlier row of the same state: taken from that row",
 }
-"""Name of a repair -> what was wrong, and how it is repaired."""
+"""Name of a repair -> what was wrong, and how it is repaired. Only what the published scripts write."""
 
 REFUSALS: Final[dict[str, str]] = {
-    "no_tree": "there is no tree: the published pipeline failed on the item, or it is something else",
     "not_an_object": "the item is not a JSON object",
+    "too_long": f"it has more than {LONGEST_ITEM // 10**6} MB, far more than a tree or a pair has",
+    "no_question": "the item has no question, or its user turn does not begin with `Question: `",
+    "other_question": "the item states another question than its prompts ask",
+    "golden_answers": "the gold answers are no list",
+    # trees
+    "no_tree": "there is no tree: the published pipeline failed on the item, or it is something else",
     "no_root": "the tree has no node 0",
     "duplicate_id": "two nodes have the same id",
-    "cycle": "a node is its own descendant",
+    "broken_tree": "ids, parents, children and step counts do not describe one tree",
+    "broken_node": "a node lacks its reply, its visits (N) or its search value (Q)",
     "no_steps": "the tree has no steps",
-    "unreadable_prompt": "a prompt is neither a system and a user turn nor text in a known chat template",
-    "no_question": "neither the item nor a prompt gives a question",
+    "unreadable_prompt": "a prompt is not a system turn and a user turn that begins with `Question: `, in messages or "
+    "in a known chat template",
     "duplicate_tree": "the same tree was already read",
-    "no_prompt": "there is no prompt, or it has no system and user turn",
-    "empty_chosen": "the chosen reply is missing or blank",
-    "empty_rejected": "the rejected reply is missing or blank",
+    # rows
+    "no_prompt": "instruction or input is missing, blank or no text, or the system turn is in another column",
+    "other_prompt": "`prompt` differs from instruction and input",
+    "empty_chosen": "the chosen reply is missing, blank or no text",
+    "empty_rejected": "the rejected reply is missing, blank or no text",
     "identical_sides": "both replies are the same",
     "chosen_malformed": "the chosen reply has no tag with content",
-    "no_layer": "no depth is given, and the previous thoughts do not tell it",
+    "no_layer": "the layer is missing, or no depth of a step",
+    "other_layer": "an earlier row of the same state has another layer",
     "duplicate": "the same pair was already read",
-    "too_long": f"it has more than {LONGEST_ITEM // 10**6} MB, far more than a tree or a pair has",
 }
 """Name of a refusal -> why the item cannot be used."""
 
@@ -174,12 +156,8 @@ _TURN_OF_LLAMA = re.compile(r"<\|start_header_id\|>([a-z]+)<\|end_header_id\|>\n
 _TURN_OF_CHATML = re.compile(r"<\|im_start\|>([a-z]+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
 _TEMPLATES = (("<|begin_of_text|>", _TURN_OF_LLAMA), ("", _TURN_OF_CHATML))
 _PREAMBLE = re.compile(r"(?:Cutting Knowledge Date: [^\n]{1,40}\n)?(?:Today Date: [^\n]{1,40}\n)\n")
-QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-"""The system turn that template `qwen` uses for rows without one."""
-_QUESTION_LINE = re.compile(r"(?:\A|\n)(?=Question: )")
 THOUGHTS = "\nPrevious Thoughts: "
 REFERENCE = ". Reference: <reference>"
-_CLOSED = re.compile(r"</(?:query|evidence)>")
 
 
 class Turns(NamedTuple):
@@ -212,18 +190,18 @@ def plain_turns(turns: Turns, note: Notes) -> Turns:
 
 def read_prompt(prompt: object, note: Notes) -> Turns | None:
     """System and user turn of chat messages, or of text rendered with the Llama 3 template or ChatML (Qwen). None if
-    they are missing or there are other turns. Special tokens inside the turns remain."""
+    they are missing, there are other turns, or the user turn does not begin with the question. Special tokens inside
+    the turns remain."""
     if isinstance(prompt, str):
         turns = _rendered(prompt, note)
     elif isinstance(prompt, list):
         turns = _messages(prompt)
     else:
         return None
-    if not turns or [role for role, _ in turns][-1] != "user":
+    if [role for role, _ in turns] != ["system", "user"]:
         return None
-    if [role for role, _ in turns] == ["system", "user"]:
-        return unglued(turns[0][1], turns[1][1], note)
-    return unglued("", turns[0][1], note) if len(turns) == 1 else None
+    (_, system), (_, user) = turns
+    return Turns(system, user) if system.strip() and question_of(user) else None
 
 
 def _messages(prompt: list[Any]) -> list[tuple[str, str]]:
@@ -255,32 +233,6 @@ def _rendered(prompt: str, note: Notes) -> list[tuple[str, str]]:
     return []
 
 
-def unglued(system: str, user: str, note: Notes) -> Turns | None:
-    """Both turns, split if the user turn holds both; None if one is blank."""
-    start = _QUESTION_LINE.search(user)
-    if start and user[: start.start()].strip():
-        head, tail = user[: start.start()], user[start.end() :]
-        head = head.removeprefix("System: ")
-        if not system.strip() or system.strip() in (head.strip(), QWEN_DEFAULT_SYSTEM):
-            note("system_unglued")
-            system, user = head, tail
-    return Turns(system, user) if system.strip() and user.strip() else None
-
-
-def split_prompt(prompt: str) -> Turns | None:
-    """The turns of RAG_ProGuide's `prompt`, "System: ..\\nUser: ..": cut where the user turn asks the question, else at
-    the only `User:` line; None if there is none or several."""
-    if not prompt.startswith("System: "):
-        return None
-    marks = [each.start() for each in re.finditer(r"\nUser: ", prompt)]
-    asking = [each for each in marks if prompt.startswith("Question: ", each + len("\nUser: "))]
-    cut = asking[:1] or (marks if len(marks) == 1 else [])
-    if not cut:
-        return None
-    turns = Turns(prompt[len("System: ") : cut[0]], prompt[cut[0] + len("\nUser: ") :])
-    return turns if turns.system.strip() and turns.user.strip() else None
-
-
 def question_of(user: str) -> str | None:
     """The question of a user turn; None if it does not begin with one."""
     if not user.startswith("Question: "):
@@ -288,39 +240,18 @@ def question_of(user: str) -> str | None:
     return user.removeprefix("Question: ").partition(THOUGHTS)[0].partition(REFERENCE)[0].strip() or None
 
 
-def question_asked(stated: object, asked: str | None, note: Notes) -> str | None:
-    """The stated question if the prompts ask the same, else the one they ask: decontamination must check the question
-    that is trained on."""
-    question = plain(text(stated) or "", note).strip()
-    if asked is None or (question and question_key(question) == question_key(asked)):
-        return question or None
-    if question:
-        note("question_of_prompt")
-    return asked
-
-
-def layer_of(user: str) -> int | None:
-    """Layer of a user turn's state: the number of tags in its previous thoughts. None if there are thoughts without
-    tags."""
-    _, any_thoughts, thoughts = user.partition(THOUGHTS)
-    if not any_thoughts:
-        return 0
-    return len(_CLOSED.findall(thoughts.rpartition(REFERENCE)[0] or thoughts)) or None
+def question_asked(stated: str | None, asked: str, note: Notes) -> str:
+    """The question. stated: by the item, if it says one. asked: by its prompts. Raises Unusable if they differ:
+    decontamination must check the question that is trained on."""
+    question = asked if stated is None else plain(stated, note).strip()
+    if question_key(question) != question_key(asked):
+        raise Unusable("other_question", f"the item asks {question[:80]!r}, its prompts ask {asked[:80]!r}")
+    return question
 
 
 # -- replies ---------------------------------------------------------------------------------------------------
 
 _TAGS: tuple[ActionType, ...] = ("query", "evidence", "answer")
-_ODD_TAG = re.compile(r"<[ \t]*(/?)[ \t]*(query|evidence|answer)[ \t]*>", re.IGNORECASE)
-_TYPE_NAMES: dict[str, ActionType] = {
-    "querygeneration": "query",
-    "query": "query",
-    "search": "query",
-    "evidenceextraction": "evidence",
-    "evidence": "evidence",
-    "answergeneration": "answer",
-    "answer": "answer",
-}
 
 
 class StepReply(NamedTuple):
@@ -332,21 +263,14 @@ class StepReply(NamedTuple):
     parse_error: ParseFailure | None = None
 
 
-def read_reply(
-    response: str, note: Notes, *, stated: ActionType | None = None, content: str | None = None
-) -> StepReply:
-    """Parse a reply. stated, content: the file's action type and content; the reply itself overrides them."""
+def read_reply(response: str, note: Notes, *, stated: ActionType | None = None) -> StepReply:
+    """Parse a reply. stated: the file's action type, which decides between several tags."""
     if not response.strip():
         note("empty_content")
         return StepReply(response, None, None, ParseFailure(cause="empty", detail="there is no reply"))
     found = _whole_tags(response)
     if not found:
-        spelled = _ODD_TAG.sub(lambda tag: f"<{tag[1]}{tag[2].lower()}>", response)
-        if spelled != response and (found := _whole_tags(spelled)):
-            note("tag_respelled")
-            response = spelled
-    if not found:
-        return _unfinished(response, note, content)
+        return _unfinished(response, note)
     if len(found) > 1:
         note("mixed_tags")
     tag = stated if stated in found else next(iter(found))
@@ -367,44 +291,23 @@ def _whole_tags(response: str) -> dict[ActionType, str]:
     return found
 
 
-def _unfinished(response: str, note: Notes, content: str | None) -> StepReply:
-    """A reply without a complete tag: closed if the file confirms that its content is complete."""
+def _unfinished(response: str, note: Notes) -> StepReply:
+    """A reply without a complete tag."""
+    note("no_tag")
     last, tag = max((response.rfind(f"<{tag}>"), tag) for tag in _TAGS)
     if last < 0:
-        note("no_tag")
         return StepReply(response, None, None, ParseFailure(cause="no_tag", detail="found no tag"))
-    inside = response[last + len(f"<{tag}>") :].strip()
-    if inside and content is not None and content.strip() == inside:
-        note("tag_closed")
-        return StepReply(f"{response.rstrip()}</{tag}>", tag, inside)
-    note("no_tag")
     return StepReply(response, None, None, ParseFailure(cause="cut_off", detail=f"<{tag}> is still open at the end"))
-
-
-def type_named(name: object) -> ActionType | None:
-    """The action type for any known spelling of its name; None for other names."""
-    if not isinstance(name, str):
-        return None
-    return _TYPE_NAMES.get("".join(letter for letter in name.casefold() if letter.isalpha()))
 
 
 # -- values ----------------------------------------------------------------------------------------------------
 
 
-def whole_number(value: object, note: Notes) -> int | None:
-    """A non-negative whole number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+def whole_number(value: object) -> int | None:
+    """A whole number that is not negative; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int):
         return None
-    if isinstance(value, str):
-        if not re.fullmatch(r"-?[0-9]{1,15}", value.strip()):
-            return None
-        note("number_respelled")
-        return int(value)
-    if isinstance(value, float):
-        if not value.is_integer() or abs(value) >= _LONGEST_NUMBER:
-            return None
-        note("number_respelled")
-    return int(value) if abs(value) < _LONGEST_NUMBER else None
+    return value if 0 <= value < _LONGEST_NUMBER else None
 
 
 def number(value: object) -> float | None:
@@ -421,18 +324,13 @@ def text(value: object) -> str | None:
 
 def golden_answers(value: object, note: Notes, known: KnownQuestion | None = None) -> list[str]:
     """The gold answers that are not blank, else those of the known question; empty if there are none."""
-    found = _gold_answers(value, note)
+    if value is not None and not isinstance(value, list):
+        raise Unusable("golden_answers")
+    told = (
+        each for each in value or () if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)
+    )
+    found = [plain(str(each), note) for each in told]
     if found or known is None:
         return found
     note("golden_answers_joined")
     return known.golden_answers
-
-
-def _gold_answers(value: object, note: Notes) -> list[str]:
-    if single := text(value):
-        note("golden_answer_alone")
-        return [plain(single, note)]
-    if not isinstance(value, list):
-        return []
-    told = [each for each in value if (isinstance(each, int | float) and not isinstance(each, bool)) or text(each)]
-    return [plain(str(each), note) for each in told]

@@ -34,17 +34,12 @@ from preference.published.repairs import (
     Turns,
     Unusable,
     golden_answers,
-    layer_of,
     plain,
     plain_turns,
     question_asked,
     question_of,
-    read_prompt,
     read_reply,
-    split_prompt,
     text,
-    type_named,
-    unglued,
     whole_number,
 )
 from preference.records import AgentAction
@@ -53,6 +48,7 @@ from preference.similarity import folded, similarity
 LABEL = "imported"
 _DEEPEST = 1000
 """Larger numbers are not taken for layers."""
+_TYPES = {name: own for own, name in ACTION_TYPE_NAMES.items() if own is not None}
 
 
 def is_row(item: object) -> bool:
@@ -129,7 +125,9 @@ class PublishedRowReader:
         if sides in state.pairs:
             raise Unusable("duplicate")
         if state.layer != row.layer:
-            found.repaired("layer_of_state", where)
+            raise Unusable(
+                "other_layer", f"the layer is {row.layer}, of an earlier row of the same state {state.layer}"
+            )
         state.pairs.append((state.step(row.chosen), state.step(row.rejected)))
         question.states[state_id] = state
         self._questions[key] = question
@@ -237,78 +235,49 @@ def _action(state: _PublishedState) -> AgentAction | None:
 
 
 def _read(item: dict[str, Any], note: Notes) -> _ReadRow:
-    turns = plain_turns(_turns(item, note), note)
+    turns = plain_turns(_turns(item), note)
     chosen, rejected = (_reply(item.get(side), note) for side in ("chosen", "rejected"))
     if chosen is None or rejected is None:
         raise Unusable("empty_chosen" if chosen is None else "empty_rejected")
     if chosen.strip() == rejected.strip():
         raise Unusable("identical_sides")
-    question = question_asked(item.get("question"), question_of(turns.user), note)
-    if question is None:
+    asked = question_of(turns.user)
+    if asked is None:
         raise Unusable("no_question")
-    layer = _layer(item.get("layer"), turns, note)
+    question = question_asked(text(item.get("question")), asked, note)
+    layer = whole_number(item.get("layer"))
+    if layer is None or layer > _DEEPEST:
+        raise Unusable("no_layer")
     better, worse = _side(item, "chosen", chosen, note), _side(item, "rejected", rejected, note)
     if better.parse_error:
         raise Unusable("chosen_malformed", better.parse_error.detail)
     return _ReadRow(turns, question, layer, better, worse)
 
 
-def _turns(item: dict[str, Any], note: Notes) -> Turns:
-    """System and user turn of a row, from whichever columns hold them."""
-    system, user, prompt = (text(item.get(name)) for name in ("instruction", "input", "prompt"))
-    own_column = text(item.get("system"))
-    if own_column and system:
-        note("columns_exchanged")
-        system, user = own_column, f"{system}\n{user}" if user else system
-    turns = unglued(system or "", user, note) if user else unglued("", system, note) if system else None
-    if turns:
-        if prompt and own_column is None and prompt != f"System: {turns.system}\nUser: {turns.user}":
-            note("prompt_rebuilt")
-        return turns
-    turns = split_prompt(prompt) if prompt else None
-    if turns:
-        note("prompt_split")
-        return turns
-    turns = read_prompt(item.get("prompt"), note)
-    if turns is None:
+def _turns(item: dict[str, Any]) -> Turns:
+    system, user = text(item.get("instruction")), text(item.get("input"))
+    if system is None or user is None or text(item.get("system")):
         raise Unusable("no_prompt")
-    return turns
+    if item.get("prompt") not in (None, f"System: {system}\nUser: {user}"):
+        raise Unusable("other_prompt")
+    return Turns(system, user)
 
 
 def _reply(side: object, note: Notes) -> str | None:
-    """The text of a reply, unwrapped from a chat message if need be; None if blank."""
-    if isinstance(side, list) and len(side) == 1:
-        side = side[0]
-    if isinstance(side, dict):
-        note("reply_unwrapped")
-        side = side.get("content", side.get("value"))
+    """The text of a reply; None if blank."""
     reply = text(side)
     return None if reply is None else text(plain(reply, note))
-
-
-def _layer(given: object, turns: Turns, note: Notes) -> int:
-    layer = whole_number(given, note)
-    if layer is not None and 0 <= layer <= _DEEPEST:
-        return layer
-    found = layer_of(turns.user)
-    if found is None:
-        raise Unusable("no_layer")
-    note("layer_from_thoughts")
-    return found
 
 
 def _side(item: dict[str, Any], side: str, response: str, note: Notes) -> StepReply:
     """A reply parsed as a step; type and content are those of its tag."""
     name, content = item.get(f"{side}_action_type"), item.get(f"{side}_content")
-    content = plain_text(content) if isinstance(content, str) else None
-    stated = type_named(name)
-    reply = read_reply(response, note, stated=stated, content=content)
+    stated = _TYPES.get(name) if isinstance(name, str) else None
+    reply = read_reply(response, note, stated=stated)
     if reply.parse_error:
         return reply
     if stated != reply.action_type:
         note("type_from_tag")
-    elif name != ACTION_TYPE_NAMES[reply.action_type]:
-        note("type_respelled")
-    if content is None or content.strip() != reply.content:
+    if not isinstance(content, str) or plain_text(content).strip() != reply.content:
         note("content_from_tag")
     return reply

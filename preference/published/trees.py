@@ -4,13 +4,14 @@ Decides what a published node means: `intermediate_node_N` is a step, `N` its vi
 end. Inconsistencies are repaired and counted, or the tree is refused; see `repairs`. Both the published builder's
 reward and the paper's are computed; the caller chooses which one makes the labels. Departures from the builder, unless
 `TreeRules.as_published`: (1) a child missing from the file does not leave its parents without a reward; (2) the answer
-is the content of the tag, and a tag that was left open is closed; (3) the answer of a forced conclusion counts.
+is the content of the tag; (3) the answer of a forced conclusion counts.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -86,7 +87,7 @@ class Support(Protocol):
 @dataclass(frozen=True)
 class TreeRules:
     """How trees are read. alpha: discount per step. keep_rewards: labels use the rewards in the file, whatever the
-    recipe. as_published: rewards are exactly the builder's, and replies stay as they are. config_hash, dataset, split:
+    recipe. as_published: rewards are exactly the builder's. config_hash, dataset, split:
     written to every record. questions: known questions, by `question_key`."""
 
     recipe: TreeRecipe
@@ -125,11 +126,11 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
     output = _nodes_of(item)
     if output is None:
         raise Unusable("no_tree", _what_it_says(item))
-    steps = _steps(_skeleton(output, note), note, as_published=rules.as_published)
+    steps = _steps(_skeleton(output, note), note)
     question, facts = _about(item, steps, rules, note)
     values = _values(steps, facts.golden_answers, rules)
     if rules.as_published:
-        exact = _builder_rewards(_by_id(output, Notes(RepairLog(), "")), facts.golden_answers, rules.alpha)
+        exact = _builder_rewards(_by_id(output), facts.golden_answers, rules.alpha)
         for step, rewards in zip(steps, values.rewards, strict=True):
             rewards["outcome"] = exact[step.place.old]
     repair_log.include(found)
@@ -155,10 +156,11 @@ def refused_record(
     question = text(item.get("question")) if isinstance(item, dict) else None
     if question is None or not isinstance(item, dict):
         return None
+    golds = item.get("golden_answers")
     return RolloutRecord(
         question_id=_id_of(item) or where,
         question=question,
-        golden_answers=golden_answers(item.get("golden_answers"), Notes(RepairLog(), where)),
+        golden_answers=golden_answers(golds if isinstance(golds, list) else None, Notes(RepairLog(), where)),
         dataset=rules.dataset,
         split=rules.split,
         revision=revision,
@@ -211,53 +213,42 @@ class _PlacedNode:
     parent: int | None
     depth: int
     node: dict[str, Any]
-    lost: int = 0
-    """Children that the file lists and that are not in the tree."""
+    lost: int
+    """Children that it lists and that are not in the file."""
 
 
 def _skeleton(output: dict[str, Any], note: Notes) -> list[_PlacedNode]:
-    """The nodes connected to the root, parents first; ids are kept where possible."""
-    nodes = _by_id(output, note)
+    """The nodes of the tree, parents first; ids are kept where possible."""
+    nodes = _by_id(output)
     if 0 not in nodes:
         raise Unusable("no_root")
-    parents = _parents(nodes, note)
-    children: dict[int, list[int]] = {}
-    for each, parent in parents.items():
-        if parent is not None:
-            children.setdefault(parent, []).append(each)
+    children = _children(nodes, note)
     places: list[_PlacedNode] = []
     new_ids: dict[int, int] = {}
-    reached: set[int] = set()
     waiting = [0]
     while waiting:
         old = heapq.heappop(waiting)
-        reached.add(old)
-        parent = parents[old]
-        if old and not isinstance(nodes[old].get("response"), str):
-            note.at(f"node {old}")("no_reply")
-            reached |= _below(old, children)
-            continue
         new_ids[old] = len(places)
-        above = None if parent is None else places[new_ids[parent]]
-        depth = above.depth + 1 if above else 0
-        places.append(_PlacedNode(old, None if parent is None else new_ids[parent], depth, nodes[old]))
-        for child in children.get(old, ()):
+        parent = new_ids[nodes[old]["parent_id"]] if old else None
+        depth = 0 if parent is None else places[parent].depth + 1
+        if nodes[old].get("step") != depth:
+            raise Unusable("broken_tree", f"node {old} is step {depth}, and the file does not say so")
+        lost = sum(each not in nodes for each in nodes[old]["children_ids"])
+        places.append(_PlacedNode(old, parent, depth, nodes[old], lost))
+        for child in children[old]:
             heapq.heappush(waiting, child)
-    _check_left_out({each: parents[each] for each in nodes if each not in reached}, note)
+    if len(places) < len(nodes):
+        raise Unusable(
+            "broken_tree", f"node {min(nodes.keys() - new_ids.keys())} is below itself, or below one that is"
+        )
     if len(places) == 1:
         raise Unusable("no_steps")
     if any(place.old != position for position, place in enumerate(places)):
         note("renumbered")
-    return [replace(place, lost=_lost(place.node, new_ids)) for place in places]
+    return places
 
 
-def _lost(node: dict[str, Any], placed: Mapping[int, int]) -> int:
-    """How many of the children that a node lists are not in the tree."""
-    children = node.get("children_ids")
-    return sum(each not in placed for each in children if isinstance(each, int)) if isinstance(children, list) else 0
-
-
-def _by_id(output: dict[str, Any], note: Notes) -> dict[int, dict[str, Any]]:
+def _by_id(output: dict[str, Any]) -> dict[int, dict[str, Any]]:
     nodes: dict[int, dict[str, Any]] = {}
     for name, node in output.items():
         match = _NODE.fullmatch(name)
@@ -266,77 +257,30 @@ def _by_id(output: dict[str, Any], note: Notes) -> dict[int, dict[str, Any]]:
         here = int(match[1])
         if here in nodes:
             raise Unusable("duplicate_id", f"two nodes have id {here}")
-        nodes[here] = node if isinstance(node, dict) else {}
-        if here and isinstance(node, dict) and node.get("id") != here:
-            note.at(f"node {here}")("id_of_name")
+        if not isinstance(node, dict) or (here and node.get("id") != here):
+            raise Unusable("broken_tree", f"node {here} is no object, or has another id than its name")
+        nodes[here] = node
     return nodes
 
 
-def _parents(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, int | None]:
-    """The parent of each node; None for the root and for orphans."""
-    listed = _listed(nodes, note)
-    parents: dict[int, int | None] = {0: None}
+def _children(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, list[int]]:
+    """The children of each node that are in the file. Raises Unusable where a node and its parent contradict."""
+    children: dict[int, list[int]] = {}
     for here, node in nodes.items():
-        if here == 0:
-            continue
-        at = note.at(f"node {here}")
-        by = listed.get(here, [])
-        parent = whole_number(node.get("parent_id"), at)
-        if parent not in nodes:
-            parent = by[0] if len(by) == 1 else None
-            if parent is not None:
-                at("parent_of_children")
-        elif parent not in by:
-            at("child_unlisted")
-        if any(each != parent for each in by):
-            at("child_of_another")
-        parents[here] = parent
-    return parents
-
-
-def _listed(nodes: dict[int, dict[str, Any]], note: Notes) -> dict[int, list[int]]:
-    """For each node, the nodes that list it as a child."""
-    listed: dict[int, list[int]] = {}
+        listed = node.get("children_ids")
+        if not isinstance(listed, list) or any(whole_number(each) is None for each in listed):
+            raise Unusable("broken_tree", f"node {here} has no list of children")
+        children[here] = [each for each in listed if each in nodes]
+        for _ in range(len(listed) - len(children[here])):
+            note.at(f"node {here}")("dangling_child")
+    ids = Counter(each for listed in children.values() for each in listed)
     for here, node in nodes.items():
-        at = note.at(f"node {here}")
-        children = node.get("children_ids")
-        seen: set[int] = set()
-        for each in children if isinstance(children, list) else ():
-            child = whole_number(each, at)
-            if child is None or child not in nodes:
-                at("dangling_child")
-            elif child in seen:
-                at("child_twice")
-            else:
-                seen.add(child)
-                listed.setdefault(child, []).append(here)
-    return listed
-
-
-def _below(node: int, children: dict[int, list[int]]) -> set[int]:
-    found: set[int] = set()
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting.extend(children.get(each, ()))
-    return found
-
-
-def _check_left_out(left: dict[int, int | None], note: Notes) -> None:
-    """Orphans are left out; a cycle is refused."""
-    ends: set[int] = set()
-    for each in left:
-        path: list[int] = []
-        here: int | None = each
-        while here is not None and here in left and here not in ends:
-            if len(path) > len(left):
-                raise Unusable("cycle", f"node {each} is below itself, or below one that is")
-            path.append(here)
-            here = left[here]
-        ends.update(path)
-        note.at(f"node {each}")("orphan")
+        parent = node.get("parent_id")
+        if here and (ids[here] != 1 or not isinstance(parent, int) or here not in children.get(parent, ())):
+            raise Unusable("broken_tree", f"node {here} is not once among the children of its parent, and of no other")
+    if ids[0]:
+        raise Unusable("broken_tree", "node 0 is listed as a child")
+    return children
 
 
 # -- nodes ------------------------------------------------------------------------------------------
@@ -360,53 +304,26 @@ class _PublishedStep:
     """Passages of a read turn; None if the file does not have them, and for other turns."""
 
 
-def _steps(places: list[_PlacedNode], note: Notes, *, as_published: bool) -> list[_PublishedStep]:
-    prompts = _prompts(places, note)
+def _steps(places: list[_PlacedNode], note: Notes) -> list[_PublishedStep]:
     inner = {place.parent for place in places}
-    steps = [_step(place, prompts[i], inner=i in inner, note=note) for i, place in enumerate(places)]
-    return [_with_own_reply(step) for step in steps] if as_published else steps
+    return [_step(place, inner=i in inner, note=note.at(f"node {place.old}")) for i, place in enumerate(places)]
 
 
-def _with_own_reply(step: _PublishedStep) -> _PublishedStep:
-    """The step with the reply that the file has, special tokens apart, even if its tag is open."""
-    if step.turns is None:
-        return step
-    return replace(step, reply=step.reply._replace(response=plain_text(step.place.node["response"])))
-
-
-def _prompts(places: list[_PlacedNode], note: Notes) -> list[Turns | None]:
-    """The prompt of every step; siblings share theirs, so one may stand in for another."""
-    own = [
-        read_prompt(place.node.get("input_prompt"), note.at(f"node {place.old}")) if place.depth else None
-        for place in places
-    ]
-    of_state: dict[int | None, Turns] = {}
-    for i, place in enumerate(places):
-        if turns := own[i]:
-            own[i] = turns = plain_turns(turns, note.at(f"node {place.old}"))
-            of_state.setdefault(place.parent, turns)
-    for i, place in enumerate(places):
-        if place.depth and own[i] is None:
-            own[i] = of_state.get(place.parent)
-            if own[i] is None:
-                begins = str(place.node.get("input_prompt"))[:80]
-                raise Unusable("unreadable_prompt", f"node {place.old} has no readable prompt; it begins {begins!r}")
-            note.at(f"node {place.old}")("prompt_of_sibling")
-    return own
-
-
-def _step(place: _PlacedNode, turns: Turns | None, *, inner: bool, note: Notes) -> _PublishedStep:
-    at, node = note.at(f"node {place.old}"), place.node
-    if place.depth != whole_number(node.get("step"), at):
-        at("step_from_depth")
+def _step(place: _PlacedNode, *, inner: bool, note: Notes) -> _PublishedStep:
+    node = place.node
+    visits, value = whole_number(node.get("N")), number(node.get("Q"))
+    if visits is None or value is None or (place.depth and not isinstance(node.get("response"), str)):
+        raise Unusable("broken_node", f"node {place.old} has no reply, no usable N or no usable Q")
+    turns: Turns | None = None
     reply = StepReply("", None, None)
     action: AgentAction | None = None
     answer: str | None = None
-    if turns is not None:
-        reply, ending = _reply(node, at)
-        action = _action(node, turns, reply, at)
+    if place.depth:
+        turns = _prompt(place, note)
+        reply, ending = _reply(node, note)
+        action = _action(node, turns, reply, note)
         if ending is not None and inner:
-            at("answer_went_on")
+            note("answer_went_on")
         elif ending is not None:
             answer = ending
     return _PublishedStep(
@@ -415,11 +332,19 @@ def _step(place: _PlacedNode, turns: Turns | None, *, inner: bool, note: Notes) 
         reply,
         action,
         answer,
-        visits=_visits(node, at),
-        value=_search_value(node, at),
+        visits=visits,
+        value=value,
         reward=number(node.get("reward")),
         passages=_passages(node.get("retrieval_result")) if action == "read" else None,
     )
+
+
+def _prompt(place: _PlacedNode, note: Notes) -> Turns:
+    turns = read_prompt(place.node.get("input_prompt"), note)
+    if turns is None:
+        begins = str(place.node.get("input_prompt"))[:80]
+        raise Unusable("unreadable_prompt", f"node {place.old} has no readable prompt; it begins {begins!r}")
+    return plain_turns(turns, note)
 
 
 def _reply(node: dict[str, Any], note: Notes) -> tuple[StepReply, str | None]:
@@ -437,7 +362,7 @@ def _reply(node: dict[str, Any], note: Notes) -> tuple[StepReply, str | None]:
         stated = "evidence"
     recorded = answer if isinstance(answer, str) else query if isinstance(query, str) else None
     recorded = None if recorded is None else plain_text(recorded)
-    reply = read_reply(plain(node["response"], note), note, stated=stated, content=recorded)
+    reply = read_reply(plain(node["response"], note), note, stated=stated)
     if reply.action_type in ("query", "answer") and reply.content != (recorded or "").strip():
         note("content_from_tag")
     if reply.action_type == "answer":
@@ -456,22 +381,6 @@ def _action(node: dict[str, Any], turns: Turns, reply: StepReply, note: Notes) -
     if turns.is_read:
         return "read"
     return "conclude" if named == "conclude" and reply.action_type != "query" else "think"
-
-
-def _visits(node: dict[str, Any], note: Notes) -> int:
-    visits = whole_number(node.get("N"), note)
-    if visits is None or visits < 0:
-        note("visits_missing")
-        return 0
-    return visits
-
-
-def _search_value(node: dict[str, Any], note: Notes) -> float:
-    value = number(node.get("Q"))
-    if value is None:
-        note("value_missing")
-        return 0.0
-    return value
 
 
 def _passages(retrieved: object) -> list[PassageText] | None:
@@ -507,12 +416,11 @@ def _about(
     item: dict[str, Any], steps: list[_PublishedStep], rules: TreeRules, note: Notes
 ) -> tuple[str, KnownQuestion]:
     """The question, and the facts known about it."""
-    asked = (question_of(step.turns.user) for step in steps if step.turns)
-    question = question_asked(item.get("question"), next(filter(None, asked), None), note)
-    if question is None:
+    stated = text(item.get("question"))
+    asked = next((found for step in steps if step.turns and (found := question_of(step.turns.user))), None)
+    if stated is None or asked is None:
         raise Unusable("no_question")
-    if text(item.get("question")) is None:
-        note("question_from_prompt")
+    question = question_asked(stated, asked, note)
     key = question_key(question)
     known = rules.questions.get(key)
     golds = golden_answers(item.get("golden_answers"), note, known)
@@ -531,7 +439,7 @@ def _builder_rewards(nodes: Mapping[int, dict[str, Any]], golds: list[str], alph
     A leaf with an `answer` has F1 * alpha**`step`, another leaf none; other nodes have the mean of their children's
     rewards by visits `N`. A node above one that is missing is never computed: it keeps what the file has.
     """
-    children = {here: _listed_children(node) for here, node in nodes.items()}
+    children = {here: node["children_ids"] for here, node in nodes.items()}
     rewards = {here: number(node.get("reward")) for here, node in nodes.items()}
     computed: set[int] = set()
     waiting = [here for here in nodes if not children[here]]
@@ -540,20 +448,15 @@ def _builder_rewards(nodes: Mapping[int, dict[str, Any]], golds: list[str], alph
         computed.add(here)
         node = nodes[here]
         if children[here]:
-            known = [(rewards[each], number(nodes[each].get("N")) or 0.0) for each in children[here]]
+            known = [(rewards[each], nodes[each]["N"]) for each in children[here]]
             rewards[here] = _mean_by_visits([(reward, visits) for reward, visits in known if reward is not None])
         else:
-            f1, steps = _builder_f1(node, golds), max(0, int(number(node.get("step")) or 0))
-            rewards[here] = None if f1 is None else shortest_path_reward(f1, steps=steps, alpha=alpha)
+            f1 = _builder_f1(node, golds)
+            rewards[here] = None if f1 is None else shortest_path_reward(f1, steps=node["step"], alpha=alpha)
         above = node.get("parent_id")
         if isinstance(above, int) and above in nodes and above not in computed and computed.issuperset(children[above]):
             waiting.append(above)
     return rewards
-
-
-def _listed_children(node: dict[str, Any]) -> list[int]:
-    children = node.get("children_ids")
-    return [each for each in children if isinstance(each, int)] if isinstance(children, list) else []
 
 
 def _builder_f1(node: dict[str, Any], golds: list[str]) -> float | None:
@@ -562,7 +465,7 @@ def _builder_f1(node: dict[str, Any], golds: list[str]) -> float | None:
     return builder_f1(answer, golds) if golds and isinstance(answer, str) and node.get("response") else None
 
 
-def _mean_by_visits(known: list[tuple[float, float]]) -> float | None:
+def _mean_by_visits(known: list[tuple[float, int]]) -> float | None:
     visits = sum(counted for _, counted in known)
     return sum(reward * counted for reward, counted in known) / visits if visits > 0 else None
 

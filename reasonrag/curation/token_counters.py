@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 from preference import Message
 from preference.labelling import TokenCounter
-from preference.published.repairs import QWEN_DEFAULT_SYSTEM
 from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import file_digest
@@ -27,6 +26,8 @@ from reasonrag.llm.chat import estimate_tokens
 
 QWEN, ESTIMATE = "qwen2.5", "estimate"
 """Values of `--tokenizer` other than folders and names on the Hub."""
+QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+"""The system turn that template `qwen` uses for rows without one."""
 _REMEMBERED = 512
 """Cached text lengths: rows of a state are adjacent, and there are few distinct system turns."""
 

@@ -25,8 +25,7 @@ def random_tree(random: Random, *, incomplete: bool) -> Json:
     """A tree as the published search may leave it: equal siblings, contents that differ in case or stand in other
     tags, single children, replies without a whole tag, forced conclusions, steps that nothing came of.
 
-    incomplete: also rewards of the search, nodes that are missing from the file or have no reply, and several tags in
-        a reply.
+    incomplete: also rewards of the search, nodes that are missing from the file, and several tags in a reply.
     """
     nodes: list[Json] = [{"Q": 0.1, "N": random.randint(1, 9), "step": 0, "parent_id": -1, "children_ids": []}]
     states = [(0, f"Question: {QUESTION}", "begin_reasoning")]
@@ -55,7 +54,7 @@ def random_tree(random: Random, *, incomplete: bool) -> Json:
         if random.random() < 0.5:
             node["reward"] = 0.25
     if incomplete:
-        _spoil(random, nodes)
+        _cut(random, nodes)
     output = {f"intermediate_node_{i}": node for i, node in enumerate(nodes) if node}
     return {"id": "dev_1", "question": QUESTION, "golden_answers": list(GOLDS), "output": output}
 
@@ -89,14 +88,11 @@ def _said(random: Random, action: str, *, several: bool) -> Json:
     return {"response": response, "next_query": None, "answer": None}
 
 
-def _spoil(random: Random, nodes: list[Json]) -> None:
+def _cut(random: Random, nodes: list[Json]) -> None:
+    """Take nodes out of the file, each with everything below it."""
     for node in nodes[2:]:
-        chance = random.random()
-        if chance < 0.03:
-            node.clear()  # missing from the file, as may be its children
-        elif chance < 0.1 and not node["children_ids"]:
-            for name in ("response", "answer", "pred"):  # it was begun
-                node.pop(name, None)
+        if not nodes[node["parent_id"]] or random.random() < 0.06:
+            node.clear()
 
 
 def builder_rewards(tree: Json) -> dict[int, float | None]:

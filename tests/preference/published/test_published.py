@@ -28,11 +28,9 @@ from preference.published.repairs import (
     Notes,
     RepairLog,
     Unusable,
-    layer_of,
     question_of,
     read_prompt,
     read_reply,
-    split_prompt,
 )
 from preference.published.rows import PublishedRowReader, RowRules
 from preference.published.trees import TreeRules, read_tree, refused_record
@@ -274,52 +272,28 @@ def rendered(tree: Json) -> None:
             )
 
 
-def nothing(tree: Json) -> None:
-    nodes_of(tree)["intermediate_node_6"] = None
-
-
 forced = set_in(5, action_name="answer_generation", answer=None, pred="the Seine river")
 answered = set_in(2, response="<answer>x</answer>", answer="x", next_query=None)
 
 REPAIRED: list[tuple[str, Callable[[Json], None], dict[str, int]]] = [
     ("a child that is not there", set_in(1, children_ids=[12]), {"dangling_child": 1}),
-    ("a child that is no number", set_in(1, children_ids=["x", None]), {"dangling_child": 2}),
-    ("a child listed twice", set_in(2, children_ids=[3, 4, 3]), {"child_twice": 1}),
-    ("a child not listed", set_in(2, children_ids=[3]), {"child_unlisted": 1}),
-    ("children that are no list", set_in(0, children_ids="1, 2"), {"child_unlisted": 2}),
-    ("a child of another", set_in(0, children_ids=[1, 2, 3]), {"child_of_another": 1}),
-    ("a parent missing", take_out(5, "parent_id"), {"parent_of_children": 1}),
-    ("a parent spelled as text", set_in(5, parent_id="3"), {"number_respelled": 1}),
-    ("an id that is not the name's", set_in(5, id=50), {"id_of_name": 1}),
     ("a leaf cut away", leave_out(6), {"dangling_child": 1}),
-    ("a node cut away above another", leave_out(4), {"dangling_child": 1, "orphan": 1, "renumbered": 1}),
-    ("a node without a reply", take_out(4, "response"), {"no_reply": 1, "renumbered": 1}),
-    ("a node that is nothing", nothing, {"no_reply": 1, "parent_of_children": 1}),
-    ("steps missing", take_out(5, "step"), {"step_from_depth": 1}),
-    ("a step that lies", set_in(5, step=9), {"step_from_depth": 1}),
-    ("visits missing", take_out(5, "N"), {"visits_missing": 1}),
-    ("visits below nothing", set_in(5, N=-3), {"visits_missing": 1}),
-    ("a value missing", set_in(5, Q=None), {"value_missing": 1}),
+    ("a node cut away before another", leave_out(4, 6), {"dangling_child": 1, "renumbered": 1}),
     ("an action that lies", set_in(5, action_name="document_analysis"), {"action_from_prompt": 1}),
     ("an unknown action", set_in(3, action_name="dance"), {"action_from_prompt": 1}),
     ("an answer only in the tag", set_in(5, answer=None), {"content_from_tag": 1}),
     ("an answer cut at its point", set_in(5, answer="the"), {"content_from_tag": 1}),
     ("a query only in the tag", set_in(2, next_query=None), {"content_from_tag": 1}),
     ("a forced answer", forced, {"answer_from_pred": 1}),
-    ("a stop string dropped", set_in(5, response="<answer>the Seine river"), {"tag_closed": 1}),
-    ("a tag shouted", set_in(5, response="< ANSWER >the Seine river</Answer>"), {"tag_respelled": 1}),
+    ("a tag that stays open", set_in(3, response="<evidence>Paris lies on"), {"no_tag": 1}),
     ("two tags", set_in(5, response="<query>who?</query> <answer>the Seine river</answer>"), {"mixed_tags": 1}),
     ("nothing in the tag", set_in(5, response="<answer> </answer>", answer=""), {"empty_content": 1}),
     ("no tag", set_in(3, response="I do not know"), {"no_tag": 1}),
     ("an empty reply", set_in(3, response=" "), {"empty_content": 1}),
     ("an answer that went on", answered, {"answer_went_on": 1}),
-    ("a prompt of another's", set_in(3, input_prompt=None), {"prompt_of_sibling": 1}),
     ("prompts in a template", rendered, {"template_cut": 6, "template_preamble": 6}),
-    ("no question", top(question=None), {"question_from_prompt": 1}),
     ("no id", top(id=None), {"id_from_question": 1}),
-    ("one golden answer", top(golden_answers="Seine"), {"golden_answer_alone": 1}),
-    ("the root listed as a child", set_in(5, children_ids=[0]), {"child_of_another": 0}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("what", "spoil", "expected"), REPAIRED, ids=[each[0] for each in REPAIRED])
@@ -330,15 +304,15 @@ def test_what_can_be_repaired_is_and_is_counted(
     tree = published_tree()
     spoil(tree)
     record, repairs = read(tree)
-    assert repairs == {name: count for name, count in expected.items() if count}, what
+    assert repairs == expected, what
     assert repairs.keys() <= REPAIRS.keys()
     assert exported([record], PUBLISHED_RULE) is not None
 
 
 @pytest.mark.parametrize(
     "what",
-    ["a child that is not there", "a child not listed", "a parent missing", "steps missing", "an action that lies",
-     "an answer only in the tag", "a forced answer", "a stop string dropped", "a tag shouted", "prompts in a template"],
+    ["a child that is not there", "an action that lies", "an answer only in the tag", "a forced answer",
+     "prompts in a template"],
 )  # fmt: skip
 def test_a_repaired_tree_is_worth_what_it_was(what: str) -> None:
     """Repairs that bring everything back give the rewards of the whole tree."""
@@ -370,18 +344,54 @@ def test_a_reply_without_a_tag_ends_where_the_file_says_so() -> None:
     assert [row["layer"] for row in exported([record], NO_FILTERS)] == [1]
 
 
+def circle(tree: Json) -> None:
+    """Two nodes are each other's parents."""
+    set_in(0, children_ids=[1])(tree)
+    set_in(2, parent_id=3)(tree)
+    set_in(3, children_ids=[5, 2])(tree)
+
+
+def lone(tree: Json) -> None:
+    tree["output"] = {"intermediate_node_0": nodes_of(tree)["intermediate_node_0"]}
+
+
 REFUSED: list[tuple[str, Callable[[Json], None]]] = [
     ("no_tree", top(output=None, error="CUDA out of memory")),
     ("no_tree", top(output={"metric_score": {"f1": 1}})),
     ("no_root", leave_out(0)),
     ("duplicate_id", lambda tree: nodes_of(tree).update(intermediate_node_01=nodes_of(tree)["intermediate_node_1"])),
-    ("cycle", set_in(3, parent_id=3)),
-    ("cycle", set_in(2, parent_id=5)),
-    ("no_steps", leave_out(1, 2)),
-    ("unreadable_prompt", set_in(1, input_prompt="[INST] Who? [/INST]") ),
+    ("broken_tree", set_in(3, parent_id=3)),
+    ("broken_tree", set_in(2, parent_id=5)),
+    ("broken_tree", circle),
+    ("broken_tree", set_in(1, children_ids=["x", None])),
+    ("broken_tree", set_in(1, children_ids=[-1])),
+    ("broken_tree", set_in(0, children_ids="1, 2")),
+    ("broken_tree", set_in(2, children_ids=[3, 4, 3])),
+    ("broken_tree", set_in(2, children_ids=[3])),
+    ("broken_tree", set_in(0, children_ids=[1, 2, 3])),
+    ("broken_tree", set_in(5, children_ids=[0])),
+    ("broken_tree", take_out(5, "parent_id")),
+    ("broken_tree", set_in(5, parent_id="3")),
+    ("broken_tree", set_in(5, parent_id=[3])),
+    ("broken_tree", set_in(5, id=50)),
+    ("broken_tree", leave_out(4)),
+    ("broken_tree", lambda tree: nodes_of(tree).update(intermediate_node_6=None)),
+    ("broken_tree", take_out(5, "step")),
+    ("broken_tree", set_in(5, step=9)),
+    ("broken_node", take_out(4, "response")),
+    ("broken_node", take_out(5, "N")),
+    ("broken_node", set_in(5, N=-3)),
+    ("broken_node", set_in(5, N=2.5)),
+    ("broken_node", set_in(5, Q=None)),
+    ("no_steps", lone),
+    ("unreadable_prompt", set_in(3, input_prompt=None)),
+    ("unreadable_prompt", set_in(1, input_prompt="[INST] Who? [/INST]")),
     ("unreadable_prompt", set_in(5, input_prompt=[*chat("Who?"), {"role": "assistant", "content": "I"}])),
     ("unreadable_prompt", set_in(5, input_prompt=[{"role": "user", "content": "Question: Who?"}])),
-]  # fmt: skip
+    ("unreadable_prompt", set_in(5, input_prompt=chat(f"{SYSTEM}\nQuestion: {QUESTION}"))),
+    ("other_question", top(question="Who was Ada?")),
+    ("golden_answers", top(golden_answers="Seine")),
+]
 
 
 @pytest.mark.parametrize(("cause", "spoil"), REFUSED)
@@ -389,8 +399,6 @@ def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Ca
     """Nothing of such a tree is counted as repaired; its line has the question and the cause."""
     tree, findings = published_tree(), RepairLog()
     spoil(tree)
-    if cause == "unreadable_prompt":  # no step of the same state has one either
-        set_in(2, input_prompt=7)(tree)
     with pytest.raises(Unusable) as refused:
         read_tree(tree, RELEASED, findings, where="file.json:1", revision="f00")
     assert refused.value.cause == cause
@@ -399,6 +407,15 @@ def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Ca
     line = refused_record(tree, refused.value, RELEASED, where="file.json:1", revision="f00")
     assert line is not None
     assert (line.question_id, line.nodes, line.error and line.error.cause) == ("dev_7", [], cause)
+
+
+def test_a_tree_without_a_question_is_refused() -> None:
+    """There is no line that could have it."""
+    tree = published_tree() | {"question": None}
+    with pytest.raises(Unusable) as refused:
+        read(tree)
+    assert refused.value.cause == "no_question"
+    assert refused_record(tree, refused.value, RELEASED, where="file.json:1", revision="f00") is None
 
 
 def test_the_words_of_a_failed_item_are_kept() -> None:
@@ -588,13 +605,10 @@ GLUED = "Be brief.\n\nQuestion: Who?"
         CHATML.removesuffix("<|im_start|>assistant\n"),
         LLAMA,
         LLAMA.removeprefix("<|begin_of_text|>"),
-        [{"role": "user", "content": GLUED.replace("\n\n", "\n")}],
-        chat(GLUED.replace("\n\n", "\n"), "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
-        chat(GLUED.replace("\n\n", "\n"), "Be brief."),
     ],
 )
 def test_prompts_are_read_in_every_known_form(prompt: object) -> None:
-    """Messages, ChatML, Llama 3, and a system turn that was glued into the user turn."""
+    """Messages, ChatML and Llama 3."""
     assert read_prompt(prompt, Notes(RepairLog(), "")) == ("Be brief.", "Question: Who?")
 
 
@@ -614,6 +628,8 @@ def test_prompts_are_read_in_every_known_form(prompt: object) -> None:
         chat("", "Be brief."),
         [{"role": "system", "content": "Be brief."}],
         [{"role": "user"}],
+        [{"role": "user", "content": GLUED}],
+        chat(GLUED, "Be brief."),
         [["system", "Be brief."]],
         [{"role": "tool", "content": "Be brief."}, {"role": "user", "content": "Who?"}],
     ],
@@ -647,37 +663,18 @@ def test_a_reply_has_the_last_word_on_itself(
 
 
 @pytest.mark.parametrize(
-    ("user", "question", "layer"),
+    ("user", "question"),
     [
-        ("Question: Who?", "Who?", 0),
-        ("Question: Who?\nPrevious Thoughts: <query>a</query>", "Who?", 1),
-        ("Question: Who?\nPrevious Thoughts: <query>a</query>. Reference: <reference></query></reference>", "Who?", 1),
-        ("Question: Who?\nPrevious Thoughts: <query>a</query> <evidence>b</evidence>.", "Who?", 2),
-        ("Question: Who?\nPrevious Thoughts: I think.", "Who?", None),
-        ("Who?", None, 0),
-        ("Question:  ", None, 0),
+        ("Question: Who?", "Who?"),
+        ("Question: Who?\nPrevious Thoughts: <query>a</query>", "Who?"),
+        ("Question: Who?. Reference: <reference>a</reference>", "Who?"),
+        ("Who?", None),
+        ("Question:  ", None),
     ],
 )
-def test_a_user_turn_tells_question_and_layer(user: str, question: str | None, layer: int | None) -> None:
-    """Each thought before it ends with one tag; tags in the passages do not count."""
-    assert (question_of(user), layer_of(user)) == (question, layer)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "turns"),
-    [
-        ("System: a\nUser: Question: b", ("a", "Question: b")),
-        ("System: a\nUser: x\nUser: Question: b", ("a\nUser: x", "Question: b")),
-        ("System: a\nUser: b", ("a", "b")),
-        ("System: a\nUser: b\nUser: c", None),
-        ("System: a", None),
-        ("a\nUser: Question: b", None),
-        ("System: \nUser: Question: b", None),
-    ],
-)
-def test_a_prompt_is_split_where_that_is_certain(prompt: str, turns: tuple[str, str] | None) -> None:
-    """Where the user turn asks the question, or at the only mark there is."""
-    assert split_prompt(prompt) == turns
+def test_a_user_turn_tells_the_question(user: str, question: str | None) -> None:
+    """It ends where thoughts or passages begin."""
+    assert question_of(user) == question
 
 
 # -- rows ------------------------------------------------------------------------------------------------------
@@ -720,24 +717,14 @@ def rows_of(reader: PublishedRowReader, rules: PairingRules = NO_FILTERS) -> lis
 USER = published_row()["input"]
 ROWS_REPAIRED: list[tuple[str, Json, dict[str, int]]] = [
     ("nothing", {}, {}),
-    ("only the prompt", {"instruction": ..., "input": ...}, {"prompt_split": 1}),
-    ("system glued into the user turn", {"instruction": "", "input": f"{SYSTEM}\n{USER}"}, {"system_unglued": 1}),
-    ("all in the instruction", {"instruction": f"{SYSTEM}\n{USER}", "input": ""}, {"system_unglued": 1}),
-    ("system twice", {"input": f"{SYSTEM}\n{USER}"}, {"system_unglued": 1}),
-    ("system in a column", {"system": SYSTEM, "instruction": USER, "input": ""}, {"columns_exchanged": 1}),
-    ("a prompt in messages", {"instruction": ..., "input": ..., "prompt": chat(USER)}, {}),
-    ("another prompt", {"prompt": "System: x\nUser: y"}, {"prompt_rebuilt": 1}),
+    ("no prompt", {"prompt": ...}, {}),
     ("no content", {"chosen_content": ..., "rejected_content": None}, {"content_from_tag": 2}),
     ("wrong content", {"chosen_content": "Loire"}, {"content_from_tag": 1}),
     ("no type", {"chosen_action_type": ...}, {"type_from_tag": 1}),
     ("wrong type", {"chosen_action_type": "Query Generation"}, {"type_from_tag": 1}),
-    ("a type spelled otherwise", {"rejected_action_type": "query_generation"}, {"type_respelled": 1}),
-    ("no layer", {"layer": ...}, {"layer_from_thoughts": 1}),
-    ("a layer that is none", {"layer": -1}, {"layer_from_thoughts": 1}),
-    ("a layer as text", {"layer": "2"}, {"number_respelled": 1}),
-    ("a reply in messages", {"chosen": [{"content": "<answer>Seine</answer>"}]}, {"reply_unwrapped": 1}),
-    ("a stop string dropped", {"rejected": "So <query>Seine?"}, {"tag_closed": 1}),
-]  # fmt: skip
+    ("a type spelled otherwise", {"rejected_action_type": "query_generation"}, {"type_from_tag": 1}),
+    ("a type that is none", {"rejected_action_type": ["Query Generation"]}, {"type_from_tag": 1}),
+]
 
 
 @pytest.mark.parametrize(("what", "changed", "expected"), ROWS_REPAIRED, ids=[each[0] for each in ROWS_REPAIRED])
@@ -751,16 +738,28 @@ def test_a_row_is_repaired_to_what_it_should_have_been(what: str, changed: Json,
 @pytest.mark.parametrize(
     ("cause", "changed"),
     [
-        ("no_prompt", {"instruction": ..., "input": ..., "prompt": "Who?"}),
-        ("no_prompt", {"instruction": ..., "prompt": ...}),
+        ("no_prompt", {"instruction": ..., "input": ...}),
+        ("no_prompt", {"instruction": ""}),
+        ("no_prompt", {"instruction": f"{SYSTEM}\n{USER}", "input": ""}),
+        ("no_prompt", {"input": chat(USER)}),
+        ("no_prompt", {"system": SYSTEM}),
+        ("other_prompt", {"prompt": "System: x\nUser: y"}),
+        ("other_prompt", {"prompt": chat(USER)}),
         ("no_question", {"input": "Who?", "prompt": ...}),
+        ("no_question", {"input": f"{SYSTEM}\n{USER}", "prompt": ..., "question": QUESTION}),
+        ("other_question", {"question": "Who was Ada?"}),
+        ("golden_answers", {"golden_answers": "Seine"}),
         ("empty_chosen", {"chosen": " "}),
-        ("empty_chosen", {"chosen": {"role": "assistant"}}),
+        ("empty_chosen", {"chosen": [{"role": "assistant", "content": "<answer>Seine</answer>"}]}),
         ("empty_rejected", {"rejected": None}),
         ("identical_sides", {"rejected": "<answer>Seine</answer> "}),
         ("chosen_malformed", {"chosen": "Seine"}),
         ("chosen_malformed", {"chosen": "<answer></answer>"}),
-        ("no_layer", {"layer": None, "input": f"Question: {QUESTION}\nPrevious Thoughts: Hm.", "prompt": ...}),
+        ("chosen_malformed", {"chosen": "< ANSWER >Seine</Answer>"}),
+        ("no_layer", {"layer": ...}),
+        ("no_layer", {"layer": -1}),
+        ("no_layer", {"layer": "2"}),
+        ("no_layer", {"layer": 1001}),
     ],
 )
 def test_a_row_that_cannot_be_repaired_is_given_up_with_its_cause(cause: str, changed: Json) -> None:
@@ -796,6 +795,9 @@ def test_rows_of_one_prompt_are_one_state() -> None:
     ]
     with pytest.raises(Unusable, match="already read"):
         reader.add(published_row(), where="rows.json:3", revision="f00")
+    with pytest.raises(Unusable, match="of an earlier row of the same state 2"):
+        reader.add(published_row(chosen="<answer>Po</answer>", layer=3), where="rows.json:4", revision="f00")
+    assert reader.rows == 2
 
 
 def test_what_a_row_does_not_say_stays_unknown() -> None:

@@ -181,7 +181,7 @@ def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: P
 
 def test_trees_that_cannot_be_used_are_error_lines_and_counted(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """The others are not lost with them."""
-    items = [tree(), tree("dev_2", output=None, error="a [red]fault"), {"output": {"intermediate_node_1": {}}}]
+    items = [tree(), tree("dev_2", output=None, error="a [red]fault"), {"output": {"intermediate_node_1": {"id": 1}}}]
     saved(tmp_path / "trees.json", items)
     done = reasonrag("import", "trees.json", "--out", "runs/a", "--json")
     report = json.loads(done.out)
@@ -201,7 +201,7 @@ def test_trees_that_cannot_be_used_are_error_lines_and_counted(tmp_path: Path, r
 def test_texts_are_shown_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """A title in brackets is no markup, wherever it stands."""
     broken = tree("[red]dev[/red]")
-    del broken["output"]["intermediate_node_2"]["N"]
+    broken["output"]["intermediate_node_2"]["children_ids"] = [9]
     saved(tmp_path / "trees.json", [broken])
     done = reasonrag("import", "trees.json", "--out", "runs/a")
     assert "[red]dev[/red]" in done.out.replace("│", "").replace("\n", "")
@@ -619,8 +619,9 @@ def test_what_a_template_would_read_is_broken_up_in_pairs(tmp_path: Path, reason
 @pytest.mark.parametrize("rendered", ["", "rendered"])
 def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_path: Path) -> None:
     """Prompts, replies and answers; the tokens of the template that a prompt was rendered with are cut before."""
-    item = tree(right=f"a mathematician {{{{idx}}}} {'' if rendered else '<|im_end|>'}".strip())
-    user = "Question: Who was Ada {{idx}} \x1b?"
+    asked = "Who was Ada {{idx}} \x1b?"
+    item = tree(right=f"a mathematician {{{{idx}}}} {'' if rendered else '<|im_end|>'}".strip(), question=asked)
+    user = f"Question: {asked}"
     prompt: object = [TURNS[0], {"role": "user", "content": user}]
     if rendered:
         prompt = f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
@@ -628,7 +629,7 @@ def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_pat
         node["input_prompt"] = prompt
     saved(tmp_path / "trees.json", [item])
     report = library.import_published("trees.json", out="runs/a")
-    assert report.repairs["made_plain"].count == 3  # two prompts, one reply
+    assert report.repairs["made_plain"].count == 4  # the question, two prompts, one reply
     assert "content_from_tag" not in report.repairs
     [record] = read_rollouts(Path("runs/a/rollouts.jsonl"))
     assert [turn.content for turn in record.nodes[1].prompt or ()] == ["Be brief.", "Question: Who was Ada (idx)  ?"]
@@ -669,19 +670,18 @@ def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path
 
 
 def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """A file may say another one than its prompts ask: what the gate against evaluation splits sees is the prompt's.
-    Case and punctuation make no other question."""
-    asked = [row(question="Who was Grace?"), row(question="who was ada", layer=1, rejected="<query>x</query>")]
+    """A file may say another one than its prompts ask: such an item is refused, as the gate against evaluation splits
+    must see what is trained on. Case and punctuation make no other question."""
+    asked = [row(question="Who was Grace?"), row(question="who was ada", rejected="<query>x</query>")]
     saved(tmp_path / "rows.json", asked)
     evaluated = {"id": "t1", "question": "Who was Ada?", "golden_answers": ["x"]}
     (tmp_path / "test.jsonl").write_text(json.dumps(evaluated) + "\n")
-    saved(tmp_path / "trees.json", [tree(question="Who was Grace?", asked="Who was Ada?")])
+    saved(tmp_path / "trees.json", [tree(question="Who was Grace?", asked="Who was Ada?"), tree("dev_2")])
     for source, out in (("rows.json", "data/p"), ("trees.json", "runs/a")):
         assert reasonrag("import", source, "--out", out).status == 0
-        repaired = read_json(tmp_path / out / "import.json")["repairs"]
-        assert repaired["question_of_prompt"]["count"] == 1
-    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["Who was Ada?"]
-    assert [each["question"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["Who was Ada?"]
+        refused = read_json(tmp_path / out / "import.json")["refusals"]["other_question"]
+        assert (refused["count"], refused["examples"]) == (1, [f"{source}:1"])
+    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["who was ada"]
     done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
     assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
 
