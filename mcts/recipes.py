@@ -15,8 +15,6 @@ from pydantic import Field
 from mcts.search import Configuration, SearchConfig
 
 RecipeName = Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"]
-ALIASES: dict[str, RecipeName] = {"paper": "continuation"}
-"""Earlier names: runs that were made under one keep it."""
 JudgeKind = Literal["score", "rank"]
 SupportBy = Literal["strings", "judge"]
 RescueName = Literal["gold-passages", "decompose"]
@@ -29,7 +27,7 @@ class Recipe(Configuration):
 
     ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support", "rescue")
 
-    name: RecipeName | Literal["paper"]
+    name: RecipeName
     search: SearchConfig
     reward: Literal["spre", "spre_even", "spre_distinct", "outcome", "value", "rank"]
     """The rule of `mcts.rewards` behind the labels."""
@@ -203,11 +201,6 @@ RECIPES: dict[RecipeName, Recipe] = {
 }
 
 
-def canonical_name(name: object) -> object:
-    """A recipe's name for an earlier one; anything else as it is."""
-    return ALIASES.get(name, name) if isinstance(name, str) else name
-
-
 def recipe_named(name: str) -> Recipe:
-    """The recipe of a name or of an earlier name. Raises KeyError for others."""
-    return {str(known): each for known, each in RECIPES.items()}[ALIASES.get(name, name)]
+    """The recipe of a name. Raises KeyError for others."""
+    return {str(known): each for known, each in RECIPES.items()}[name]

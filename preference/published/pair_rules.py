@@ -17,7 +17,6 @@ SYSTEM_OF_RECIPE: Final[dict[str, PublishedSystem]] = {
     "released": "reasonrag",
     "reasonrag": "reasonrag",
     "continuation": "reasonrag",
-    "paper": "reasonrag",
     "prorag": "prorag",
     "ragym": "ragym",
 }

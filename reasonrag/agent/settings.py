@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias
-
-from pydantic import BeforeValidator
+from typing import Annotated, NamedTuple
 
 from mcts import RecipeName
-from mcts.recipes import canonical_name
 from reasonrag.data.questions import SHORT, AnswerStyle
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder, ReadingSettings
 from reasonrag.settings import (
@@ -31,10 +28,6 @@ MAX_REPLY_TOKENS, TIMEOUT_S = 512, 300.0
 """Default length limit of a reply, and default timeout of a request in seconds."""
 MAX_WAIT_MIN = 2 * 24 * 60.0
 """Two days: a daily limit is waited for."""
-
-
-RecipeChoice: TypeAlias = Annotated[RecipeName, BeforeValidator(canonical_name)]
-"""A recipe by its name or an earlier one."""
 
 
 class AgentDefaults(NamedTuple):

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from mcts import RECIPES, recipe_named
-from mcts.recipes import canonical_name
 from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
@@ -310,7 +309,7 @@ class ImportSettings(Settings):
 
     out: Path = Field(description="Output folder: a run if trees are imported, a data set if pairs are")
     replace: bool = setting("Replace an import of other files", default=False)
-    recipe: Annotated[TreeRecipe, BeforeValidator(canonical_name)] = setting(
+    recipe: TreeRecipe = setting(
         "Rewards of trees: released (the published builder's, weighted by visits) or continuation "
         "(mean over the answers below a step, margins adjusted for depth)",
         Panel.REWARDS,

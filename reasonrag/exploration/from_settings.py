@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mcts import RECIPES, Recipe, SearchConfig
-from mcts.recipes import ALIASES, JudgeKind
+from mcts.recipes import JudgeKind
 from mcts.selection import SCORES
 from preference import OutcomeName
 from preference.records import first_error
@@ -37,7 +37,7 @@ from reasonrag.exploration.settings import (
     GenerateSettings,
     RewardName,
 )
-from reasonrag.files import CONFIG, read_small_text, reading
+from reasonrag.files import read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
@@ -47,7 +47,7 @@ from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import PassageOrder
-from reasonrag.run_config import RunConfig, find_config
+from reasonrag.run_config import RunConfig
 from reasonrag.settings import OWN_EFFORT
 
 _NEVER_PLAIN = (
@@ -297,7 +297,7 @@ def run_identity(
     student: ModelSpec | None,
 ) -> tuple[RunIdentity, RunConfig]:
     """The run's fields in every record, and its configuration."""
-    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name} | _earlier_name(settings))
+    recipe = resolve_recipe(settings).model_copy(update={"outcome": rule.name})
     decides_answers = {
         **source.identity,
         "retriever": retriever.identity,
@@ -327,13 +327,6 @@ def run_identity(
         value_price=student.price if student else None,
     )
     return identity, config
-
-
-def _earlier_name(settings: GenerateSettings) -> dict[str, str]:
-    """The recipe's name in a run that was begun under an earlier one, which keeps it, and with it its hash."""
-    earlier = find_config(settings.run_directory / CONFIG)
-    name = earlier.decides_answers.recipe.name if earlier else ""
-    return {"name": name} if ALIASES.get(name) == settings.recipe else {}
 
 
 def _operational(settings: GenerateSettings, source: QuestionSource, corpus: Path | None) -> dict[str, Any]:

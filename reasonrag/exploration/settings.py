@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from mcts.recipes import RescueName, SupportBy
+from mcts.recipes import RecipeName, RescueName, SupportBy
 from preference import OutcomeName
 from reasonrag.agent.settings import (
     AGENT_DEFAULTS,
     AgentDefaults,
     AgentSettings,
-    RecipeChoice,
 )
 from reasonrag.data.names import ATLAS, canonical_dataset
 from reasonrag.files import RUN_HOME
@@ -76,9 +75,8 @@ class GenerateSettings(AgentSettings):
     value_extra_body: ExtraBody = setting(
         "JSON object of extra fields for every request to the value model", Panel.MODEL
     )
-    recipe: RecipeChoice = setting(
-        "Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see "
-        "docs/reference/recipes.md",
+    recipe: RecipeName = setting(
+        "Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see docs/reference/recipes.md",
         Panel.SEARCH,
         default="economy",
         common=True,

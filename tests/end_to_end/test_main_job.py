@@ -28,7 +28,6 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.behaviour import EndpointBehaviour
-from reasonrag.run_config import config_hash
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
@@ -152,24 +151,6 @@ def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -
     assert json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
     assert {rollout.recipe.name for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))} == {recipe}
     assert {row["recipe"] for row in pairs_of(Path("data/a"))} == {recipe}
-
-
-def test_a_run_that_was_begun_as_paper_goes_on_under_its_own_hash(reasonrag: Reasonrag) -> None:
-    """The recipe is called continuation now; the old name still means it, and a run keeps the name it has."""
-    command = ["generate", *("--simulations", 2, "--run", "runs/a", "--recipe")]
-    assert reasonrag(*command, "paper", "--limit", 2).status == 0
-    config = json.loads(Path("runs/a/config.json").read_text())
-    assert config["decides_answers"]["recipe"]["name"] == "continuation"
-    config["decides_answers"]["recipe"]["name"] = "paper"
-    config["config_hash"] = old = config_hash(config["decides_answers"])
-    Path("runs/a/config.json").write_text(json.dumps(config))
-    for name, limit in (("paper", 3), ("continuation", 4)):
-        assert reasonrag(*command, name, "--limit", limit).status == 0
-    assert json.loads(Path("runs/a/config.json").read_text())["config_hash"] == old
-    made = [(each.recipe.name, each.config_hash == old) for each in read_rollouts(Path("runs/a/rollouts.jsonl"))]
-    assert made == [("continuation", False)] * 2 + [("paper", True)] * 2
-    refused = reasonrag(*command, "economy", "--limit", 5)
-    assert (refused.status, "recipe.name was 'paper', is 'economy'" in refused.err) == (2, True)
 
 
 # -- the same bytes, whatever happens --------------------------------------------------------------------------

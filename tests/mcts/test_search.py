@@ -1037,7 +1037,7 @@ def test_a_configuration_out_of_range_is_refused_by_name(change: dict[str, objec
 def test_recipes_are_called_by_their_names() -> None:
     """Each recipe is filed under the name it writes into outputs."""
     assert {name: recipe.name for name, recipe in RECIPES.items()} == {name: name for name in get_args(RecipeName)}
-    assert recipe_named("paper") is RECIPES["continuation"]
+    assert recipe_named("continuation") is RECIPES["continuation"]
 
 
 def test_the_released_recipe_is_what_the_published_code_passes() -> None:

@@ -106,8 +106,8 @@ def test_the_recipe_decides_rewards_and_margins(tmp_path: Path) -> None:
     """Both rules stand in every node; the one of the recipe is the reward. What decides them is in the hash."""
     saved(tmp_path / "trees.json", [tree()])
     made = {
-        recipe: library.import_published("trees.json", out=f"runs/{recipe}", recipe=given)
-        for recipe, given in {"released": "released", "continuation": "paper"}.items()  # its earlier name
+        recipe: library.import_published("trees.json", out=f"runs/{recipe}", recipe=recipe)
+        for recipe in ("released", "continuation")
     }
     rewards = {}
     for recipe in made:
@@ -484,7 +484,7 @@ def test_question_files_of_an_import_are_read_as_those_of_generate(
 
 @pytest.mark.parametrize(
     ("flags", "named"),
-    [(["--recipe", "paper"], "--recipe"), (["--keep-rewards"], "--keep-rewards"), (["--alpha", "1"], "--alpha")],
+    [(["--recipe", "continuation"], "--recipe"), (["--keep-rewards"], "--keep-rewards"), (["--alpha", "1"], "--alpha")],
 )
 def test_flags_of_trees_are_refused_for_pairs(
     flags: list[str], named: str, tmp_path: Path, reasonrag: Reasonrag
