@@ -37,7 +37,7 @@ Wanted = Callable[[str], bool]
 CUT = ":cut"
 """Ends the key of a reply that is not used: a stop string cut it within its reasoning."""
 Held = Callable[[Iterable[Completion]], list[Completion]]
-_FIELDS = frozenset({"question_id", "model", "keys", "completions"})
+_FIELDS = frozenset({"question_id", "model", "keys", "completions", "digest"})
 _DIGEST = b',"digest":"'
 _DIGEST_BYTES = 8
 _END_SIZE = len(_DIGEST) + 2 * _DIGEST_BYTES + len(b'"}')
@@ -59,8 +59,8 @@ class Journal:
     """Answers by key, and their file.
 
     wanted: questions whose answers are held in memory; finished questions are not requested again. held: the part of
-        one request's answers that is held. writable: False for a read-only journal. say: called with a message about
-        lines without a digest. Raises InputError for a file that is not a journal, or whose lines were changed.
+        one request's answers that is held. writable: False for a read-only journal. say: called with a message about a
+        line that was cut off. Raises InputError for a file that is not a journal, or whose lines were changed.
     """
 
     def __init__(
@@ -92,38 +92,31 @@ class Journal:
         except OSError as error:
             raise InputError(f"cannot open the journal {path}: {error.strerror}") from error
         try:
-            undigested = self._load(wanted, held, say, writable=writable)
+            self._load(wanted, held, say, writable=writable)
         except BaseException:
             self._file.close()
             raise
-        if undigested:
-            say(
-                f"{path}: {undigested:,} lines were written by an earlier version, without a digest: damage in them "
-                "would go unnoticed"
-            )
 
-    def _load(self, wanted: Wanted, held: Held, say: Callable[[str], None], *, writable: bool) -> int:
-        """Read all lines; complete or drop a last line that a crash left without its line break. Returns the number of
-        lines without a digest.
+    def _load(self, wanted: Wanted, held: Held, say: Callable[[str], None], *, writable: bool) -> None:
+        """Read all lines; complete or drop a last line that a crash left without its line break.
 
         A line that equals an earlier one is a copy and counts once. Lines with equal keys and different answers were
         all paid.
         """
         self._file.seek(0)
-        self._size = undigested = 0
+        self._size = 0
         seen = set[bytes]()
         for number, line in numbered_lines(self.path, self._file, LONGEST_LINE):
             whole, where = line.endswith(b"\n"), f"{self.path}, line {number}"
             try:
-                digest, told = _digest(line)
-                entry = None if digest in seen else _parse(line, with_digest=told)
+                digest = _checked_digest(line)
+                entry = None if digest in seen else _parse(line)
             except ValueError as error:
                 if not whole:
                     say(f"{where} was cut off while it was written; its answers are requested again where needed")
                     break
                 raise InputError(f"{where} {error}. Delete the line to have its answers requested again") from error
             self._size += len(line)
-            undigested += not told
             if entry:
                 seen.add(digest)
                 self._take(entry, wanted, held)
@@ -134,7 +127,6 @@ class Journal:
             self._file.flush()
             self._file.truncate(self._size)
         self.delivered = sum(self.delivered_by.values(), start=Tokens())
-        return undigested
 
     def _take(self, entry: JournalEntry, wanted: Wanted, held: Held) -> None:
         """Count the cost of a line, and keep its answers if they are wanted."""
@@ -441,26 +433,25 @@ def _digest_of(content: bytes) -> bytes:
 
 def parse_line(line: bytes) -> JournalEntry:
     """The entry of a line. Raises ValueError for one that is not a recorded answer, or was changed."""
-    return _parse(line, with_digest=_digest(line)[1])
+    _checked_digest(line)
+    return _parse(line)
 
 
-def _digest(line: bytes) -> tuple[bytes, bool]:
-    """A line's digest, and whether it ends with one. Raises ValueError for a wrong one."""
+def _checked_digest(line: bytes) -> bytes:
+    """A line's digest. Raises ValueError for a line that does not end with it."""
     line = line.rstrip(b"\r\n")
-    start = len(line) - _END_SIZE
-    if not line.startswith(_DIGEST, max(0, start)):
-        return _digest_of(line), False
-    digest = _digest_of(line[:start])
-    if line[start + len(_DIGEST) :] != digest.hex().encode() + b'"}':
-        raise ValueError("is not a recorded answer: its digest shows that it was changed after it was written")
-    return digest, True
+    content = line[:-_END_SIZE]
+    digest = _digest_of(content)
+    if line[len(content) :] != _DIGEST + digest.hex().encode() + b'"}':
+        raise ValueError("is not a recorded answer: its digest shows that it was changed, or is missing")
+    return digest
 
 
-def _parse(line: bytes, *, with_digest: bool) -> JournalEntry:
-    """The entry of a line. Raises ValueError. with_digest: whether the line ends with its digest."""
+def _parse(line: bytes) -> JournalEntry:
+    """The entry of a line. Raises ValueError."""
     try:
         record = orjson.loads(line)
-        unknown = record.keys() - _FIELDS - ({"digest"} if with_digest else set())
+        unknown = record.keys() - _FIELDS
         completions = [Completion.model_validate(each) for each in record["completions"]]
         answers = dict(zip(record["keys"], completions, strict=True))
         entry = JournalEntry(str(record["question_id"]), answers, record.get("model"))

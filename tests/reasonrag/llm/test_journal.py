@@ -196,7 +196,7 @@ def test_a_killed_session_that_is_repeated_pays_only_for_what_was_not_wholly_rec
 
 
 async def test_log_probabilities_are_replayed_and_absent_where_there_are_none(tmp_path: Path) -> None:
-    """In lines of earlier versions, and of requests that do not ask for them, nothing stands of them."""
+    """In lines of requests that do not ask for them, nothing stands of them."""
     path, logprobs = tmp_path / "journal.jsonl", (TokenLogprob("a", -0.25), TokenLogprob(" b", 0.0))
     said = Completion(text="a b", finish_reason="stop", logprobs=logprobs)
     async with open_journal(path) as journal:
@@ -498,34 +498,25 @@ async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> N
     assert set(await replay(path, [request([1])])) == {1}
 
 
-async def test_lines_of_earlier_versions_are_read_with_a_notice(tmp_path: Path) -> None:
-    """Once for all of them; lines that are written now have a digest."""
-    path, said = tmp_path / "journal.jsonl", list[str]()
-    before = await record(path, [request([0]), request([1]), request([2])])
-    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    digests = [line.pop("digest") for line in lines]
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-    async with open_journal(path, say=said.append) as journal:
-        assert journal.delivered.calls == 3
-        assert await answers(journaled(None, journal), [request([0, 1, 2])]) == before
-        await journaled(Paid(), journal).complete(request([3]))
-    assert said == [
-        f"{path}: 3 lines were written by an earlier version, without a digest: damage in them would go unnoticed"
-    ]
-    assert [len(each) for each in digests] == [16] * 3
-    assert [line.endswith(b'"}') and b',"digest":"' in line for line in path.read_bytes().splitlines()] == [
-        *[False] * 3,
-        True,
-    ]
+async def test_a_line_without_a_digest_is_refused(tmp_path: Path) -> None:
+    """Nobody could say whether it was changed. Lines end with theirs."""
+    path = tmp_path / "journal.jsonl"
+    await record(path, [request([0]), request([1])])
+    first, second = path.read_bytes().splitlines(keepends=True)
+    assert re.fullmatch(rb'.*,"digest":"[0-9a-f]{16}"}\n', first)
+    path.write_bytes(first + re.sub(rb',"digest":"\w+"', b"", second))
+    with pytest.raises(
+        InputError,
+        match=r"line 2 is not a recorded answer: its digest shows .*or is missing.* Delete the line",
+    ):
+        Journal(path)
 
 
-@pytest.mark.parametrize("digested", [True, False])
-async def test_a_line_that_was_copied_counts_once(*, digested: bool, tmp_path: Path) -> None:
+async def test_a_line_that_was_copied_counts_once(tmp_path: Path) -> None:
     """200 copies of a line count as one answer; different answers to the same draws count each."""
     path = tmp_path / "journal.jsonl"
     said = await record(path, [request([0, 1])])
     [line] = path.read_bytes().splitlines(keepends=True)
-    line = line if digested else re.sub(rb',"digest":"\w+"', b"", line)
     path.write_bytes(line * 200)
     async with open_journal(path) as journal:
         assert journal.delivered == journal.delivered_by[None] == Tokens.of(said.values())
