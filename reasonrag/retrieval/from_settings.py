@@ -27,7 +27,6 @@ from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
 from reasonrag.retrieval.dense.manifest import (
     CHECKED_AT_OPENING,
     MANIFEST,
-    NO_DIGESTS,
     OFFSETS,
     BM25Manifest,
     DenseManifest,
@@ -252,7 +251,7 @@ def open_index_places(
     for place, manifest in zip(places, manifests, strict=True):
         if isinstance(manifest, BM25Manifest):
             _refuse_other_words(place.directory, manifest, options.languages)
-        _refuse_damage(place.directory, manifest, options, watcher.say)
+        _refuse_damage(place.directory, manifest, options)
     rankings = [_open_ranking(each.directory, its, options) for each, its in zip(places, manifests, strict=True)]
     index = rankings[0] if len(rankings) == 1 else HybridIndex(rankings)
     reranker = None
@@ -277,15 +276,13 @@ def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tupl
         )
 
 
-def _refuse_damage(directory: Path, manifest: IndexManifest, options: IndexOptions, say: Callable[[str], None]) -> None:
+def _refuse_damage(directory: Path, manifest: IndexManifest, options: IndexOptions) -> None:
     """Raises InputError for a file of the wrong size, and for a small one of other content; `index check` reads all."""
     names = [*manifest.files]
     if isinstance(manifest, DenseManifest):
         names.append(manifest.file_of(options.index_type, directory).file)
     for fault in damaged_files(directory, manifest, names, most_bytes=CHECKED_AT_OPENING).values():
         raise InputError(f"the index {directory} is damaged: {fault}")
-    if not manifest.files:
-        say(f"{directory} {NO_DIGESTS}")
 
 
 def open_corpus(directory: Path, manifest: IndexManifest) -> Corpus:
@@ -332,8 +329,7 @@ def _serving(place: IndexPlace, options: IndexOptions) -> IndexManifest | None:
         return None
     wanted = options.index_type
     lacks = isinstance(manifest, DenseManifest) and wanted is not None and wanted not in manifest.indexes
-    earlier = isinstance(manifest, BM25Manifest) and manifest.analyser != ANALYSER
-    return None if (lacks or earlier) and place.ours else manifest
+    return None if lacks and place.ours else manifest
 
 
 def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], None]) -> None:
@@ -342,9 +338,7 @@ def _announce(place: IndexPlace, options: IndexOptions, say: Callable[[str], Non
     if not (place.directory / MANIFEST).exists():
         say(f"no index of {place.corpus} yet; building {place.directory}")
     elif current_manifest(place.directory, place.corpus) is not None:
-        lacks = f"{place.directory} has no {options.index_type} index yet; building it from its vectors"
-        earlier = f"{place.directory} was built by an earlier analyser; building it anew"
-        say(earlier if place.kind == "bm25" else lacks)
+        say(f"{place.directory} has no {options.index_type} index yet; building it from its vectors")
     else:
         there = read_manifest(place.directory)
         if isinstance(there, DenseManifest):

@@ -23,7 +23,6 @@ from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
-    NO_DIGESTS,
     OFFSETS,
     DenseManifest,
     IndexManifest,
@@ -108,8 +107,6 @@ def index_check(
     if source and source.unread:
         watcher.say(source.unread)
     manifest = read_manifest(place)
-    if not manifest.files:
-        watcher.say(f"{place} {NO_DIGESTS}")
     recalls: list[RecallAgainstExact] = []
     if isinstance(manifest, DenseManifest):
         damaged, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)

@@ -24,7 +24,6 @@ from reasonrag.errors import InputError
 from reasonrag.files import build_lock, file_digest, read_record, unwritable
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.build_progress import READING, BuildWatcher
-from reasonrag.retrieval.dense.check import vectors_digest
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, EncoderSpec, resolved, short_name
 from reasonrag.retrieval.dense.faiss_index import FLASHRAG_NAMES, FaissVectors, build_index, plan_index
 from reasonrag.retrieval.dense.index import (
@@ -170,7 +169,7 @@ class _Build:
         it."""
         manifest = current_manifest(self.directory, self.corpus)
         if not isinstance(manifest, DenseManifest):
-            return None  # none, of another corpus, or of an earlier version of this one
+            return None  # none, or of another corpus
         if self.options.from_faiss:
             raise InputError(f"{self.directory} holds an index of {self.corpus} already; choose another --out")
         given = self.options.encoder
@@ -203,17 +202,12 @@ class _Build:
         return added
 
     def _with_offsets(self, manifest: DenseManifest) -> DenseManifest:
-        """Find the passages again where offsets are missing or damaged, or an earlier version recorded no digests."""
+        """Find the passages again where offsets are missing or damaged."""
         before = manifest.files.get(OFFSETS)
         if before and not before.fault(self.directory / OFFSETS):
             return manifest
-        if not manifest.files and vectors_digest(self.directory, manifest) != manifest.vectors_sha256:
-            name = manifest.vectors or manifest.read_back_from or ""
-            raise InputError(f"{self.directory / name} has changed. {manifest.remedy(self.directory, name)}")
         self.watcher.stage(READING, total=self.stat.st_size)
         np.save(self.directory / OFFSETS, scan_corpus(self.corpus, advanced=self.watcher.reached).offsets)
-        if not manifest.files:
-            return _with_digests(manifest, self.directory)
         files = {**manifest.files, OFFSETS: FileDigest.of(self.directory / OFFSETS)}
         return manifest.model_copy(update={"files": files})
 
@@ -268,13 +262,20 @@ class _Build:
             encoding_seconds=round(seconds, 2),
             devices=list(self.encoding.devices),
             versions=_versions(),
+            files=self._digests(adopted, digest),
         )
-        manifest = _with_digests(manifest, self.unfinished)
         write_manifest(manifest, self.unfinished)
         for name in (BUILD, ENCODED):  # no longer needed once the manifest exists
             (self.unfinished / name).unlink(missing_ok=True)
         put_in_place(self.unfinished, self.directory)
         return manifest
+
+    def _digests(self, adopted: FaissVectors | None, digest: str) -> dict[str, FileDigest]:
+        """The digests of the offsets and of the vectors. digest: of the adopted file."""
+        offsets = {OFFSETS: FileDigest.of(self.unfinished / OFFSETS)}
+        if adopted:
+            return offsets | {str(adopted.path): FileDigest(bytes=adopted.path.stat().st_size, sha256=digest)}
+        return offsets | {VECTORS: FileDigest.of(self.unfinished / VECTORS)}
 
     def _begin(self, scan: CorpusScan, encoder: Encoder, wanted: IndexType) -> str:
         """Resume the interrupted build, or prepare a new one; returns the encoder's probe."""
@@ -386,16 +387,6 @@ class _Build:
                 f"do not match their passages, for example row {int(strangers[0]):,}; "
                 "row i must be line i"
             )
-
-
-def _with_digests(manifest: DenseManifest, directory: Path) -> DenseManifest:
-    """The manifest with the digests of its offsets and vectors."""
-    files = {OFFSETS: FileDigest.of(directory / OFFSETS)}
-    if manifest.vectors:
-        files[manifest.vectors] = FileDigest.of(directory / manifest.vectors)
-    elif adopted := manifest.read_back_from:
-        files[adopted] = FileDigest(bytes=Path(adopted).stat().st_size, sha256=manifest.vectors_sha256)
-    return manifest.model_copy(update={"files": files})
 
 
 def _versions() -> dict[str, str]:

@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.build_progress import BuildWatcher, row_ranges
 from reasonrag.retrieval.dense.faiss_index import open_faiss_index
 from reasonrag.retrieval.dense.index import SPARE, stored_vectors
 from reasonrag.retrieval.dense.manifest import DenseManifest, damaged_files
-from reasonrag.retrieval.dense.vector_store import VectorRows, digest_of
+from reasonrag.retrieval.dense.vector_store import VectorRows
 from reasonrag.retrieval.ranking import best
 from reasonrag.retrieval.settings import IndexType
 
@@ -79,8 +78,6 @@ def check_dense(
     try:
         if vectors not in faults:
             stored_vectors(directory, manifest)
-            if not manifest.files and vectors_digest(directory, manifest) != manifest.vectors_sha256:
-                faults[vectors] = f"{directory / vectors} has changed. {manifest.remedy(directory, vectors)}"
     except InputError as error:
         faults[vectors] = str(error)
     if vectors in faults:
@@ -99,10 +96,3 @@ def check_dense(
         except InputError as error:
             faults[file.file] = str(error)
     return faults, recalls
-
-
-def vectors_digest(directory: Path, manifest: DenseManifest) -> str:
-    """What `vectors_sha256` is if nothing has changed."""
-    if manifest.vectors is None:
-        return file_digest(Path(manifest.read_back_from or ""))
-    return digest_of(directory / manifest.vectors)

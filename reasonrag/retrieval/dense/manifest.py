@@ -38,7 +38,6 @@ _OURS = re.compile(
 CHECKED_AT_OPENING = 1 << 24
 """Largest file, in bytes, whose content is checked at opening: 16 MiB take about 10 ms, and hold a BM25 index of 40,000
 passages. Of larger files only the size is checked; `index check` reads them."""
-NO_DIGESTS = "was built by an earlier version: its files have no digests; build it again to have them checked"
 _DIGEST = "manifest_sha256"
 """Key of the digest of the manifest's other fields."""
 
@@ -73,7 +72,7 @@ class _CorpusManifest(SparseRecord):
     """Fields of every index: its corpus and its files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("long_passages", "files", "stemmer", "stopwords")
+    ABSENT_IF_EMPTY = ("long_passages",)
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
@@ -83,11 +82,9 @@ class _CorpusManifest(SparseRecord):
     corpus_mtime_ns: int
     passages: int
     long_passages: LongPassages | None = None
-    """Also None where an older version built it, which did not look."""
     versions: dict[str, str]
-    files: Mapping[str, FileDigest] = {}
-    """The files that a search reads, by name, or absolute path if adopted; faiss indexes are in `indexes`. Empty where
-    an older version built it."""
+    files: Mapping[str, FileDigest]
+    """The files that a search reads, by name, or absolute path if adopted; faiss indexes are in `indexes`."""
 
     def matches(self, corpus: Path) -> bool:
         """Whether the corpus is the indexed file, by path, size and modification time."""
@@ -103,13 +100,10 @@ class BM25Manifest(_CorpusManifest):
     kind: Literal["bm25"] = "bm25"
     k1: float
     b: float
-    analyser: int = 1
+    analyser: int
     """Version of what makes tokens (`lexical.analysis`)."""
-    languages: tuple[str, ...] = ("en",)
+    languages: tuple[str, ...]
     """Of the corpus, the commonest first."""
-    stemmer: str = ""
-    stopwords: str = ""
-    """Only of analyser 1."""
 
     @property
     def all_files(self) -> Mapping[str, FileDigest]:
@@ -199,9 +193,8 @@ def read_manifest(directory: Path) -> IndexManifest:
         found = orjson.loads(read_small(path))
         if not isinstance(found, dict):
             raise InputError(f"{path} is not a JSON object. {_delete(directory)}")
-        if found.pop(_DIGEST, None) not in (None, _digest(found)):
-            raise InputError(f"{path} has changed since it was written. {_delete(directory)}")
-        return _MANIFESTS.validate_python(found)
+        digest = found.pop(_DIGEST, None)
+        manifest = _MANIFESTS.validate_python(found)
     except FileNotFoundError as error:
         raise InputError(
             f"{directory} has no {MANIFEST}: its build did not finish, or it is not an index. "
@@ -215,6 +208,9 @@ def read_manifest(directory: Path) -> IndexManifest:
         raise InputError(
             f"{path} is not the manifest of an index: {_first_problem(error)}. {_delete(directory)}"
         ) from error
+    if digest != _digest(found):
+        raise InputError(f"{path} has no digest, or has changed since it was written. {_delete(directory)}")
+    return manifest
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -261,9 +257,7 @@ def damaged_files(
 
 
 def extra_files(directory: Path, manifest: IndexManifest) -> list[Path]:
-    """The files of an index's directory that are not the index's, if it lists its own; hidden ones do not count."""
-    if not manifest.files:
-        return []
+    """The files of an index's directory that are not the index's; hidden ones do not count."""
     known = {*manifest.all_files, MANIFEST}
     return sorted(each for each in directory.iterdir() if not (each.name.startswith(".") or each.name in known))
 

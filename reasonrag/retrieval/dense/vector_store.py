@@ -218,12 +218,3 @@ def _names(folder: Path) -> list[str]:
 
 def combined_digest(digests: Sequence[str]) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """The digest that `VectorWriter.sha256` would give. Raises InputError for a file that is missing or cut off."""
-    stored = StoredVectors(path)
-    with path.open("rb") as file:
-        file.seek(path.stat().st_size - 2 * stored.rows * stored.dimension)
-        pieces = (file.read(2 * stored.dimension * (stop - start)) for start, stop in row_ranges(stored.rows, PIECE))
-        return combined_digest([hashlib.sha256(each).hexdigest() for each in pieces])

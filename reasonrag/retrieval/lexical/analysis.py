@@ -18,7 +18,7 @@ import numpy as np
 from reasonrag.data.documents.language import language_of
 
 ANALYSER = 2
-"""Changes whenever the same text could become other tokens. 1 was English only."""
+"""Changes whenever the same text could become other tokens."""
 QUIET = " "
 """What a quiet token begins with, and no other."""
 _SNOWBALL = dict(

@@ -18,7 +18,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.environment import PYTHON_VARIABLE
 from reasonrag.retrieval.dense.encoders import EncoderSpec
-from reasonrag.retrieval.dense.manifest import DenseManifest
+from reasonrag.retrieval.dense.manifest import DenseManifest, write_manifest
 from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
@@ -359,6 +359,7 @@ def test_an_encoder_that_is_read_otherwise_than_it_was_trained_is_warned_of(tmp_
         corpus_mtime_ns=corpus.stat().st_mtime_ns,
         passages=1,
         versions={},
+        files={},
         encoder=spec,
         precision="fp32",
         probe="",
@@ -369,7 +370,7 @@ def test_an_encoder_that_is_read_otherwise_than_it_was_trained_is_warned_of(tmp_
         encoding_seconds=0,
         devices=[],
     )
-    (tmp_path / "manifest.json").write_text(manifest.model_dump_json())
+    write_manifest(manifest, tmp_path)
     assert wrong(check_index(tmp_path, [], of=""))["pooling"] == "warning"
 
 
