@@ -111,17 +111,15 @@ class StepRecord(Record):
     response: str
     reward: float | None = None
     own_outcome: float | None = None
-    """Outcome of its own trajectory (`labelling.own_outcomes`); absent where no step of the state has one, and from
-    data sets of earlier versions."""
+    """Outcome of its own trajectory (`labelling.own_outcomes`); absent where no step of the state has one."""
     expected_outcome: float | None = None
-    """Mean outcome below the step, undiscounted; absent where no step of the state has one, and from data sets of
-    earlier versions."""
+    """Mean outcome below the step, undiscounted; absent where no step of the state has one."""
     critic_score: float | None = None
     """Mean raw score of the critics that were not trained on the question; only where critics were asked, else
     absent."""
     grounded: bool | None = None
     em: float | None = None
-    """Of an answer; absent where no step of the state has one, and from data sets of earlier versions."""
+    """Of an answer; absent where no step of the state has one."""
     in_evidence: bool | None = None
     """Whether evidence reported before supports an answer; absent as `em`."""
     gold: int | None = None

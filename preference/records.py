@@ -348,7 +348,7 @@ class RolloutRecord(SparseRecord):
     config_hash: str
     seed: int
     renderer: str | None = None
-    """Identifies the prompt templates; null in older records."""
+    """Identifies the prompt templates; null in imported trees."""
     recipe: RecipeRef
     usage: Usage
     value_usage: Usage | None = None

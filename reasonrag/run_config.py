@@ -1,7 +1,7 @@
 """config.json of a run or an evaluation: what decided its answers, and what a changed configuration is.
 
-Decides which keys other stages read, and that a key of another version is kept as it is written. Does not know what the
-settings mean: plain values only.
+Decides which keys other stages read, and that the others are kept as they are written. Does not know what the settings
+mean: plain values only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
-    ValidationError,
     model_serializer,
     model_validator,
 )
@@ -38,33 +37,17 @@ CUT = "messages from "
 
 
 class _Kept(BaseModel):
-    """A part of the file: the fields are the keys that other stages read; all keys are written as they were given.
-
-    A key in a form that another version gave it is read like one that is missing; `unreadable` names it.
-    """
+    """A part of the file: the fields are the keys that other stages read; all keys are written as they were given."""
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
     _given: dict[str, Any] = PrivateAttr()
-    _unreadable: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="wrap")
     @classmethod
     def _keep(cls, given: Any, read: Handler[Self]) -> Self:
-        unreadable: set[str] = set()
-        try:
-            kept = read(given)
-        except ValidationError as error:
-            if not isinstance(given, dict):
-                raise
-            unreadable = {str(each["loc"][0]) for each in error.errors()}
-            kept = read({key: value for key, value in given.items() if key not in unreadable})
-        kept._given, kept._unreadable = given, tuple(sorted(unreadable & given.keys()))
+        kept = read(given)
+        kept._given = given
         return kept
-
-    def unreadable(self) -> list[str]:
-        """Keys that are there and cannot be read, by their path; for those who must not take them for missing."""
-        parts = {name: part for name in type(self).model_fields if isinstance(part := getattr(self, name), _Kept)}
-        return [*self._unreadable, *(f"{name}.{key}" for name, part in parts.items() for key in part.unreadable())]
 
     @model_serializer
     def _as_given(self) -> dict[str, Any]:
@@ -102,8 +85,8 @@ class DecidesAnswers(_Kept):
     value_model: RecordedModel | None = None
     critic: str = ""
     sampling: dict[str, Any] = {}
-    retriever: str = ""
-    """Empty for an evaluation whose method does not search."""
+    retriever: str | None = None
+    """None for an evaluation whose method does not search."""
     prompts: str = ""
     """Their hash."""
     top_k: int | None = None
@@ -117,7 +100,7 @@ class DecidesAnswers(_Kept):
     steps_by_hops: bool = False
     """Whether questions whose hops are known have other steps."""
     outcome_rule: int | None = None
-    """Version of the rule of `evident_f1`; None of other outcomes, and before version 2."""
+    """Version of the rule of `evident_f1`; None of other outcomes."""
     recipe: RecordedRecipe = RecordedRecipe()
     baseline_prompts: Any = None
     """Hash of the prompts of an evaluation's method, if that is not the agent."""
@@ -137,7 +120,7 @@ class Operational(_Kept):
     """Settings that may change between sessions of a run."""
 
     settings: dict[str, Any] = {}
-    """Resolved settings; missing in files of older versions."""
+    """Resolved settings; empty for imported trees, which have none."""
     questions: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = []
     """The question files; a text where there is one."""
     hub_revision: str | None = None
@@ -220,36 +203,17 @@ def keep_config(directory: Path, config: RunConfig, *, held: bool) -> None:
     earlier = read_config(path) if held or path.exists() else None
     changed = earlier.changed_to(config) if earlier else []
     if held and changed:
+        advice = f". As to prompts, {OTHER_PROMPTS}" if any(each.startswith("prompts ") for each in changed) else ""
         raise InputError(
             f"{directory} holds a run with another configuration; its trees and answers cannot be used for this one. "
-            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}{_advice(changed)}"
+            f"Changed: {'; '.join(changed)}. Choose another --run, or the settings in {path}{advice}"
         )
     if held and earlier and earlier.operational and earlier.operational.refused_parameters:
         config = config.with_refusals(earlier.operational.refused_parameters)
     write_file(path, config.to_bytes())
 
 
-NO_FLAG = ("recipe.search.wave ", "recipe.search.root_siblings ", "outcome_rule ")
-"""Changes of a recipe that no flag makes."""
-OTHER_PROMPTS = (
-    "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/prompts of the "
-    "version that made it"
-)
-
-
-def _advice(changed: list[str]) -> str:
-    """What to do about changes that no other flag undoes."""
-    advice = f". As to prompts, {OTHER_PROMPTS}" if any(each.startswith("prompts ") for each in changed) else ""
-    if any(each.startswith(NO_FLAG) or (each.startswith("recipe.") and " was None, " in each) for each in changed):
-        advice += (
-            ". The recipe has changed since the version of reasonrag that made the run; that version can finish it"
-        )
-    if any(each.startswith("max_steps was None, ") for each in changed):
-        advice += (
-            ". Older versions gave baselines neither the common budget nor repair turns, so their answers would be "
-            "others now: evaluate into a new --run"
-        )
-    return advice
+OTHER_PROMPTS = "give the folder they are in by --prompts"
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def flags_given(settings: BaseModel, *, without: Collection[str] = ()) -> list[s
 
 
 def list_of_places(value: object) -> object:
-    """Paths, separated in the environment as in PATH; runs of older versions recorded one, or none."""
+    """Paths, separated in the environment as in PATH; one or none in Python."""
     if value is None:
         return []
     if isinstance(value, Path):
@@ -135,7 +135,7 @@ def path_as_text(value: object) -> object:
 
 
 def one_or_several(value: object) -> object:
-    """Names or addresses, separated in the environment by white space; runs of older versions recorded none as null."""
+    """Names or addresses, separated in the environment by white space; one or none in Python."""
     if value is None:
         return []
     if isinstance(value, Path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel
 
 from preference.candidates import Ends, GoldVerdict, PathStep, QuestionRecord, is_training_split, question_key
 from preference.export.formats import ACTION_TYPE_NAMES, FORMATS, FormatName, Row, SplitName
@@ -72,11 +72,6 @@ class EffectiveSize(BaseModel):
     by_question: float | None
 
 
-def _of_today(rules: dict[str, Any]) -> dict[str, Any]:
-    """Rules of an earlier version by the names that they have now."""
-    return {"max_row_tokens" if name == "max_tokens" else name: value for name, value in rules.items()}
-
-
 class PairSummary(BaseModel):
     """What an export wrote and dropped; the content of its `summary.json`."""
 
@@ -119,7 +114,7 @@ class PairSummary(BaseModel):
     token_counter: str | None = None
     usage: Usage | None = None
     """Usage of all trees; null if unknown."""
-    rules: Annotated[dict[str, Any], BeforeValidator(_of_today)] = {}
+    rules: dict[str, Any] = {}
     options: dict[str, Any] = {}
     judging: dict[str, Any] = {}
     """Counts and cost of the judge, if labels come from one."""

@@ -138,8 +138,7 @@ def replaces_other_runs(
     """
     if not (out / CANDIDATES).is_file() and not is_unfinished(out):
         taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
-        begun = taken == [QUESTIONS] and origins_in(out)  # left by a killed command of an earlier version
-        if taken and not begun and not (set(taken) <= {AUDIT, AUDIT_PAGE} and _is_audited(out)):
+        if taken and not (set(taken) <= {AUDIT, AUDIT_PAGE} and _is_audited(out)):
             raise InputError(f"--out {out} is taken: {_foreign(taken)}; give a directory of its own")
         if not taken:
             return False

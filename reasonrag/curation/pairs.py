@@ -329,9 +329,8 @@ def _check_labels(sources: Sequence[Path], label: str, *, as_published: bool) ->
     for source in filter(is_data_set, sources):
         if label == "outcome" and not _occurs(_OUTCOMES, source) and (source / CANDIDATES).stat().st_size:
             raise InputError(
-                f"--label outcome: {source} does not say how the trajectories of its steps ended, as imported rows and "
-                "data sets of earlier versions do not. Give its runs instead: reasonrag pairs RUN --label outcome "
-                "--out DATA"
+                f"--label outcome: {source} does not say how the trajectories of its steps ended, as imported rows do "
+                "not. Give its runs instead: reasonrag pairs RUN --label outcome --out DATA"
             )
         if (label == "judge" or as_published) and _occurs(_BY_OUTCOME, source):
             flag = "--as-published" if as_published else "--label judge"

@@ -226,8 +226,8 @@ class QuestionFile:
         the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
         passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
-        so that titles name the gold ones. options: whether some question has options, which earlier versions did not
-        show. more_answers: likewise whether some has answers beside `golden_answers`. rows: the file that is read, one
+        so that titles name the gold ones. options: whether some question has options. more_answers: whether some has
+        answers beside `golden_answers`. rows: the file that is read, one
         question per line, where `path` has another form. unread: a notice that names the columns that are not read.
     """
 

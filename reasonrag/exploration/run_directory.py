@@ -242,8 +242,8 @@ def _config(folder: Path, manifest: Manifest) -> RunConfig:
             f"{folder} has the configuration {found.config_hash}, the run's is {manifest.config_hash}: it was changed "
             "after it was made. Restore it, or make the rank again"
         )
-    if wrong := found.unreadable() or ([] if found.operational else ["operational"]):
-        raise InputError(f"{folder / CONFIG}: {wrong[0]} is missing or cannot be read. Restore the file")
+    if found.operational is None:
+        raise InputError(f"{folder / CONFIG}: operational is missing. Restore the file")
     return found
 
 

@@ -150,7 +150,7 @@ def _in_folder(folder: Path) -> FoundCritic:
     try:
         facts = CriticFacts.model_validate(told["critic"])
     except ValidationError as error:
-        raise InputError(f"{folder / PROVENANCE}: {first_error(error)}; was it made by another version?") from error
+        raise InputError(f"{folder / PROVENANCE}: {first_error(error)}") from error
     asked, questions = told.get("asked"), told.get("questions")
     return FoundCritic(
         f"{model.name}@{fingerprint(model)}",

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.hints import PROMPTS_OF
@@ -69,11 +70,6 @@ class RunParts:
 def made_with(run: Path) -> RunConfig:
     """The configuration of the run. Raises InputError naming a key that cannot be read, or is needed and missing."""
     made = read_config(run / CONFIG)
-    if unreadable := made.unreadable():
-        raise InputError(
-            f"{run / CONFIG} is damaged, or of another version of reasonrag: it cannot be read at {unreadable[0]}. "
-            "Give a run directory of reasonrag generate"
-        )
     needed = {"config_hash": made.config_hash}
     if not made.decides_answers.imported:
         decides = made.decides_answers
@@ -152,20 +148,16 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tuple[GenerateSettings, Path | None]:
     """The run's settings with the new places of moved files, and its corpus."""
     operational = made.operational or Operational()
-    older = InputError(
-        f"{run / CONFIG} lacks the settings of the run, which an older reasonrag did not record. "
-        "Run the same generate command again: it adds them and sends no request"
-    )
     if made.decides_answers.imported:
         raise InputError(
             f"{run} was imported: the model and corpus of its steps are unknown, so they cannot be continued"
         )
     if not operational.settings:
-        raise older
+        raise InputError(f"{run / CONFIG} lacks operational.settings, as published runs do: nothing can be continued")
     try:
         saved = GenerateSettings.model_validate(operational.settings | {"run": run})
     except ValidationError as error:
-        raise older from error
+        raise InputError(f"{run / CONFIG}: operational.settings: {first_error(error)}. Restore the file") from error
     corpus = Path(operational.corpus) if operational.corpus else None
     decides = made.decides_answers  # what was a default then may be another one now
     changed: dict[str, Any] = {"concurrency": given.concurrency, "passage_order": decides.passage_order or BEST_FIRST}

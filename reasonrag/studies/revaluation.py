@@ -79,7 +79,7 @@ class RevaluedPair(BaseModel):
     """Mean discounted outcome."""
     chosen_outcome: float | None = None
     rejected_outcome: float | None = None
-    """Mean outcome, undiscounted; null in reports of earlier versions, too."""
+    """Mean outcome, undiscounted."""
 
 
 class Disagreement(BaseModel):
@@ -114,8 +114,8 @@ class Revaluation(BaseModel):
     confirmed: SignAgreement
     confirmed_by_action_type: dict[str, SignAgreement]
     confirmed_by_layer: dict[str, SignAgreement]
-    confirmed_by_draws: dict[str, SignAgreement] = {}
-    """`one`: pairs with the tag `one_draw`; `more`: the others. Empty in reports of earlier versions."""
+    confirmed_by_draws: dict[str, SignAgreement]
+    """`one`: pairs with the tag `one_draw`; `more`: the others."""
     disagreement: Disagreement | None
     """Null if the model that continued in the run continues again."""
     mean_margin: float | None

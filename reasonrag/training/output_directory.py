@@ -25,7 +25,6 @@ from preference.export.files import write_file, write_json
 from reasonrag.errors import InputError
 from reasonrag.files import locked, only_writer, read_record
 from reasonrag.run_config import changed_keys
-from reasonrag.training.llamafactory.config_resolution import comparable
 
 TRAINING, TRAIN_YAML, TRAIN_LOG = "training.json", "train.yaml", "train.log"
 SCHEMA: Final = "reasonrag.training/1"
@@ -107,7 +106,7 @@ class OutputDirectory:
                     f"{self.folder} holds {taken}, which no training of reasonrag wrote; choose another --out"
                 )
             return None
-        changed = changed_keys(comparable(found.decides), comparable(decides))
+        changed = changed_keys(found.decides, dict(decides))
         if changed:
             more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
             raise InputError(

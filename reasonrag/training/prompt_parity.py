@@ -94,7 +94,7 @@ def _warnings(data_set: Path, origins: Counter[Origin], asked: str | None) -> tu
     compared = f", and cannot be compared with {asked}" if asked else ""
     warning = (
         f"{data_set} does not record the renderer of {unknown:,} of its {origins.total():,} {things}: they were "
-        f"imported or made by an older version{compared}. Check one before you train: the model will need its system "
+        f"imported{compared}. Check one before you train: the model will need its system "
         "turn as its prompt"
     )
     return (warning,)

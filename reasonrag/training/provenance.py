@@ -115,7 +115,7 @@ class Provenance(BaseModel):
     stage: str
     """sft, dpo, rm, kto, ..; export for merged weights."""
     stages: list[str] = []
-    """Stages of all its trainings, oldest first, those of its base included; empty in files of earlier versions."""
+    """Stages of all its trainings, oldest first, those of its base included."""
     finetuning_type: str
     asked: TrainingConditions = TrainingConditions()
     data: list[str] = []
@@ -168,7 +168,7 @@ def read_provenance(folder: Path) -> Provenance | None:
             return Provenance.model_validate_json(read_small(path, 1 << 28))
     except ValidationError as error:
         raise InputError(
-            f"{path} is damaged, or from another version of reasonrag ({first_error(error)}); remove it to continue "
+            f"{path} is damaged ({first_error(error)}); remove it to continue "
             "without checking how and on what the model was trained"
         ) from error
 

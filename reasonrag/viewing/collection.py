@@ -39,8 +39,6 @@ from reasonrag.run_config import find_config
 LineRecord = TypeVar("LineRecord", StateRecord, QuestionRecord)
 _BLOCK = 1 << 20
 _LONGEST_VALUE = 1 << 10
-_LATER_RULES = {"allow_repeated_query": True, "allow_same_findings": True}
-"""Rules that the summaries of earlier versions lack, as those versions had them."""
 _AGAIN = "Make the data set again from its runs: reasonrag pairs RUN --out DIR"
 _DECODER = json.JSONDecoder()
 ID = "question_id"
@@ -246,7 +244,10 @@ class DataSetCollection:
         self.path = path
         check_finished(path)
         summary = _summary(path)
-        self.rules = PairingRules(**_LATER_RULES | summary.rules) if summary and summary.rules else PairingRules()
+        try:
+            self.rules = PairingRules(**summary.rules) if summary else PairingRules()
+        except TypeError as error:
+            raise InputError(f"the rules of {path / SUMMARY} are none of `pairs`: {error}. {_AGAIN}") from error
         self.teachers = set(summary.teachers) if summary else set[str]()
         if not (path / DROPPED).is_file() and not (path / PAIRS_FILE).is_file():
             raise InputError(

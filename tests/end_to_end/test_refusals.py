@@ -11,8 +11,6 @@ import orjson
 import pytest
 
 import reasonrag as package
-from reasonrag.errors import InputError
-from tests.conftest import ROOT
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
 
@@ -80,19 +78,3 @@ def test_a_field_that_the_endpoint_does_not_know_is_a_sentence(reasonrag: Reason
     assert done.status == 2
     assert "reasoning_effort" in done.err
     assert "--extra-body sets reasoning_effort" in done.err
-
-
-def test_runs_of_versions_without_extra_body_go_on() -> None:
-    """But for what else has changed since, such a version wrote what is written today."""
-    made = package.generate(limit=1, run="runs/old")
-    config, before = (
-        config_of("runs/old"),
-        orjson.loads((ROOT / "tests/golden/config_before_extra_body.json").read_bytes()),
-    )
-    for changed in ("prompts", "recipe", "outcome_rule", "retriever"):  # words, budgets, the rule of outcomes, BM25
-        before["decides_answers"][changed] = config["decides_answers"][changed]
-    assert config["decides_answers"] == before["decides_answers"]
-    Path("runs/old/config.json").write_bytes(orjson.dumps(before))
-    assert package.generate(limit=1, run="runs/old").calls == made.calls
-    with pytest.raises(InputError, match=r"sampling\.extra_body was None, is {'effort': 'low'}"):
-        package.generate(limit=1, run="runs/old", extra_body={"effort": "low"})

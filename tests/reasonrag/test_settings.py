@@ -211,7 +211,7 @@ def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dic
 
 
 def test_data_sets_are_a_list_a_name_or_none() -> None:
-    """One name in Python, several in the environment; runs of earlier versions recorded a name or null."""
+    """One name in Python, several in the environment; one or none in Python."""
     assert resolve(GenerateSettings, "generate", {"dataset": "nq"}, environment={}).dataset == ["nq"]
     given = {"REASONRAG_DATASET": "popqa hotpotqa"}
     assert resolve(GenerateSettings, "generate", {}, environment=given).dataset == ["popqa", "hotpotqa"]

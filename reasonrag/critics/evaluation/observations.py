@@ -103,8 +103,7 @@ FreshPair = tuple[int, int, float, float]
 
 
 def fresh_values(run: Path) -> dict[str, list[FreshPair]]:
-    """Pairs of `calibrate --revalue` by question id; empty where it was not run, or by a version that kept discounted
-    outcomes alone."""
+    """Pairs of `calibrate --revalue` by question id; empty where it was not run."""
     path, found = run / PLACE / REPORT, defaultdict[str, list[FreshPair]](list)
     try:
         told = orjson.loads(read_small(path))

@@ -230,7 +230,7 @@ def _why(check: CheckResult) -> str:
 
 
 def read_audit(directory: Path) -> AuditReport:
-    """The audit report of a data set. Raises InputError if there is none, or one of another version."""
+    """The audit report of a data set. Raises InputError if there is none that can be read."""
     again = f"Make it with: reasonrag audit {directory}"
     found = read_record(directory / AUDIT, AuditReport, again)
     if found is None:

@@ -36,8 +36,6 @@ _PATHS = (
     *("adapter_name_or_path", "fsdp_config", "media_dir"),
 )
 """Keys that may name files or folders, in addition to the model."""
-_NAMED_SINCE: Final[Mapping[str, Any]] = {"pref_ftx": 0.0}
-"""LLaMA-Factory's defaults of keys that our configurations did not always name."""
 _OF_EVALUATION = ("eval_dataset", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "eval_on_each_dataset")
 _QWEN = re.compile(r"qwen-?2(\.5)?(?!\.)", re.IGNORECASE)
 TEMPLATE: Final = "qwen"
@@ -146,11 +144,6 @@ def with_warmup_ratio(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(steps, float) and 0 < steps < 1:
         return {key: value for key, value in config.items() if key != "warmup_steps"} | {"warmup_ratio": steps}
     return dict(config)
-
-
-def comparable(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """A training's identity as it would be by our configurations of today, whichever version of them it is from."""
-    return {**_NAMED_SINCE, **with_warmup_ratio(identity)}
 
 
 def refuse_secrets(config: Mapping[str, Any]) -> None:

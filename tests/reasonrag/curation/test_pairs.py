@@ -180,7 +180,7 @@ def test_no_kept_pair_of_a_guessing_teacher_prefers_a_wrong_answer_to_a_golden_o
 
 
 def test_labels_by_outcome_need_the_outcomes(tmp_path: Path) -> None:
-    """A data set of an earlier version does not have them; a published system has its own labels; and a run that
+    """Imported rows do not have them; a published system has its own labels; and a run that
     continues one step of each state has few."""
     run, old = tmp_path / "run", tmp_path / "old"
     reasonrag.generate(dataset="atlas", model="offline", recipe="ragym", limit=2, run=run)

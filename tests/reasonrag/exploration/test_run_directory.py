@@ -266,31 +266,8 @@ def test_another_configuration_is_refused_with_every_key_that_differs(home: Path
         r"Choose another --run, or the settings in .*config\.json"
     )
     assert re.search(expected, refusal(open_run(home, model="n", top_k=3)))
+    assert "As to prompts, give the folder they are in by --prompts" in refusal(open_run(home, prompts="0"))
     assert (home / CONFIG).read_bytes() == CONFIGURATION.to_bytes()
-
-
-@pytest.mark.parametrize(
-    ("now", "advice"),
-    [
-        (
-            {"prompts": "0"},
-            "give the folder they are in by --prompts; if they were the package's own, that is reasonrag/",
-        ),
-        (
-            {"recipe": {"unreadable": "missing"}},
-            "The recipe has changed since the version of reasonrag that made the run",
-        ),
-        ({"outcome_rule": 2}, "The recipe has changed since the version of reasonrag that made the run"),
-        (
-            {"recipe": {"search": {"wave": 2}}},
-            "The recipe has changed since the version of reasonrag that made the run",
-        ),
-    ],
-)
-def test_a_run_of_an_earlier_version_is_told_what_to_do(home: Path, now: dict[str, Any], advice: str) -> None:
-    """No other flag undoes these changes."""
-    fill(home, "a")
-    assert advice in refusal(open_run(home, **now))
 
 
 def test_operational_settings_may_change(home: Path) -> None:

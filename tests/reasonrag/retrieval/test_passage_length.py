@@ -22,7 +22,6 @@ from reasonrag.retrieval.passage_length import MARK, cut
 from reasonrag.retrieval.remote import open_remote
 from reasonrag.retrieval.server import ServeLimits, serving
 from reasonrag.retrieval.settings import MIN_PASSAGE_CHARS
-from tests.conftest import ROOT
 from tests.helpers.command_line import Reasonrag
 
 SENTENCE = "Paris is the capital of France. It lies on the Seine. "
@@ -171,15 +170,6 @@ def test_a_cut_is_part_of_a_run_and_its_absence_is_not(long_world: dict[str, Any
             package.generate(**long_world, run=run, max_passage_chars=most)
     with pytest.raises(InputError, match="must be at least 100"):
         package.generate(**long_world, run="runs/new", max_passage_chars=10)
-
-
-def test_a_run_of_a_version_without_the_cut_goes_on() -> None:
-    made = package.generate(limit=1, run="runs/old")
-    before = orjson.loads((ROOT / "tests/golden/config_before_extra_body.json").read_bytes())
-    for changed in ("prompts", "recipe", "outcome_rule", "retriever"):  # and BM25's analyser
-        before["decides_answers"][changed] = decides("runs/old")[changed]
-    Path("runs/old/config.json").write_bytes(orjson.dumps(before))
-    assert package.generate(limit=1, run="runs/old").calls == made.calls
 
 
 def test_the_order_of_passages_is_part_of_a_run_where_the_best_is_not_first(long_world: dict[str, Any]) -> None:

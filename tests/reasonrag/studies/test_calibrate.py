@@ -509,16 +509,18 @@ def test_passages_that_are_not_those_the_run_read_are_refused(own_run: Path) -> 
     assert not JOURNAL.parent.exists()
 
 
-def test_a_run_of_an_older_reasonrag_is_told_how_to_be_mended(run: Path) -> None:
-    """Its configuration does not hold the settings; the same generate command adds them. The free part works."""
+def test_a_run_without_its_settings_is_not_continued(run: Path) -> None:
+    """A published one has none; a file that was broken is named. The free part works."""
     config = json.loads((run / "config.json").read_text())
     del config["operational"]["settings"]
     (run / "config.json").write_text(json.dumps(config))
     assert package.calibrate(run).questions == SMALL["limit"]
-    with pytest.raises(InputError, match="Run the same generate command again"):
+    with pytest.raises(InputError, match=r"config\.json lacks operational\.settings, as published runs do"):
         package.calibrate(run, revalue=3, k=2)
-    package.generate(**SMALL)
-    assert package.calibrate(run, revalue=3, k=2).revaluation
+    config["operational"]["settings"] = {"top_k": "many"}
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"config\.json: operational\.settings: top_k.*Restore the file"):
+        package.calibrate(run, revalue=3, k=2)
 
 
 def test_a_run_whose_answers_were_valued_by_an_earlier_rule_is_refused(run: Path) -> None:
@@ -653,7 +655,7 @@ def test_a_configuration_with_a_damaged_key_is_refused(run: Path, part: str, key
     config = json.loads((run / "config.json").read_text())
     config[part][key] = value
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=rf"config.json is damaged.* cannot be read at {part}\.{key}\. Give a run"):
+    with pytest.raises(InputError, match=rf"config.json is damaged: {part}\.{key}\S* .*Choose another `run`"):
         package.calibrate(run, revalue=2, k=1)
 
 

@@ -42,7 +42,7 @@ from reasonrag.training.llamafactory.launcher import (
 from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import find_warnings, read_metrics, write_metrics
 from reasonrag.training.model_card import ModelCardFacts, render_model_card
-from reasonrag.training.output_directory import OutputDirectory, TrainingRecord
+from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.preflight_checks import PreflightFindings, check_rows, resolve_cutoff
 from reasonrag.training.progress import HINTS, LogParser, failure_hint
 from reasonrag.training.provenance import Provenance, TrainingConditions
@@ -382,22 +382,6 @@ def test_steps_that_are_asked_for_are_the_warm_up(data: Path) -> None:
     assert (steps["warmup_steps"], "warmup_ratio" in steps) == (50, False)
     share = resolved(data, warmup_steps=0.3).config
     assert (share["warmup_ratio"], "warmup_steps" in share) == (0.3, False)
-
-
-def test_a_training_that_an_older_configuration_began_goes_on(data: Path) -> None:
-    """Its share stood in warmup_steps, and it did not name pref_ftx: the same values are the same training, others are
-    not."""
-    now = resolved(data).config
-    since = {"warmup_ratio", "pref_ftx"}
-    before = {name: value for name, value in now.items() if name not in since} | {"warmup_steps": 0.2}
-    output = OutputDirectory(data.parent / "saves")
-    output.folder.mkdir()
-    output.write_record(training_record(decides=training_identity(before, {})))
-    assert output.check(training_identity(now, {})) is not None
-    with pytest.raises(InputError, match=r"warmup_ratio was 0\.2, is 0\.1"):
-        output.check(training_identity(now | {"warmup_ratio": 0.1}, {}))
-    with pytest.raises(InputError, match=r"pref_ftx was 0\.0, is 0\.2"):
-        output.check(training_identity(resolved(data, pref_ftx=0.2).config, {}))
 
 
 @pytest.mark.parametrize("key", ["warmup_ratio", "warmup_steps", "pref_ftx"])

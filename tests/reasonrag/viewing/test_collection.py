@@ -276,12 +276,21 @@ def test_a_data_set_whose_rows_were_never_written_is_refused(made: Made, tmp_pat
 def test_candidates_that_do_not_belong_to_the_rows_are_not_counted_as_kept(
     made: Made, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
-    """An earlier version left new candidates beside the older rows where its command was stopped."""
+    """Someone copied files of two exports into one folder."""
     data = shutil.copytree(made.data, tmp_path / "data")
     path = data / "candidates.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"pair_id":"', b'"pair_id":"other-'))
     done = reasonrag("stats", data)
     assert (done.status, "does not belong to the rows" in done.err) == (2, True), done.err
+
+
+def test_rules_that_are_none_are_refused(made: Made, tmp_path: Path) -> None:
+    data = shutil.copytree(made.data, tmp_path / "data")
+    summary = json.loads((data / "summary.json").read_text())
+    summary["rules"]["max_tokens"] = 9
+    (data / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(InputError, match=r"the rules of .*summary\.json are none .*max_tokens.*Make the data"):
+        open_collection(data)
 
 
 @pytest.mark.parametrize("file", ["dropped.jsonl", "RAG_ProGuide.json"])
