@@ -26,7 +26,7 @@ CHECKED_QUERIES, CHECKED_AT = 200, 10
 """Queries with which `index check` measures recall, and passages compared per query."""
 MAX_WAITING = 4096
 """Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
-IndexType = Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"]
+IndexType = Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"]
 """Kinds of faiss index; `dense.faiss_index` says what they are."""
 Library = Literal["flag", "sentence-transformers"]
 Pooling = Literal["cls", "mean", "lasttoken"]
@@ -52,7 +52,7 @@ class SearchSettings(Settings):
         Panel.RETRIEVAL,
     )
     index_type: IndexType | None = setting(
-        "faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
+        "faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]",
         Panel.RETRIEVAL,
     )
     reranker: str | None = setting(
@@ -100,7 +100,7 @@ class IndexSettings(Settings):
         "A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]", Panel.ENCODER, common=True
     )
     type: IndexType | None = setting(
-        "faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]",
+        "faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]",
         Panel.ENCODER,
         common=True,
     )

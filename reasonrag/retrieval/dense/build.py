@@ -62,7 +62,7 @@ BUILD, SLICES = "build.json", "slices"
 ADOPTION_SAMPLE = 32
 """Passages re-encoded to check that an adopted index matches this corpus and encoder."""
 BYTES_PER_DIMENSION: dict[IndexType, float] = {
-    "flat": 4, "sqfp16": 2, "sq8": 1, "hnsw": 2.7, "ivf-sq": 1.04, "ivf-pq": 0.31,
+    "flat": 4, "sq8": 1, "hnsw": 2.7, "ivf-sq": 1.04, "ivf-pq": 0.31,
 }  # fmt: skip
 """Index file bytes per passage and dimension, measured over 1,000,010 passages of 384 dimensions
 (benchmarks/RESULTS.md); includes the links of `hnsw` and the ids and centres of cells, which grow more slowly than the

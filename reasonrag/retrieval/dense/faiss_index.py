@@ -26,14 +26,14 @@ from reasonrag.retrieval.dense.vector_store import VectorRows
 from reasonrag.retrieval.settings import IndexType
 
 FLASHRAG_NAMES: dict[IndexType, str] = {
-    "flat": "Flat", "sq8": "SQ8", "sqfp16": "SQfp16", "hnsw": "HNSW", "ivf-sq": "IVF-SQ", "ivf-pq": "IVF-PQ",
+    "flat": "Flat", "sq8": "SQ8", "hnsw": "HNSW", "ivf-sq": "IVF-SQ", "ivf-pq": "IVF-PQ",
 }  # fmt: skip
 """The second half of `{method}_{type}.index`."""
 Advanced: TypeAlias = Callable[[int], object]
 """Called with the number of rows done so far."""
 
 _SEED = 1234
-STREAMED: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16")
+STREAMED: tuple[IndexType, ...] = ("flat", "sq8")
 """Types built in constant memory; the others hold the whole index during the build."""
 SMALLEST_IVF = 1000
 """Smallest corpus for trained cells; below it a flat index is instant anyway."""
@@ -75,8 +75,6 @@ def plan_index(index_type: IndexType, *, rows: int, dimension: int) -> IndexPlan
     match index_type:
         case "flat":
             return IndexPlan(type="flat", factory="Flat", training_rows=0, refine=1)
-        case "sqfp16":
-            return IndexPlan(type="sqfp16", factory="SQfp16", training_rows=0, refine=1)
         case "sq8":
             return IndexPlan(type="sq8", factory="SQ8", training_rows=min(rows, _SAMPLE_FOR_RANGES), refine=4)
         case "hnsw":
@@ -248,19 +246,16 @@ class FaissVectors:
         if self._index.metric_type != faiss.METRIC_INNER_PRODUCT:
             raise InputError(f"the faiss index {path} compares by distance, not by inner product; it cannot be used")
         if found is None:
-            raise InputError(f"the faiss index {path} is a {type(self._index).__name__}; give a Flat or an SQ one")
+            raise InputError(f"the faiss index {path} is a {type(self._index).__name__}; give a Flat or an SQ8 one")
         self.index_type: IndexType = found
 
     def _type_of(self, faiss: Any) -> IndexType | None:
         if isinstance(self._index, faiss.IndexFlat):
             return "flat"
-        if not isinstance(self._index, faiss.IndexScalarQuantizer):
-            return None
-        codes: dict[int, IndexType] = {
-            faiss.ScalarQuantizer.QT_8bit: "sq8",
-            faiss.ScalarQuantizer.QT_fp16: "sqfp16",
-        }
-        return codes.get(self._index.sq.qtype)
+        of_8_bits = isinstance(self._index, faiss.IndexScalarQuantizer) and (
+            self._index.sq.qtype == faiss.ScalarQuantizer.QT_8bit
+        )
+        return "sq8" if of_8_bits else None
 
     def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
         return np.asarray(self._index.reconstruct_n(start, stop - start), dtype=np.float32)

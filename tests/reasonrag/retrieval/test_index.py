@@ -344,7 +344,7 @@ def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> N
     [
         (("--kind", "bm25", "--encoder", "hashing"), "--encoder is for dense indexes: give --kind dense"),
         (("--kind", "sparse"), "--kind: must be 'bm25' or 'dense'"),
-        (("--type", "round"), "--type: must be 'flat', 'sq8', 'sqfp16', 'hnsw', 'ivf-sq' or 'ivf-pq'"),
+        (("--type", "round"), "--type: must be 'flat', 'sq8', 'hnsw', 'ivf-sq' or 'ivf-pq'"),
         (("--encoder", "hashing", "--type", "ivf-pq"), "an ivf-pq index needs 1,000 passages, there are 6"),
         (("--encoder", "hashing", "--from-faiss", "nowhere.index"), "nowhere.index does not exist"),
         (("--encoder", "hashing", "--gpu"), "this faiss sees no GPU"),

@@ -21,7 +21,7 @@ from reasonrag.retrieval.dense.faiss_index import (
 from reasonrag.retrieval.settings import IndexType
 
 faiss = pytest.importorskip("faiss", reason="the index extra is not installed")
-TYPES: tuple[IndexType, ...] = ("flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq")
+TYPES: tuple[IndexType, ...] = ("flat", "sq8", "hnsw", "ivf-sq", "ivf-pq")
 ROWS, DIMENSION = 3000, 32
 
 
@@ -47,7 +47,6 @@ class InMemory:
     ("index_type", "rows", "factory", "training_rows", "nprobe"),
     [
         ("flat", 1_000_000, "Flat", 0, None),
-        ("sqfp16", 1_000_000, "SQfp16", 0, None),
         ("sq8", 1_000_000, "SQ8", 100_000, None),
         ("sq8", 500, "SQ8", 500, None),
         ("hnsw", 1_000_000, "HNSW32,SQfp16", 0, None),
@@ -157,8 +156,8 @@ def test_small_batches_are_searched_by_matrix_products(tmp_path: Path) -> None:
     ("factory", "metric", "message"),
     [
         ("Flat", "METRIC_L2", "compares by distance, not by inner product"),
-        ("HNSW8", "METRIC_INNER_PRODUCT", "is a IndexHNSWFlat; give a Flat or an SQ one"),
-        ("SQ4", "METRIC_INNER_PRODUCT", "is a IndexScalarQuantizer; give a Flat or an SQ one"),
+        ("HNSW8", "METRIC_INNER_PRODUCT", "is a IndexHNSWFlat; give a Flat or an SQ8 one"),
+        ("SQ4", "METRIC_INNER_PRODUCT", "is a IndexScalarQuantizer; give a Flat or an SQ8 one"),
     ],
 )
 def test_an_index_that_does_not_give_its_vectors_back_is_not_adopted(
@@ -173,7 +172,7 @@ def test_an_index_that_does_not_give_its_vectors_back_is_not_adopted(
         FaissVectors(tmp_path / "x.index")
 
 
-@pytest.mark.parametrize(("factory", "index_type"), [("Flat", "flat"), ("SQ8", "sq8"), ("SQfp16", "sqfp16")])
+@pytest.mark.parametrize(("factory", "index_type"), [("Flat", "flat"), ("SQ8", "sq8")])
 def test_vectors_are_read_back_from_an_index(factory: str, index_type: IndexType, tmp_path: Path) -> None:
     """As exactly as the index holds them."""
     vectors = InMemory(500)

@@ -124,12 +124,12 @@ def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
     corpus, index, first = built(tmp_path, 1500)
     before = (index / "vectors.npy").stat().st_mtime_ns
     watcher = Listening()
-    for index_type in ("sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"):
+    for index_type in ("sq8", "hnsw", "ivf-sq", "ivf-pq"):
         manifest = build_dense(corpus, index, options(index_type), watcher)
         assert manifest.searched == index_type
     assert "encoding" not in watcher.stages
     assert (index / "vectors.npy").stat().st_mtime_ns == before
-    assert set(manifest.indexes) == {"flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"}
+    assert set(manifest.indexes) == {"flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"}
     assert manifest.indexes["flat"] == first.indexes["flat"]
     faults, recalls = check_dense(index, manifest, queries=50, at=5, watcher=watcher)
     assert not faults
@@ -618,7 +618,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of 1,500 passages in every type."""
     home = tmp_path_factory.mktemp("dense")
     corpus, index, _ = built(home, 1500)
-    for index_type in ("sq8", "hnsw", "ivf-sq", "ivf-pq", "sqfp16"):
+    for index_type in ("sq8", "hnsw", "ivf-sq", "ivf-pq", "flat"):  # the last one is searched
         build_dense(corpus, index, options(index_type))  # type: ignore[arg-type]
     return index
 
@@ -669,7 +669,7 @@ def test_equal_passages_stand_in_corpus_order_alone_and_in_company(tmp_path: Pat
     others = {f"o{i}": f"Other\nriver town {i}" for i in range(200)}
     lines = [{"id": name, "contents": text} for name, text in [*others.items(), *copies.items()]]
     corpus.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    for index_type in ("flat", "sq8", "sqfp16"):
+    for index_type in ("flat", "sq8"):
         manifest = build_dense(corpus, tmp_path / "index", options(index_type))  # type: ignore[arg-type]
         index = DenseIndex(tmp_path / "index", manifest, load_encoder(HASHING))
         for queries in (["king of the north lake"], ["king of the north lake", *WORDS, *WORDS]):

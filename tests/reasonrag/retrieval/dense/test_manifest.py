@@ -125,11 +125,11 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
     theirs = tmp_path / "theirs.index"
     (built("dense") / "hashing-64_Flat.index").rename(theirs)
     flags = {"from_faiss": theirs, "encoder": "hashing-64"}
-    for index_type in ("flat", "sqfp16"):
+    for index_type in ("flat", "sq8"):
         package.index_build(corpus="corpus.jsonl", out=index_type, type=index_type, **flags)
         assert reasonrag("index", "check", index_type).status == 0
     change(theirs, -3)
-    for index_type in ("flat", "sqfp16"):
+    for index_type in ("flat", "sq8"):
         with pytest.raises(InputError, match=r"/theirs\.index has changed since it was built\. It was adopted"):
             open_index(Path(index_type))
         assert f"{theirs} has changed" in json.loads(reasonrag("index", "check", index_type, "--json").out)["faults"][0]
