@@ -32,7 +32,6 @@ _CALLS = {
     "import_published": "curation.import_published",
     "index_build": "retrieval.index_build",
     "index_check": "retrieval.index",
-    "index_info": "retrieval.index",
     "index_serve": "retrieval.index",
     "load_pairs": "viewing.load",
     "load_rollouts": "viewing.load",

@@ -59,7 +59,6 @@ __all__ = [
     "import_published",
     "index_build",
     "index_check",
-    "index_info",
     "index_serve",
     "load_pairs",
     "load_rollouts",
@@ -89,7 +88,7 @@ def ask(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
     top_k: int = 3,
@@ -159,7 +158,7 @@ def ask(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
@@ -431,7 +430,7 @@ def estimate(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
     top_k: int = 3,
@@ -519,7 +518,7 @@ def estimate(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
@@ -579,7 +578,7 @@ def estimate(
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
         value_extra_body: JSON object of extra fields for every request to the value model
-        recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
+        recipe: Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see
             docs/reference/recipes.md
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
@@ -627,7 +626,7 @@ def evaluate(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
     top_k: int = 3,
@@ -714,7 +713,7 @@ def evaluate(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
@@ -889,7 +888,7 @@ def generate(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
     top_k: int = 3,
@@ -981,7 +980,7 @@ def generate(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
@@ -1041,7 +1040,7 @@ def generate(
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
         value_extra_body: JSON object of extra fields for every request to the value model
-        recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
+        recipe: Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see
             docs/reference/recipes.md
         rubric: Text file with criteria for an answer, one per line, for questions without metadata.rubric; with
             --outcome rubric
@@ -1131,7 +1130,7 @@ def index_build(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     from_faiss: str | Path | None = None,
     backend: Literal["flag", "sentence-transformers"] | None = None,
     pooling: Literal["cls", "mean", "lasttoken"] | None = None,
@@ -1168,7 +1167,7 @@ def index_build(
         index_home: Folder of indexes that are built without --out
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: A folder, a name on the Hub, minilm, or hashing (for tests) [default: minilm]
-        type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]
+        type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq; vectors that exist are reused [default: flat]
         from_faiss: Take over a Flat or SQ faiss index of the corpus, such as FlashRAG's e5_Flat.index, without
             encoding
         backend: Library that runs the encoder [default: flag for BGE, else sentence-transformers]
@@ -1212,17 +1211,6 @@ def index_check(
         watcher: is told what happens while it goes on; none: silent.
     """
 
-def index_info(directory: Path | str) -> IndexManifest:
-    """The manifest of an index. Raises InputError if there is none.
-
-    Example:
-        >>> reasonrag.index_info("indexes/handbook").kind
-        'bm25'
-
-    Args:
-        directory: of an index.
-    """
-
 def index_serve(
     *,
     say: Callable[[str], None] = ...,
@@ -1232,7 +1220,7 @@ def index_serve(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
     corpus: str | Path | None = None,
@@ -1259,7 +1247,7 @@ def index_serve(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         corpus: Corpus to index if there is no index yet
@@ -1555,7 +1543,7 @@ def search(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
 ) -> SearchResult:
@@ -1574,7 +1562,7 @@ def search(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
     """
@@ -1729,7 +1717,7 @@ def tune(
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
     encoder: str | None = None,
-    index_type: Literal["flat", "sq8", "sqfp16", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
+    index_type: Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"] | None = None,
     reranker: str | None = None,
     gpu: bool = False,
     top_k: int = 3,
@@ -1830,7 +1818,7 @@ def tune(
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
         encoder: Encoder of a dense index: a folder, a name on the Hub, minilm, or hashing (for tests) [default: the
             index's own, else minilm]
-        index_type: faiss index: flat, sq8, sqfp16, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
+        index_type: faiss index: flat, sq8, hnsw, ivf-sq or ivf-pq [default: the type built last, else flat]
         reranker: Cross-encoder that reranks passages: a folder or a name on the Hub
         gpu: Search dense indexes on GPUs; needs the index-gpu extra
         top_k: Passages per search
@@ -1888,7 +1876,7 @@ def tune(
         value_base_url: OpenAI-compatible endpoint of the value model; repeatable [default: --base-url]
         value_temperature: Sampling temperature of the value model [default: --temperature]
         value_extra_body: JSON object of extra fields for every request to the value model
-        recipe: Search and labels: economy, reasonrag, continuation (formerly paper), released, prorag or ragym; see
+        recipe: Search and labels: economy, reasonrag, continuation, released, prorag or ragym; see
             docs/reference/recipes.md
         outcome: Score of an answer: f1, em, evident_f1 (f1, but 0 if no earlier evidence supports the answer),
             builder_f1, prorag_f1 (as the published codes compute it), choice (1 if it names the right one of

@@ -93,7 +93,7 @@ def _mount(group: typer.Typer, commands: Mapping[str, Command | typer.Typer], pa
 
 
 _mount(corpus_app, {"build": corpus.build})
-_mount(index_app, {"build": index.build, "info": index.info, "check": index.check, "serve": index.serve})
+_mount(index_app, {"build": index.build, "check": index.check, "serve": index.serve})
 for panel, mounted in GROUPS.items():
     _mount(app, mounted, panel)
 

@@ -1,4 +1,4 @@
-"""The commands of indexes: `reasonrag search`, `index build`, `info`, `check` and `serve`."""
+"""The commands of indexes: `reasonrag search`, `index build`, `check` and `serve`."""
 
 from __future__ import annotations
 
@@ -39,17 +39,6 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
         print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
 
 
-@options(example="reasonrag index info indexes/wiki-bm25")
-def info(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")], *, as_json: Json = False
-) -> None:
-    """Show the corpus, software and types of an index."""
-    from reasonrag.retrieval.display import show_index
-    from reasonrag.retrieval.index import index_info
-
-    print_result(index_info(directory), lambda manifest: show_index(directory, manifest), as_json=as_json)
-
-
 @options(example="reasonrag index check indexes/wiki-bm25 --questions dev.jsonl")
 def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")],
@@ -65,7 +54,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read an index and its corpus in full: hashes, rows, and recall compared with exact search."""
+    """Show what an index is; read it and its corpus in full: hashes, rows, and recall against exact search."""
     from reasonrag.retrieval.display import TerminalBuildWatcher, show_check
     from reasonrag.retrieval.index import index_check
 

@@ -44,11 +44,14 @@ class TerminalBuildWatcher(TerminalMessages):
 
 def show_index(directory: Path, manifest: IndexManifest) -> None:
     """Show an index: its corpus and how it was built."""
+    print_table(f"{manifest.kind} index  {directory}", _of_index(manifest))
+
+
+def _of_index(manifest: IndexManifest) -> list[tuple[str, str]]:
     rows = [("corpus", manifest.corpus), ("passages", f"{manifest.passages:,}")]
     if long := manifest.long_passages:
         rows.append(("longest passage", f"{long.longest_chars:,} characters: {long.longest_id} ({long.longest_title})"))
-    rows += _of_words(manifest) if isinstance(manifest, BM25Manifest) else _of_vectors(manifest)
-    print_table(f"{manifest.kind} index  {directory}", rows)
+    return rows + (_of_words(manifest) if isinstance(manifest, BM25Manifest) else _of_vectors(manifest))
 
 
 def _of_words(manifest: BM25Manifest) -> list[tuple[str, str]]:
@@ -100,8 +103,9 @@ def show_found(found: SearchResult) -> None:
 
 
 def show_check(check: IndexCheck) -> None:
-    """Show a check's result: recall of each type, then faults."""
-    rows: list[tuple[str, str]] = [
+    """Show what an index is and a check's result: recall of each type, then faults."""
+    rows = _of_index(check.manifest)
+    rows += [
         (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact search, {each.queries:,} queries")
         for each in check.recalls
     ]

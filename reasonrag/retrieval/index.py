@@ -49,20 +49,6 @@ from reasonrag.signatures import public_call
 from reasonrag.web.client import LOOPBACKS
 
 
-@public_call()
-def index_info(directory: Path | str) -> IndexManifest:
-    """The manifest of an index. Raises InputError if there is none.
-
-    Example:
-        >>> reasonrag.index_info("indexes/handbook").kind
-        'bm25'
-
-    Args:
-        directory: of an index.
-    """
-    return read_manifest(Path(directory))
-
-
 class IndexCheck(BaseModel):
     """Result of a check. faults: one line each; empty if everything is consistent."""
 

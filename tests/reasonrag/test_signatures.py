@@ -26,7 +26,6 @@ IN_ORDER = (
     *("review_report", "review_sample", "calibrate", "tune", "ask", "evaluate", "compare", "corpus_build"),
     *(
         "index_build",
-        "index_info",
         "index_check",
         "search",
         "index_serve",

@@ -17,6 +17,7 @@ from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.dense.encoders import EncoderChoice
 from reasonrag.retrieval.dense.index import encoded_probe
+from reasonrag.retrieval.dense.manifest import read_manifest
 from reasonrag.retrieval.dense.piece_encoding import EncodingJob
 from reasonrag.retrieval.dense.vector_store import PIECE, Piece
 from reasonrag.scale.ray_encoding import RayEncoding
@@ -69,7 +70,7 @@ def assert_as_here(out: str) -> None:
     """Vectors and manifest are those of one process, but for what was measured; and nothing else is there."""
     assert {each.name for each in Path(out).iterdir()} == {each.name for each in Path("here").iterdir()}
     assert Path(out, "vectors.npy").read_bytes() == Path("here/vectors.npy").read_bytes()
-    found, expected = (package.index_info(each).model_dump() for each in (out, "here"))
+    found, expected = (read_manifest(Path(each)).model_dump() for each in (out, "here"))
     for each in (found, expected):
         del each["encoding_seconds"], each["indexes"]["flat"]["seconds"], each["corpus"]
     assert found == expected

@@ -148,7 +148,7 @@ def test_an_unusable_manifest_is_explained_in_one_line(content: object, cause: s
     """With what to do."""
     Path("ix").mkdir()
     Path("ix", MANIFEST).write_bytes(orjson.dumps(content))
-    refused = reasonrag("index", "info", "ix")
+    refused = reasonrag("index", "check", "ix")
     assert refused.status == 2
     assert refused.err.startswith(
         f"error: ix/manifest.json {cause}. If ix is an index, delete it and build it again: reasonrag"
