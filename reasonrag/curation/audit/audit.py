@@ -55,7 +55,7 @@ from reasonrag.signatures import public_call
 _NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
 """Our names in dataset_info.json by file name; that of a published data set contains no file names."""
 _DISTINCT = 50
-"""Distinct names (tags, renderers, splits) that are counted separately; files from elsewhere may have any number."""
+"""Distinct renderers that are counted separately; files from elsewhere may have any number."""
 _DETAILS = 20
 
 
@@ -169,11 +169,9 @@ class DatasetAudit:
         self._checked: Counts[CheckName] = Counts()
         self._details: dict[CheckName, _NameCounts] = {}
         self._examples: dict[CheckName, list[RowExample]] = {}
-        self._names = {name: _NameCounts(_DISTINCT) for name in ("tags", "labels", "renderers", "splits")}
+        self._renderers = _NameCounts(_DISTINCT)
         self._hinted = HintedRows()
         self._compared = False
-        self._flipped = 0
-        self._described_files = 0
 
     def add(self, row: object, *, file: str, part: SplitName, described: bool | None = None) -> None:
         """Add a row of a file. described: whether the trainer's description of the file is right; None: not checked."""
@@ -189,11 +187,8 @@ class DatasetAudit:
         self._parts[part] += 1
         self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
         self._hinted.add(facts)
-        self._names["tags"].update(facts.tags)
-        self._names["labels"].update([facts.label or "unknown"])
-        self._names["renderers"].update([facts.renderer or "unknown"])
-        if facts.split is not None:
-            self._names["splits"].update([facts.split])
+        if facts.renderer is not None:
+            self._renderers.update([facts.renderer])
 
     def _note(self, facts: RowFacts, file: str) -> None:
         for name in facts.checked:
@@ -201,10 +196,6 @@ class DatasetAudit:
         findings: dict[CheckName, list[str]] = {}
         for name, detail in facts.findings:
             findings.setdefault(name, []).append(detail)
-        if facts.flipped:
-            findings["flipped"] = []
-        if not facts.broken and facts.renderer is None:
-            findings["unknown_renderer"] = []
         if facts.split is not None and not is_training_split(facts.split):
             findings["evaluation_split"] = [facts.split]
         for name, details in findings.items():
@@ -242,38 +233,14 @@ class DatasetAudit:
             cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
-            chosen_first=dataset_checks.chosen_first_share(columns),
             hinted_text=hinted,
             action_types=dataset_checks.count_action_types(columns),
-            type_combinations=dataset_checks.count_type_combinations(columns),
-            layers=dataset_checks.count_by_layer(columns),
-            **self._of_values(),
             rows_per_question=dataset_checks.quantiles(dataset_checks.rows_per_group(columns, "question")),
-            rows_per_state=dataset_checks.quantiles(dataset_checks.rows_per_group(columns, "state")),
-            rows_per_question_counts=dataset_checks.count_frequencies(
-                dataset_checks.rows_per_group(columns, "question")
-            ),
             worth=dataset_checks.effective_size(columns),
-            **{name: self._shown(names) for name, names in self._names.items()},
-            flipped=self._found["flipped"],
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
             allowed=self._allow,
             versions={"python": platform.python_version(), "reasonrag": version("reasonrag")},
         )
-
-    def _of_values(self) -> dict[str, Any]:
-        """Distributions of margin and confidence over the rows that have them."""
-        found: dict[str, Any] = {"histograms": {}}
-        for name, field in (("margin", "margins"), ("confidence", "confidences")):
-            values = self._columns[name]
-            values = values[np.isfinite(values)]
-            found[field] = dataset_checks.quantiles(values)
-            if len(values):
-                edges = np.linspace(0, 1, 21) if name == "confidence" else _value_edges(values)
-                found["histograms"][name] = dataset_checks.histogram(
-                    np.clip(values, edges[0], edges[-1]), edges.tolist()
-                )
-        return found
 
     def _of_lengths(self) -> dict[CheckName, Any]:
         """Rows that are too long for the trainer's default cutoff or for the model."""
@@ -291,8 +258,7 @@ class DatasetAudit:
 
     def _of_renderers(self) -> dict[CheckName, Any]:
         """All rows, if there is more than one renderer."""
-        known = [name for name in self._names["renderers"].counts if name != "unknown"]
-        if len(known) < 2:  # noqa: PLR2004 - one is not mixed
+        if len(self._renderers.counts) < 2:  # noqa: PLR2004 - one is not mixed
             return {}
         return {"mixed_renderers": np.arange(len(self._columns))}
 
@@ -309,7 +275,7 @@ class DatasetAudit:
             examples = self._examples.get(name, [])
         details = self._shown(self._details[name]) if name in self._details else {}
         if name == "mixed_renderers" and count:
-            details = self._shown(self._names["renderers"])
+            details = self._shown(self._renderers)
         return CheckResult(
             name=name,
             severity=check.severity,
@@ -325,13 +291,11 @@ class DatasetAudit:
 
     def _checked_of(self, name: CheckName) -> int:
         """How many rows a check applies to."""
-        of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question")
+        of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts")
         if name in (*of_gold, "evaluation_split", "not_described"):
             return self._checked[name]
         if name == "broken_row":
             return sum(self._files.values())
-        if name == "position_bias":
-            return int(np.count_nonzero(self._columns["first"] >= 0))
         if name == "hinted_text":
             return int(np.count_nonzero(self._columns["hinted"])) if self._compared else 0
         if name in ("state_in_both_parts", "question_in_both_parts"):
@@ -359,11 +323,6 @@ class _NameCounts:
     def update(self, names: Iterable[str]) -> None:
         for name in names:
             self.counts[name if name in self.counts or len(self.counts) < self._most else "others"] += 1
-
-
-def _value_edges(values: Any) -> Any:
-    """Histogram edges for margins: from the smallest to the largest, covering at least 0 to 1."""
-    return np.linspace(min(0.0, float(values.min())), max(1.0, float(values.max())), 21)
 
 
 def _described(path: Path) -> bool:

@@ -10,7 +10,7 @@ from preference.similarity import NEARLY_THE_SAME
 from preference.statistics import LABEL_LEVEL
 from reasonrag.rendering import percent
 
-CheckSeverity = Literal["error", "warning", "info"]
+CheckSeverity = Literal["error", "warning"]
 
 CheckName = Literal[
     "broken_row",
@@ -28,11 +28,8 @@ CheckName = Literal[
     "no_rows",
     "rejected_malformed",
     "near_identical_sides",
-    "type_mismatch",
     "no_system_turn",
-    "other_template_token",
     "length_bias",
-    "position_bias",
     "hinted_text",
     "duplicate_row",
     "contradicting_rows",
@@ -42,16 +39,12 @@ CheckName = Literal[
     "beyond_context",
     "estimated_lengths",
     "not_described",
-    "gold_in_question",
-    "unknown_renderer",
-    "email",
-    "flipped",
 ]
 CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
 
 BIAS: Final = 0.6
-"""Share of rows above which "the chosen side is shorter", or "sampled first", counts as a bias; our choice. The whole
-interval must be above it. In the published data the chosen side is the shorter one in four of five rows."""
+"""Share of rows above which "the chosen side is shorter" counts as a bias; our choice. The whole interval must be above
+it. In the published data the chosen side is the shorter one in four of five rows."""
 
 
 TOLD_APART: Final = 0.75
@@ -131,29 +124,16 @@ CHECKS: dict[CheckName, CheckDescription] = {
         f"sides of one action type that share more than {percent(NEARLY_THE_SAME)} of the words in their tags",
         "they may differ in a comma only: lower --max-similarity",
     ),
-    "type_mismatch": CheckDescription(
-        "warning", "the row's action type is not that of the reply's tag", "the tag is right: correct the column"
-    ),
     "no_system_turn": CheckDescription(
         "warning",
         "an empty system turn",
         "the trainer's template inserts its default: use the same at evaluation, or write a system turn",
-    ),
-    "other_template_token": CheckDescription(
-        "warning",
-        "a token of another model family's template, such as [INST]",
-        "harmless for Qwen2.5; remove the row before you train a model of that family",
     ),
     "length_bias": CheckDescription(
         "warning",
         f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "DPO learns length too: use --balance, a wider --min-margin or a length-normalized loss (SimPO), and compare "
         "answer lengths before and after training",
-    ),
-    "position_bias": CheckDescription(
-        "warning",
-        f"one side was sampled first in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
-        "a judge or reviewer who sees the sides in this order is biased: shuffle them",
     ),
     "hinted_text": CheckDescription(
         "warning",
@@ -200,20 +180,6 @@ CHECKS: dict[CheckName, CheckDescription] = {
         "LLaMA-Factory's default columns merge the instruction into the user turn: write `ranking: true` and the "
         "columns system: instruction, prompt: input, chosen, rejected",
     ),
-    "gold_in_question": CheckDescription(
-        "info",
-        "the question contains a gold answer",
-        "no action: expected for 'A or B?' questions",
-    ),
-    "unknown_renderer": CheckDescription(
-        "info",
-        "the renderer of the prompt is not recorded",
-        "prompt parity cannot be checked: evaluate with exactly the prompts in the file",
-    ),
-    "email": CheckDescription(
-        "info", "an email address", "public addresses in passages are normal; check for private ones"
-    ),
-    "flipped": CheckDescription("info", "sides exchanged on purpose (--flip)", "for noise experiments only"),
 }
 
 ERRORS: tuple[CheckName, ...] = tuple(name for name in CHECK_NAMES if CHECKS[name].severity == "error")

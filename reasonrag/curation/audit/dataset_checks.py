@@ -1,6 +1,6 @@
-"""The checks and statistics of all rows together, held as columns of about 90 bytes per row.
+"""The checks and statistics of all rows together, held as columns of about 70 bytes per row.
 
-Decides what a length or position bias, a duplicate and a leak between training and validation are. Knows no texts: rows
+Decides what a length bias, a duplicate and a leak between training and validation are. Knows no texts: rows
 come as `RowFacts`.
 """
 
@@ -22,10 +22,6 @@ from reasonrag.curation.audit.row_checks import RowFacts
 
 Column: TypeAlias = NDArray[Any]
 BINS = 40
-LAYERS = 32
-"""Deeper layers are counted as this one."""
-_MANY = 20
-"""Questions with this many rows or more are counted together."""
 
 
 class RowColumns:
@@ -34,9 +30,7 @@ class RowColumns:
     _CODES: tuple[tuple[str, str], ...] = (
         *((name, "Q") for name in ("pair_id", "instruction", "state", "question", "pair", "reverse")),
         *((name, "I") for name in ("prompt_tokens", "chosen_tokens", "rejected_tokens", "row", "file")),
-        *((name, "B") for name in ("part", "named", "chosen_type", "rejected_type", "gold_in_system", "hinted")),
-        *((name, "b") for name in ("layer", "first")),
-        *((name, "d") for name in ("margin", "confidence")),
+        *((name, "B") for name in ("part", "named", "chosen_type", "gold_in_system", "hinted")),
     )
 
     def __init__(self) -> None:
@@ -57,11 +51,6 @@ class RowColumns:
             "row": row,
             "part": part,
             "chosen_type": TYPE_NAMES.index(facts.chosen_type),
-            "rejected_type": TYPE_NAMES.index(facts.rejected_type),
-            "layer": -1 if facts.layer is None else min(max(facts.layer, 0), LAYERS),
-            "first": -1 if facts.first is None else facts.first,
-            "margin": math.nan if facts.margin is None else facts.margin,
-            "confidence": math.nan if facts.confidence is None else facts.confidence,
         }
         for name, column in self._arrays.items():
             column.append(values[name] if name in values else getattr(facts, name))
@@ -99,10 +88,7 @@ def check_all_rows(columns: RowColumns) -> dict[CheckName, Column]:
         "question_in_both_parts": _in_both(columns["question"], columns["part"]),
         "gold_in_system_turn": _in_own_system_turn(columns),
     }
-    found |= {"length_bias": _biased(columns, _sign_of_gap(columns))}
-    known = columns["first"] >= 0
-    found |= {"position_bias": _biased(columns, np.where(known, np.where(columns["first"] == 1, 1, -1), 0))}
-    return found
+    return found | {"length_bias": _biased(columns, _sign_of_gap(columns))}
 
 
 def _repeated(keys: Column) -> Column:
@@ -246,11 +232,6 @@ def length_gap(columns: RowColumns) -> LengthGap:
     )
 
 
-def chosen_first_share(columns: RowColumns) -> IntervalEstimate | None:
-    known = columns["first"] >= 0
-    return clustered_share(columns["first"][known] == 1, columns["question"][known]) if known.any() else None
-
-
 def effective_size(columns: RowColumns) -> EffectiveSize:
     sizes = {name: rows_per_group(columns, name).astype(float) for name in ("state", "question")}
     independent = {name: effective_sample_size(len(columns), float((each**2).sum())) for name, each in sizes.items()}
@@ -266,33 +247,6 @@ def rows_per_group(columns: RowColumns, what: str) -> Column:
     return np.unique(columns[what], return_counts=True)[1]
 
 
-def count_frequencies(counts: Column) -> dict[str, int]:
-    """How often each number occurs; `_MANY` and above together."""
-    times = np.bincount(np.minimum(counts, _MANY).astype(np.int64))
-    return {
-        f"{number} or more" if number == _MANY else str(number): int(time)
-        for number, time in enumerate(times)
-        if number
-    }
-
-
-def count_by_layer(columns: RowColumns) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for layer in np.unique(columns["layer"]):
-        types = np.bincount(columns["chosen_type"][columns["layer"] == layer], minlength=len(TYPE_NAMES))
-        name = "unknown" if layer < 0 else f"{layer} or deeper" if layer == LAYERS else str(layer)
-        found[name] = {each: int(count) for each, count in zip(TYPE_NAMES, types, strict=True) if count}
-    return found
-
-
 def count_action_types(columns: RowColumns) -> dict[str, int]:
     counts = np.bincount(columns["chosen_type"], minlength=len(TYPE_NAMES))
     return {name: int(count) for name, count in zip(TYPE_NAMES, counts, strict=True) if count}
-
-
-def count_type_combinations(columns: RowColumns) -> dict[str, int]:
-    both = columns["chosen_type"].astype(np.int64) * len(TYPE_NAMES) + columns["rejected_type"]
-    numbers, counts = np.unique(both, return_counts=True)
-    named = [divmod(int(number), len(TYPE_NAMES)) for number in numbers]
-    found = {f"{TYPE_NAMES[a]} > {TYPE_NAMES[b]}": int(n) for (a, b), n in zip(named, counts, strict=True)}
-    return dict(sorted(found.items(), key=lambda each: -each[1]))

@@ -24,7 +24,7 @@ from reasonrag.data.names import HUB_SPLITS
 from reasonrag.rendering import counted, interval_text, percent
 from reasonrag.terminal import counts_text, on_one_line, print_next, print_prose, print_shown, print_table, print_titled
 
-_STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow", "info": "cyan"}
+_STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow"}
 
 
 def show_audit(report: AuditReport, page: Path) -> None:
@@ -35,7 +35,7 @@ def show_audit(report: AuditReport, page: Path) -> None:
         _print_checks(found)
     print_shown(_tally(report))
     for each in found:
-        if each.severity != "info" and not each.allowed:
+        if not each.allowed:
             print_prose(f"{each.name}: {each.advice}")
     print_shown(f"wrote {page} and {page.with_suffix('.json').name}")
 
@@ -81,10 +81,6 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
         rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)}, median {_interval(gap.median)} tokens"))
-    if report.chosen_first is not None:
-        first = report.chosen_first
-        ends = interval_text(percent(first.low, 1), percent(first.high, 1), LABEL_LEVEL)
-        rows.append(("chosen sampled first", f"in {percent(first.value, 1)} of the rows {ends}"))
     if (told := report.hinted_text) is not None:
         rows.append(("hinted rows told apart", told.said))
     rows.append(("by chosen action", plain_types(counts_text(report.action_types))))

@@ -17,27 +17,23 @@ from markupsafe import Markup
 
 from preference.export.formats import plain_types
 from preference.statistics import LABEL_LEVEL
-from reasonrag.curation.audit.catalogue import TYPE_NAMES
 from reasonrag.curation.audit.report import AuditReport, Histogram, by_severity
 from reasonrag.rendering import counted, drawing_style, html_templates, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_INK, _LINE, *_SERIES = ("#010101", "#020202", "#030303", "#040404", "#050505", "#060606")
-_VARIABLES = dict(zip((_INK, _LINE, *_SERIES), ("ink", "line", "one", "two", "three", "four"), strict=True))
+_INK, _LINE, *_SERIES = ("#010101", "#020202", "#030303", "#040404")
+_VARIABLES = dict(zip((_INK, _LINE, *_SERIES), ("ink", "line", "one", "two"), strict=True))
 """Placeholder colours in a plot, by the CSS variable that replaces them."""
 _SIZE = (4.8, 3.0)
 """Inches; narrow enough to stay readable on a phone."""
 _STYLE = drawing_style(ink=_INK, line=_LINE, size=11.5) | {
     "grid.linewidth": 0.7,
     "legend.fontsize": 10.5,
-    "hatch.linewidth": 0.6,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-_HATCHES = ("", "///", "...", "xxx")
-"""In addition to colours, for colour-blind readers."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,10 @@ def render_audit_page(report: AuditReport) -> str:
 
 
 def plots(report: AuditReport) -> list[AuditPlot]:
-    """The plots for which there is data."""
+    """The plots; none without rows."""
     if not report.rows:
         return []
-    found = [_totals(report), _sides(report)]
-    found += [_values(report, name) for name in ("margin", "confidence") if name in report.histograms]
-    return [*found, _layers(report), _questions(report)]
+    return [_totals(report), _sides(report)]
 
 
 # -- the plots -------------------------------------------------------------------------------------------------
@@ -130,75 +124,6 @@ def _sides(report: AuditReport) -> AuditPlot:
         summary += f" Chosen minus rejected: {_signed(gap.mean.value)} tokens on average."
     columns = ("tokens from", "to", "chosen", "rejected")
     return _plot("Length of chosen and rejected replies", summary, draw, columns, _rows_of(chosen, rejected))
-
-
-def _values(report: AuditReport, name: str) -> AuditPlot:
-    bins = report.histograms["margin" if name == "margin" else "confidence"]
-    found = report.margins if name == "margin" else report.confidences
-    meaning = "margin: reward of chosen - rejected" if name == "margin" else "confidence that the chosen step is better"
-
-    def draw(axes: Axes) -> None:
-        _bars(axes, bins)
-        axes.set_xlabel(meaning)
-        axes.set_ylabel("rows")
-
-    summary = (
-        f"Known for {counted(found.of, 'row')}: median {_number(found.p50)}, 10th percentile {_number(found.p10)}."
-    )
-    return _plot(name.capitalize(), summary, draw, ("from", "to", "rows"), _rows_of(bins))
-
-
-def _layers(report: AuditReport) -> AuditPlot:
-    layers = sorted(report.layers, key=lambda name: (not name[0].isdigit(), int(re.sub(r"\D", "", name) or 0)))
-    present = [name for name in TYPE_NAMES if any(name in report.layers[layer] for layer in layers)]
-
-    def draw(axes: Axes) -> None:
-        below = [0] * len(layers)
-        for position, name in enumerate(present):
-            counts = [report.layers[layer].get(name, 0) for layer in layers]
-            axes.bar(
-                range(len(layers)),
-                counts,
-                bottom=below,
-                width=0.8,
-                color=_SERIES[position],
-                hatch=_HATCHES[position],
-                edgecolor=_INK,
-                linewidth=0.5,
-                label=plain_types(name),
-            )
-            below = [a + b for a, b in zip(below, counts, strict=True)]
-        every = -(-len(layers) // 12)
-        axes.set_xticks(range(0, len(layers), every), layers[::every])
-        axes.set_ylim(0, max(below) * (1.12 + 0.12 * len(present)))
-        axes.legend(loc="upper left")
-        axes.set_xlabel("depth of the state (root 0)")
-        axes.set_ylabel("rows")
-
-    said = ", ".join(f"{plain_types(name)} {report.action_types[name]:,}" for name in present)
-    numbers = [(layer, *(f"{report.layers[layer].get(name, 0):,}" for name in present)) for layer in layers]
-    return _plot(
-        "Depth and chosen action", f"Chosen sides: {said}.", draw, ("depth", *map(plain_types, present)), numbers
-    )
-
-
-def _questions(report: AuditReport) -> AuditPlot:
-    counts = report.rows_per_question_counts
-
-    def draw(axes: Axes) -> None:
-        axes.bar(range(len(counts)), list(counts.values()), width=0.8, color=_SERIES[0])
-        every = -(-len(counts) // 12)
-        names = [name.replace(" or more", "+") for name in counts]
-        axes.set_xticks(range(0, len(counts), every), names[::every])
-        axes.set_xlabel("rows per question")
-        axes.set_ylabel("questions")
-
-    summary = (
-        f"{counted(report.worth.questions, 'question')}: mean {_number(report.rows_per_question.mean)} rows per "
-        f"question, most {_number(report.rows_per_question.max)}."
-    )
-    numbers = [(name, f"{count:,}") for name, count in counts.items()]
-    return _plot("Rows per question", summary, draw, ("rows", "questions"), numbers)
 
 
 # -- drawing ---------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class CheckResult(BaseModel):
 
     @property
     def verdict(self) -> str:
-        """`error`, `allowed`, `warning`, `info`, `passed` or `not checked`."""
+        """`error`, `allowed`, `warning`, `passed` or `not checked`."""
         if not self.checked and not self.count:
             return "not checked"
         if not self.count:
@@ -164,29 +164,12 @@ class AuditReport(BaseModel):
     advised_cutoff: int | None
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
     length_gap: LengthGap
-    chosen_first: IntervalEstimate | None
-    """Share of the rows whose chosen step was sampled first; null if rows do not record it."""
     hinted_text: HintedText | None = None
     """Null without hinted rows."""
     action_types: dict[str, int]
     """Rows by the chosen side's action type."""
-    type_combinations: dict[str, int]
-    """`chosen > rejected`."""
-    layers: dict[str, dict[str, int]]
-    """Rows by layer, then by the chosen side's action type."""
-    margins: Quantiles
-    confidences: Quantiles
-    histograms: dict[Literal["margin", "confidence"], Histogram]
     rows_per_question: Quantiles
-    rows_per_state: Quantiles
-    rows_per_question_counts: dict[str, int]
-    """Number of questions by their number of rows; the largest together."""
     worth: EffectiveSize
-    tags: dict[str, int]
-    labels: dict[str, int]
-    renderers: dict[str, int]
-    splits: dict[str, int]
-    flipped: int
     checks: list[CheckResult]
     allowed: list[CheckName]
     """Errors named by --allow, whether found or not."""
@@ -239,6 +222,6 @@ def read_audit(directory: Path) -> AuditReport:
 
 
 def by_severity(report: AuditReport) -> list[CheckResult]:
-    """The checks by verdict: errors, allowed, warnings, info, passed, not checked."""
-    order = ("error", "allowed", "warning", "info", "passed", "not checked")
+    """The checks by verdict: errors, allowed, warnings, passed, not checked."""
+    order = ("error", "allowed", "warning", "passed", "not checked")
     return sorted(report.checks, key=lambda each: order.index(each.verdict))

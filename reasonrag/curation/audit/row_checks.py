@@ -19,7 +19,6 @@ from preference.answer_scores import normalize_answer
 from preference.candidates import Tag, question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import PLACEHOLDER
-from preference.published.rows import LABEL as IMPORTED
 from preference.records import ActionType, AgentAction, Message
 from preference.similarity import NEARLY_THE_SAME, similarity, words_of
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
@@ -33,10 +32,6 @@ TEXTS: Final = ("instruction", "input", "chosen", "rejected")
 """Fields without which a row cannot be trained on."""
 
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>")  # noqa: RUF001 - DeepSeek's bars are full width
-_OF_OTHERS = re.compile(
-    r"\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>|\[(?:CLS|SEP|PAD|MASK)\]"
-)
-_EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+\b")
 _NAMED_TAG = re.compile(r"<\s*(query|evidence|answer)\s*>", re.IGNORECASE)
 _QUESTION = re.compile(r"\s*Question:\s*(.*?)(?=\nPrevious Thoughts:|\Z)", re.DOTALL)
 _READ = re.compile(r"<(reference|evidence)>.*?(?:</\1>|\Z)", re.DOTALL)
@@ -53,7 +48,6 @@ _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both
 """Answers that may occur in any text."""
 _LONGEST_NAME = 80
 """Characters of the name of a data set, renderer or label: it goes into the report."""
-_NO_MARGIN = 1e12
 _ID = re.compile(r"[0-9a-f]{16}")
 _ACTION_OF: dict[frozenset[str], AgentAction] = {
     frozenset({"query", "answer"}): "think",
@@ -101,12 +95,6 @@ class RowFacts:
     chosen_tokens: int = 0
     rejected_tokens: int = 0
     chosen_type: TypeName = "Other"
-    rejected_type: TypeName = "Other"
-    layer: int | None = None
-    margin: float | None = None
-    confidence: float | None = None
-    first: bool | None = None
-    """Whether the chosen step was sampled before the rejected one."""
     gold_in_system: bool = False
     renderer: str | None = None
     split: str | None = None
@@ -114,8 +102,6 @@ class RowFacts:
     hinted: bool = False
     chosen_words: array[int] = field(default_factory=lambda: array("H"))
     """The different words of the chosen side, hashed."""
-    label: str | None = None
-    flipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,11 +189,6 @@ class RowChecker:
         if [sign for sign in self._signs if sign in text]:
             tokens = dict.fromkeys(found[0] for found in self._special.finditer(text))
             findings += [("special_token", f"{mask_secrets(token, self._secrets)[:40]} in {where}") for token in tokens]
-        if "<" in text or "[" in text:
-            others = dict.fromkeys(found[0] for found in _OF_OTHERS.finditer(text))
-            findings += [("other_template_token", f"{token} in {where}") for token in others]
-        if "@" in text and _EMAIL.search(text):
-            findings.append(("email", where))
         return tuple(findings)
 
     def _look_for_gold(self, row: Mapping[str, Any], facts: RowFacts) -> None:
@@ -215,7 +196,7 @@ class RowChecker:
         if not isinstance(golden, list) or not golden:
             return
         golds = _checkable_answers(tuple(each for each in golden if isinstance(each, str)))
-        facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts", "gold_in_question"]
+        facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts"]
         if not golds:
             return
         instruction, user = row["instruction"], row["input"]
@@ -232,8 +213,6 @@ class RowChecker:
         facts.findings += [("gold_line_in_prompt", place) for place, line in places if _holds(_padded(line), golds)][:1]
         if any(_holds(_padded(line), golds) for line in _labelled_lines(thoughts)):
             facts.findings.append(("gold_line_in_thoughts", ""))
-        if _holds(_padded(_question(row, user)), golds):
-            facts.findings.append(("gold_in_question", ""))
 
 
 def _broken(row: object) -> str:
@@ -323,11 +302,6 @@ def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -
     if isinstance(worse, str) and "rejected" not in empty:
         facts.findings.append(("rejected_malformed", worse))
     facts.chosen_type = _type_name(better, row.get("chosen_action_type"))
-    facts.rejected_type = _type_name(worse, row.get("rejected_action_type"))
-    for side, step in (("chosen", better), ("rejected", worse)):
-        named = row.get(f"{side}_action_type")
-        if isinstance(step, ParsedReply) and isinstance(named, str) and named != ACTION_TYPE_NAMES[step.action_type]:
-            facts.findings.append(("type_mismatch", side))
     if empty:
         return
     if " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
@@ -383,15 +357,6 @@ def _bare_lines(text: str) -> tuple[str, ...]:
 
 def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
     """Copy the columns that our rows have; foreign rows have none of them."""
-    facts.layer = _whole(row.get("layer"))
-    facts.margin = _number(row.get("margin"))
-    facts.confidence = _number(row.get("confidence"))
-    facts.label = _short(row.get("label"))
-    ids = _whole(row.get("chosen_id")), _whole(row.get("rejected_id"))
-    if facts.label == IMPORTED:
-        ids = None, None  # their ids follow the file, which names the chosen side first
-    if ids[0] is not None and ids[1] is not None and ids[0] != ids[1]:
-        facts.first = ids[0] < ids[1]
     facts.renderer = _short(row.get("renderer"))
     dataset, split = _short(row.get("dataset")), _short(row.get("split"))
     if split is not None:
@@ -400,18 +365,6 @@ def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
     tags = row.get("tags")
     facts.tags = [each for each in map(_short, tags) if each is not None] if isinstance(tags, list) else ()
     facts.hinted = HINTED in facts.tags
-    facts.flipped = row.get("flipped") is True
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31 else None
-
-
-def _number(value: object) -> float | None:
-    """A margin or similar; None for values that no reward can have and that would overflow in sums."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) >= _NO_MARGIN:
-        return None
-    return float(value)
 
 
 def _short(value: object) -> str | None:

@@ -637,15 +637,6 @@ def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_pat
     assert "{{idx}}" not in Path("runs/a/rollouts.jsonl").read_text()
 
 
-def test_the_order_of_the_sides_in_a_file_says_nothing_of_sampling(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Rows name the chosen side first, which is no bias."""
-    saved(tmp_path / "rows.json", [row(input=f"Question: Who was {i}?", prompt=None) for i in range(40)])
-    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
-    audited = json.loads(reasonrag("audit", "data/p", "--json").out)
-    assert audited["chosen_first"] is None
-    assert [each["count"] for each in audited["checks"] if each["name"] == "position_bias"] == [0]
-
-
 def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Ids of trees among the repairs, and the names of fields in a message."""
     item = tree("dev\x1b]0;x\x07", id="dev\x1b]0;x\x07")

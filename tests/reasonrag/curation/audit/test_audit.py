@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from reasonrag.curation.audit.audit import DatasetAudit, audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
 from reasonrag.curation.audit.display import show_verdict
-from reasonrag.curation.audit.page import render_audit_page
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.token_counters import EstimatingCounter
@@ -103,7 +102,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("chosen_malformed", "wrong_tag", row(99, instruction=CONCLUDE, golden_answers=[])),
     ("chosen_malformed", "empty", row(99, chosen="So the answer is <answer> </answer>")),
     ("rejected_malformed", "no_tag", row(99, rejected="Hm.", rejected_action_type="Other")),
-    ("type_mismatch", "chosen", row(99, chosen_action_type="Answer Generation")),
     ("identical_sides", "", row(99, chosen="<answer>A  b</answer>", rejected="<answer>a B</answer>",
                                 chosen_action_type="Answer Generation")),
     ("near_identical_sides", "queries", row(
@@ -116,7 +114,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("special_token", "<|im_end|> in input", row(99, input="Question: what does <|im_end|> mean?", prompt="")),
     ("special_token", "{{idx}} in input", row(99, input="Question: What is {{idx}} in a template?")),
     ("special_token", "<|eot_id|> in chosen", row(99, chosen="<query>q</query><|eot_id|>")),
-    ("other_template_token", "[INST] in input", row(99, input="Question: [INST] what?", question="what?")),
     ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),
     ("gold_line_in_prompt", "input", row(99, input="Question: where?\nCorrect answer: Cidiby", question="where?")),
     ("gold_line_in_prompt", "input", row(99, input='Question: where?\n{"golden_answers": ["cidiby."]}', question="x")),
@@ -124,15 +121,11 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("gold_line_in_prompt", "instruction", row(99, instruction=THINK + "\nGround truth (hidden): Cidiby")),
     ("gold_line_in_thoughts", "", row(
         99, input="Question: where?\nPrevious Thoughts: So the correct answer: Cidiby.", question="where?")),
-    ("gold_in_question", "", row(99, question="Is it Cidiby or Toudriobridge?")),
     ("mixed_renderers", "one", row(99, renderer="other")),
-    ("unknown_renderer", "", row(99, renderer=None)),
     ("duplicate_row", "", row(3)),
     ("contradicting_rows", "", row(3, chosen=row(3)["rejected"], rejected=row(3)["chosen"],
                                    chosen_action_type="Answer Generation", rejected_action_type="Query Generation")),
     ("evaluation_split", "toy/test", row(99, split="test")),
-    ("email", "input", row(99, input="Question: who is a.b+c@example.org?", question="who?")),
-    ("flipped", "", row(99, flipped=True)),
 ]  # fmt: skip
 
 
@@ -159,7 +152,7 @@ def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
 
 def test_every_check_of_single_rows_is_in_the_table() -> None:
     """A new check comes with a row that it finds; those about all rows have tests of their own."""
-    about_all = {"state_in_both_parts", "question_in_both_parts", "no_rows", "length_bias", "position_bias"}
+    about_all = {"state_in_both_parts", "question_in_both_parts", "no_rows", "length_bias"}
     about_all |= {"default_cutoff", "beyond_context", "estimated_lengths", "not_described", "hinted_text"}
     assert set(CHECK_NAMES) == {name for name, _, _ in ONE_BAD_ROW} | about_all
 
@@ -196,7 +189,7 @@ def test_rows_without_golden_answers_are_not_checked_for_leaks() -> None:
     report = audited(*({name: each[name] for name in ("instruction", "input", "chosen", "rejected")} for each in GOOD))
     verdicts = {each.name: each.verdict for each in report.checks}
     assert verdicts["gold_line_in_prompt"] == verdicts["gold_in_system_turn"] == "not checked"
-    assert verdicts["evaluation_split"] == verdicts["position_bias"] == "not checked"
+    assert verdicts["evaluation_split"] == "not checked"
     assert verdicts["empty_reply"] == "passed"
 
 
@@ -232,14 +225,6 @@ def test_many_rows_of_one_question_prove_no_bias() -> None:
     same = row(1, rejected="So the answer is <answer>{}</answer>".format("very long " * 20))
     rows = [same | {"input": f"{same['input']}\nPrevious Thoughts: {n}"} for n in range(60)]
     assert "length_bias" not in found(audited(*rows))
-
-
-def test_a_side_that_is_nearly_always_sampled_first_is_a_bias() -> None:
-    """Judges and reviewers who see the sides in that order would be led."""
-    report = audited(*(row(n, chosen_id=1, rejected_id=2) for n in range(40)))
-    assert found(report) == {"position_bias": 40}
-    assert report.chosen_first is not None
-    assert report.chosen_first.value == 1
 
 
 def test_lengths_give_cutoffs_and_a_warning_of_the_trainers_default() -> None:
@@ -559,13 +544,6 @@ def test_every_command_names_the_next_one(
     refused = reasonrag("audit", run_directory)
     assert refused.status == 2
     assert f"is a run, not a data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
-
-
-def test_numbers_that_no_reward_could_be_are_none() -> None:
-    """They would overflow as soon as a plot is drawn."""
-    report = audited(row(1, margin=-1e308, confidence=5e300), row(2, margin=1e308), row(3))
-    assert (report.margins.of, report.margins.max) == (1, 0.5)
-    assert render_audit_page(report)
 
 
 def test_text_between_bars_is_no_special_token() -> None:
