@@ -200,8 +200,8 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
         found.append(f"{other.name} and {one.name} ask for different answer styles: they are not comparable")
     if ours.asked.passage_order != theirs.asked.passage_order:
         found.append(f"{other.name} and {one.name} order passages differently: that alone may explain a difference")
-    repaired, unrepaired = (other.name, one.name) if _repairs(theirs) else (one.name, other.name)
-    if _repairs(ours) != _repairs(theirs):
+    repaired, unrepaired = (other.name, one.name) if theirs.repair else (one.name, other.name)
+    if ours.repair != theirs.repair:
         found.append(
             f"{repaired} gave unreadable replies a repair turn, {unrepaired} did not: that alone may explain a "
             "difference"
@@ -224,11 +224,6 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
     if one.first.path.absolute() == other.first.path.absolute():
         found.append(f"{other.name} is the same evaluation as {one.name}")
     return found
-
-
-def _repairs(report: Report) -> bool:
-    """Whether unreadable replies had a repair turn; of those who do not say it, the agent's had."""
-    return report.method == "agent" if report.repair is None else report.repair
 
 
 def _drawn(report: Report) -> tuple[int, str] | None:

@@ -59,9 +59,8 @@ class EvaluationConditions(SparseRecord):
     passage_order: str | None = None
     style: str | None = None
     retriever: str | None
-    max_steps: int | None
-    """At most so many completions, repair turns apart, and a search for every two but the last; null for the baselines
-    of older reports."""
+    max_steps: int
+    """At most so many completions, repair turns apart, and a search for every two but the last."""
 
 
 class EvaluationUsage(SparseRecord):
@@ -149,9 +148,8 @@ class Report(Record):
     vote: int | None = None
     """Attempts at every question, of which the commonest answer was taken."""
     asked: EvaluationConditions
-    repair: bool | None = None
-    """Whether an unreadable reply had a repair turn; null in older reports, where those of the agent had one and those
-    of other methods had not."""
+    repair: bool
+    """Whether an unreadable reply had a repair turn."""
     config_hash: str
     """Hash of what decides answers, as in `config.json`."""
     seed: int

@@ -171,11 +171,8 @@ def _unjudged(report: Report) -> str:
 
 def budget_sentence(report: Report) -> str:
     """What an answer might use, whatever the method, and what became of an unreadable reply."""
-    steps = report.asked.max_steps
-    if steps is None or report.repair is None:
-        return "not recorded by the version of reasonrag that evaluated it"
     repaired = "one repair turn" if report.repair else "no repair turn"
-    budget, attempts = StepBudget.of(steps), report.vote or 1
+    budget, attempts = StepBudget.of(report.asked.max_steps), report.vote or 1
     most = attempts * budget.searches
     searches = f"{most:,} {'search' if most == 1 else 'searches'}"
     completions = counted((report.best_of or attempts) * budget.completions, "completion")
