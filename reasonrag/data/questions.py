@@ -28,7 +28,7 @@ from preference.records import first_error, title_key
 from preference.stratified_sample import StratifiedSample
 from reasonrag.data.columns import UnreadColumns, fact_titles, gold_texts, question_record
 from reasonrag.data.compressed import as_lines
-from reasonrag.data.multiple_choice import options_of, spelled_out
+from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.errors import InputError
 from reasonrag.files import numbered_lines, reading
 from reasonrag.ranks import Shard
@@ -226,8 +226,7 @@ class QuestionFile:
         the whole file, so that a larger `--limit` is the same source. partition: how the file was cut out of another
         one. drawn: byte offsets of the questions of a sample, in the order in which they were drawn; None: no sample.
         passage_prefix: stands before the ids of its gold passages in the corpus; None: passages have other ids there,
-        so that titles name the gold ones. options: whether some question has options. more_answers: whether some has
-        answers beside `golden_answers`. rows: the file that is read, one
+        so that titles name the gold ones. rows: the file that is read, one
         question per line, where `path` has another form. unread: a notice that names the columns that are not read.
     """
 
@@ -241,8 +240,6 @@ class QuestionFile:
     partition: dict[str, Any] | None = None
     drawn: Sequence[int] | None = None
     passage_prefix: str | None = ""
-    options: bool = False
-    more_answers: bool = False
     rows: Path | None = None
     unread: str | None = None
 
@@ -259,9 +256,7 @@ class QuestionFile:
     def identity(self) -> dict[str, Any]:
         """What `config_hash` covers of the file."""
         found: dict[str, Any] = {"dataset": self.dataset, "split": self.split, "questions_sha256": self.sha256}
-        found |= {"partition": self.partition} if self.partition else {}
-        found |= {"answers": "of all columns"} if self.more_answers else {}
-        return found | ({"options": "shown"} if self.options else {})
+        return found | ({"partition": self.partition} if self.partition else {})
 
     def limited(self, limit: int | None) -> Questions:
         """The first `limit` questions of this file alone, which can be read repeatedly."""
@@ -332,8 +327,7 @@ class QuestionSource:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What `config_hash` covers of the questions; of a whole split it is what it was before there were samples and
-        mixtures."""
+        """What `config_hash` covers of the questions."""
         if len(self.files) == 1:
             found = self.files[0].identity
         else:
@@ -402,7 +396,7 @@ def open_questions(
     read. say: told of that. Raises InputError naming the first bad line."""
     digest = hashlib.sha256()
     first_seen: dict[str, int] = {}
-    options, more, unread = False, False, UnreadColumns()
+    unread = UnreadColumns()
     rows = path if home is None or not path.is_file() else as_lines(path, home, say=say)
     unit = "line" if rows == path else "row"
     draw, places, position = sample and StratifiedSample(sample.size, seed=sample.seed), array("q"), 0
@@ -415,8 +409,6 @@ def open_questions(
                     f"{first_seen[question.id]}. Ids must be unique"
                 )
             digest.update(line)
-            options = options or (b'"choices"' in line and bool(options_of(question.question)))
-            more = more or (b'"answer' in line and _has_more_answers(line))
             if draw:
                 draw.add(question.type or "", f"{dataset}:{question.id}")  # ids repeat in the data sets of a mixture
                 places.append(position)
@@ -426,15 +418,7 @@ def open_questions(
     drawn = [places[first_seen[each.removeprefix(f"{dataset}:")] - 1] for each in draw.draw()] if draw else None
     total = len(first_seen) if drawn is None else len(drawn)
     found = QuestionFile(dataset, split, path, digest.hexdigest(), total, revision, check, partition, drawn)
-    return replace(
-        found, options=options, more_answers=more, rows=None if rows == path else rows, unread=unread.notice(path)
-    )
-
-
-def _has_more_answers(line: bytes) -> bool:
-    """Whether a question has answers beside its `golden_answers`."""
-    record = orjson.loads(line)
-    return bool(question_record(record).get("golden_answers") != record.get("golden_answers"))
+    return replace(found, rows=None if rows == path else rows, unread=unread.notice(path))
 
 
 def parse_question(

@@ -278,8 +278,8 @@ def test_the_data_sets_of_a_mixture_take_turns(tmp_path: Path) -> None:
     assert mixture.identity["mixture"] == [a.identity, b.identity]
 
 
-def test_a_whole_file_is_identified_as_ever_and_names_no_origin(tmp_path: Path) -> None:
-    """So that runs of earlier versions go on; a field of the file that is called like ours says nothing."""
+def test_a_whole_file_is_identified_by_its_content_and_names_no_origin(tmp_path: Path) -> None:
+    """A field of the file that is called like ours says nothing."""
     line = orjson.dumps(orjson.loads(row(1)) | {"origin": {"dataset": "x", "split": "y", "revision": "z"}})
     file = open_questions(write(tmp_path / "f.jsonl", line), dataset="a", split="train")
     assert QuestionSource((file,)).identity == {"dataset": "a", "split": "train", "questions_sha256": file.sha256}
@@ -413,33 +413,7 @@ def test_usual_spellings_of_a_data_set_are_understood(known: str, spellings: str
 
 
 def test_another_spelling_finds_the_folder_and_is_recorded_by_our_name(tmp_path: Path) -> None:
-    """A folder of exactly the given name keeps that name, as in runs of earlier versions."""
+    """A folder of exactly the given name keeps that name."""
     write(tmp_path / "2wiki" / "dev.jsonl", row(1))
     assert find_questions("2WikiMultihopQA", "dev", tmp_path, home=tmp_path).dataset == "2wikimultihopqa"
     assert find_questions("2wiki", "dev", tmp_path, home=tmp_path).dataset == "2wiki"
-
-
-MORE_ANSWERS: dict[str, tuple[dict[str, Any], bool]] = {
-    "golden answers alone": ({"golden_answers": ["York"]}, False),
-    "the same answer twice": ({"golden_answers": ["York"], "answer": "York"}, False),
-    "an alias that stands there": ({"golden_answers": ["York"], "answer_aliases": ["York"]}, False),
-    "no aliases": ({"golden_answers": ["York"], "answer_aliases": []}, False),
-    "answers that are blank": ({"golden_answers": ["York", ""], "answerable": True}, False),
-    "aliases": ({"golden_answers": ["York"], "answer_aliases": ["City of York"]}, True),
-    "aliases in the metadata": ({"golden_answers": ["York"], "metadata": {"answer_aliases": ["Jorvik"]}}, True),
-    "an answer of its own column": ({"answer": "York"}, True),
-    "answers of DPR": ({"answers": ["York", "Jorvik"]}, True),
-}
-
-
-@pytest.mark.parametrize(("fields", "more"), MORE_ANSWERS.values(), ids=MORE_ANSWERS.keys())
-def test_a_file_whose_other_answers_are_read_is_another_configuration(
-    fields: dict[str, Any], more: bool, tmp_path: Path
-) -> None:
-    """A run that was begun with fewer answers is not continued with more of them, nor the other way round."""
-    path = tmp_path / "q.jsonl"
-    path.write_bytes(orjson.dumps({"id": "b", "question": "Where?", "golden_answers": ["x"]}) + b"\n")
-    before = open_questions(path, dataset="own", split="dev").identity
-    path.write_bytes(path.read_bytes() + orjson.dumps({"id": "a", "question": "Where?"} | fields) + b"\n")
-    found = open_questions(path, dataset="own", split="dev").identity
-    assert found.keys() - before.keys() == ({"answers"} if more else set())
