@@ -5,6 +5,7 @@ from pathlib import Path
 from preference import OutcomeName, PairSummary
 from preference.export.formats import SplitName
 from preference.review_statistics import ReviewReport
+from reasonrag.agent.agent import AgentStep
 from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import Prompts
 from reasonrag.critics.evaluation.report import CriticEvaluation
@@ -14,8 +15,9 @@ from reasonrag.curation.import_published import ImportReport
 from reasonrag.curation.import_sources import Say
 from reasonrag.curation.review import ReviewSample
 from reasonrag.data.documents.build import CorpusSummary
-from reasonrag.evaluation.ask import AgentAnswer, TakenStep
+from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.comparison_report import Comparison
+from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.evaluation.report import Report
 from reasonrag.exploration.cost_estimate import CostEstimate
 from reasonrag.exploration.explore import Launch
@@ -83,7 +85,7 @@ def ask(
     critic_model: ChatModel | None = None,
     retriever: Retriever | str | None = None,
     watcher: Watcher | None = None,
-    told: Callable[[TakenStep], None] = ...,
+    told: Callable[[AgentStep, PredictedStep], None] = ...,
     index: str | Path | Sequence[str | Path] = [],
     index_home: str | Path = ...,
     language: str | Sequence[str] = [],
@@ -152,7 +154,7 @@ def ask(
         retriever: used instead of the one that the settings would build, or its name, as `retriever` in
             reasonrag.toml.
         watcher: is told what happens while it goes on; none: silent.
-        told: called with every step as it is taken.
+        told: called with every step as it is taken, and what is recorded of it.
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]

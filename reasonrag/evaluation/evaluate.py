@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic
 
 from preference.candidates import is_training_split
 from reasonrag.agent.agent import Agent
@@ -35,6 +36,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel, open_evaluated_model
 from reasonrag.evaluation.evaluated_model.provenance_check import ProvenanceCheck
 from reasonrag.evaluation.from_settings import (
+    AnyModelSettings,
     StepCritic,
     asked_as_trained,
     evaluated_spec,
@@ -131,43 +133,130 @@ def evaluate(
         watcher: is told what happens while it goes on; none: silent.
     """
     retriever, named = object_or_name(retriever)
-    settings = resolve(EvaluateSettings, "evaluate", flags | named)
+    settings, told = resolve(EvaluateSettings, "evaluate", flags | named), watcher or SilentWatcher()
 
     async def evaluated() -> Report:
         async with AsyncExitStack() as opened:
-            parts = _Parts(opened, chat_model, judge_chat_model, retriever, critic_model)
-            return await _evaluate(settings, parts, watcher or SilentWatcher())
+            parts = Parts(opened, told.say, chat_model, judge_chat_model, retriever, critic_model)
+            return await _evaluate(settings, parts, told)
 
     return run_to_end(evaluated())
 
 
 @dataclass
-class _Parts:
+class Parts:
     """What an evaluation uses: opened when it is first needed, closed with `opened`.
 
     chat_model, judge_chat_model, retriever, critic_model: the caller's own, in place of those that the settings name.
     """
 
     opened: AsyncExitStack
+    say: Callable[[str], None]
     chat_model: ChatModel | None = None
     judge_chat_model: ChatModel | None = None
     retriever: Retriever | None = None
     critic_model: ChatModel | None = None
     model: ChatModel | None = None
 
-    async def open_model(self, subject: EvaluatedModel, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
+    async def open_model(self, subject: EvaluatedModel, spec: ModelSpec) -> ChatModel:
         """The evaluated model. A server of a model folder takes time to start."""
-        self.model = self.chat_model or self.model or await open_evaluated_model(subject, spec, self.opened, say=say)
+        known = self.chat_model or self.model
+        self.model = known or await open_evaluated_model(subject, spec, self.opened, say=self.say)
         return self.model
 
-    def open_judge(self, spec: ModelSpec, *, say: Callable[[str], None]) -> ChatModel:
-        return self.judge_chat_model or spec.open(self.opened, say=say)
+    def open_judge(self, spec: ModelSpec) -> ChatModel:
+        return self.judge_chat_model or spec.open(self.opened, say=self.say)
 
-    async def open_critic(self, critic: StepCritic, *, say: Callable[[str], None], beside: bool) -> ChatModel:
-        return self.critic_model or await open_critic(critic.found, critic.spec, self.opened, say=say, beside=beside)
+    async def open_critic(self, critic: StepCritic, *, beside: bool) -> ChatModel:
+        return self.critic_model or await open_critic(
+            critic.found, critic.spec, self.opened, say=self.say, beside=beside
+        )
 
 
-async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher) -> Report:
+@dataclass(frozen=True)
+class AskedModel(Generic[AnyModelSettings]):
+    """The model of an evaluation, or of the one question of `ask`, and how it is asked.
+
+    settings: with what a preset and the training say where the user says nothing. asked: the conditions, of which
+    the retriever is known once that is open."""
+
+    settings: AnyModelSettings
+    subject: EvaluatedModel
+    lineage: ProvenanceCheck
+    spec: ModelSpec
+    prompts: Prompts
+    asked: EvaluationConditions
+    critic: StepCritic | None
+    retriever: Retriever
+
+    @classmethod
+    def of(
+        cls,
+        settings: AnyModelSettings,
+        parts: Parts,
+        questions: Iterable[Question],
+        allowed: Collection[str] = (),
+    ) -> AskedModel[AnyModelSettings]:
+        """By the settings, before anything is opened. allowed: conditions that may differ from the training, and so are
+        not taken from it. Raises InputError."""
+        subject = find_evaluated_model(settings, parts.chat_model)
+        lineage = ProvenanceCheck.of(subject, settings.trained_on)
+        settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), allowed)
+        if taken:
+            parts.say(taken)
+        prompts = load_prompts(settings.prompts, settings.style)
+        spec = evaluated_spec(subject, settings)
+        asked = EvaluationConditions(
+            renderer=renderer_hash(prompts),
+            top_k=settings.top_k,
+            max_passage_chars=settings.max_passage_chars,
+            passage_order=order_recorded(settings.order),
+            style=style_recorded(settings.style),
+            retriever="",
+            max_steps=settings.steps,
+        )
+        texts = [each.question for each in questions]
+        critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
+        return cls(settings, subject, lineage, spec, prompts, asked, critic, NoRetriever())
+
+    async def opened(
+        self, parts: Parts, corpus: Path | None, *, begun: bool = False, effort: str | None = None
+    ) -> AskedModel[AnyModelSettings]:
+        """With the retriever, and how the model turned out to be asked: its server is checked before an index is built.
+
+        begun: whether a journal may have all answers, so that the model is opened only when one is missing. effort: of
+        reasoning, as an earlier session recorded it.
+        """
+        model = parts.chat_model
+        if model is None and not (self.subject.served_here or begun):
+            model = await parts.open_model(self.subject, self.spec)
+        spec = await self.spec.settled(model, effort)
+        if parts.retriever is None:
+            checking = [model.check] if model else []
+            parts.retriever = await open_retriever(
+                self.settings, corpus, parts.opened, say=parts.say, before_building=checking
+            )
+        retriever = with_passages_cut(parts.retriever, self.settings.max_passage_chars)
+        asked = self.asked.model_copy(update={"retriever": retriever.identity})
+        return replace(self, spec=spec, retriever=retriever, asked=asked)
+
+    def agent(self, model: ChatModel, *, repair: bool = True) -> Agent:
+        """The agent with the model behind whatever counts its tokens."""
+        settings = self.settings
+        return Agent(
+            model,
+            self.retriever,
+            self.prompts,
+            self.spec.sampling,
+            settings.top_k,
+            settings.steps,
+            settings.seed,
+            passage_order=settings.order,
+            repair=repair,
+        )
+
+
+async def _evaluate(settings: EvaluateSettings, parts: Parts, watcher: Watcher) -> Report:
     if settings.run is None:
         name = parts.chat_model.name if parts.chat_model else model_name(settings)
         settings = settings.model_copy(update={"run": settings.default_run(name)})
@@ -180,52 +269,22 @@ async def _evaluate(settings: EvaluateSettings, parts: _Parts, watcher: Watcher)
         parts.retriever = NoRetriever()
     source, corpus = find_data(settings, _answerable, searched=searched, say=watcher.say)
     questions = list(source.limited(settings.limit))
-    subject = find_evaluated_model(settings, parts.chat_model)
-    lineage = ProvenanceCheck.of(subject, settings.trained_on)
-    settings, taken = asked_as_trained(settings, lineage.sources if settings.of_agent else (), settings.allow)
-    if taken:
-        watcher.say(taken)
+    model = AskedModel.of(settings, parts, questions, settings.allow)
+    settings, lineage = model.settings, model.lineage
     step_budget(settings)
-    prompts = load_prompts(settings.prompts, settings.style)
-    spec = evaluated_spec(subject, settings)
-    judge = judge_spec(spec, settings, parts.judge_chat_model)
-    check_prices(watcher.say, spec, judge=judge, capped=settings.max_cost is not None)
-    split = f"{source.dataset}/{source.split}"
-    checks = [lineage.seen(questions, split, settings.allow)]
-    asked = EvaluationConditions(
-        renderer=renderer_hash(prompts),
-        top_k=settings.top_k,
-        max_passage_chars=settings.max_passage_chars,
-        passage_order=order_recorded(settings.order),
-        style=style_recorded(settings.style),
-        retriever="",
-        max_steps=settings.steps,
-    )
+    judge = judge_spec(model.spec, settings, parts.judge_chat_model)
+    check_prices(watcher.say, model.spec, judge=judge, capped=settings.max_cost is not None)
+    checks = [lineage.seen(questions, f"{source.dataset}/{source.split}", settings.allow)]
     if settings.of_agent:
-        checks += lineage.held_against(asked, BEFORE_SEARCHING, settings.allow)
-    texts = [each.question for each in questions]
-    critic = find_step_critic(settings, spec, parts.critic_model, renderer=asked.renderer, questions=texts)
+        checks += lineage.held_against(model.asked, BEFORE_SEARCHING, settings.allow)
     begun = has_answers(settings.run_directory)
-    model = parts.chat_model
-    if model is None and not (subject.served_here or begun):
-        model = await parts.open_model(subject, spec, say=watcher.say)
-    spec = await spec.settled(model, recorded_effort(settings.run_directory))
-    if parts.retriever is None:
-        checking = [model.check] if model else []
-        parts.retriever = await open_retriever(
-            settings, corpus, parts.opened, say=watcher.say, before_building=checking
-        )
-    retriever = with_passages_cut(parts.retriever, settings.max_passage_chars)
-    asked = asked.model_copy(update={"retriever": retriever.identity})
+    model = await model.opened(parts, corpus, begun=begun, effort=recorded_effort(settings.run_directory))
     if settings.of_agent:
-        checks += lineage.held_against(asked, ["retriever"], settings.allow)
+        checks += lineage.held_against(model.asked, ["retriever"], settings.allow)
         for each in checks:
             if each.outcome == "noted":
                 watcher.say(f"note: {each.message}")
-    asked = conditions_of_method(settings.method, asked)
-    setup = _Setup(
-        settings, source, questions, subject, spec, judge, prompts, retriever, asked, lineage, checks, critic
-    )
+    setup = _Setup(model, source, questions, judge, conditions_of_method(settings.method, model.asked), checks)
     warn_all(setup.warnings, watcher)
     with only_writer(settings.run_directory), config_restored(settings.run_directory):
         keep_config(settings.run_directory, setup.config, held=begun)
@@ -243,25 +302,23 @@ def _answerable(question: Question) -> None:
 class _Setup:
     """Models, questions, conditions and checks of an evaluation, resolved."""
 
-    settings: EvaluateSettings
+    model: AskedModel[EvaluateSettings]
     source: QuestionSource
     questions: list[Question]
-    subject: EvaluatedModel
-    spec: ModelSpec
     judge: ModelSpec | None
-    prompts: Prompts
-    retriever: Retriever
     asked: EvaluationConditions
-    lineage: ProvenanceCheck
     checks: list[ConditionCheck]
-    critic: StepCritic | None = None
+
+    @property
+    def settings(self) -> EvaluateSettings:
+        return self.model.settings
 
     @property
     def warnings(self) -> list[str]:
         found = [f"{each.message} (--allow)" for each in self.checks if each.outcome == "allowed"]
-        found += self.critic.warnings if self.critic else ()
+        found += self.model.critic.warnings if self.model.critic else ()
         found += rehearsed_judge(self.judge.name, "judge scores", "--judge") if self.judge else []
-        found += [self.lineage.unknown] if self.lineage.unknown else []
+        found += [self.model.lineage.unknown] if self.model.lineage.unknown else []
         if is_training_split(self.source.split):
             found.append(
                 f"{self.source.dataset}/{self.source.split} is a training split: results on it say little about a "
@@ -271,44 +328,34 @@ class _Setup:
 
     @cached_property
     def config(self) -> RunConfig:
+        critic = self.model.critic
         decides_answers = {
             **self.source.identity,
             "retriever": self.asked.retriever,
             "top_k": self.asked.top_k,
-            "model": self.spec.name,
-            "sampling": shown_sampling(self.spec.sampling),
+            "model": self.model.spec.name,
+            "sampling": shown_sampling(self.model.spec.sampling),
             "seed": self.settings.seed,
             **reading_identity(self.asked.max_passage_chars, self.asked.passage_order),
             **style_identity(self.settings.style),
-        } | method_identity(self.settings, self.prompts, self.critic.found.name if self.critic else None)
+        } | method_identity(self.settings, self.model.prompts, critic.found.name if critic else None)
         return RunConfig.of(decides_answers, {"questions": self.source.places, "settings": self.shown_settings})
 
     @property
     def shown_settings(self) -> dict[str, Any]:
         """Resolved settings; addresses without users, passwords and queries."""
-        here = self.subject.served_here or self.spec.in_process
+        here = self.model.subject.served_here or self.model.spec.in_process
         addresses = self.settings.base_url or ([] if here else [os.environ.get("OPENAI_BASE_URL", "")])
         return shown_settings(self.settings) | {"base_url": shown_urls(addresses)}
 
     def method_of(self, model: ChatModel, critic: ChatModel | None) -> Method:
-        settings, sampling = self.settings, self.spec.sampling
-        agent = Agent(
-            model,
-            self.retriever,
-            self.prompts,
-            sampling,
-            settings.top_k,
-            settings.steps,
-            settings.seed,
-            passage_order=settings.order,
-            repair=settings.repair,
-        )
-        return method_for(settings, agent, Critic(critic) if critic else None)
+        agent = self.model.agent(model, repair=self.settings.repair)
+        return method_for(self.settings, agent, Critic(critic) if critic else None)
 
     def judge_of(self, model: ChatModel) -> Judge:
         if self.judge is None:
             raise ValueError("no judge is asked")
-        return Judge(ModelCaller(model, self.prompts, self.judge.sampling, self.settings.seed))
+        return Judge(ModelCaller(model, self.model.prompts, self.judge.sampling, self.settings.seed))
 
 
 @dataclass
@@ -316,7 +363,7 @@ class _Run:
     """One session in a run directory that is locked and configured."""
 
     setup: _Setup
-    parts: _Parts
+    parts: Parts
     watcher: Watcher
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
     latency: Latency = field(default_factory=Latency)
@@ -355,13 +402,15 @@ class _Run:
         """Get consent to the cost of the owed questions. fresh: how many of them have no answer yet. Raises
         InputError."""
         setup, caps = self.setup, caps_of(self.setup.settings)
-        specs = [setup.spec, *([setup.judge] if setup.judge else []), *([setup.critic.spec] if setup.critic else [])]
+        critic = setup.model.critic
+        specs = [setup.model.spec, *([setup.judge] if setup.judge else []), *([critic.spec] if critic else [])]
         if not needs_consent(specs, caps, yes=setup.settings.yes):
             return
         await models.check()
         most = most_replies(setup.settings)
-        scored = setup.critic is not None
-        usages = await session.rehearse(owed, most_replies=most, judged=setup.judge is not None, scored=scored)
+        usages = await session.rehearse(
+            owed, most_replies=most, judged=setup.judge is not None, scored=critic is not None
+        )
         expected = [(spec, each.times(fresh, len(owed))) for spec, each in zip(specs, usages, strict=False)]
         limited = setup.settings.limit is not None
         work = questions_left(len(owed), len(setup.questions), setup.source, limited=limited)
@@ -385,12 +434,12 @@ class _Run:
 
     async def _open(self) -> tuple[ChatModel, ChatModel | None, ChatModel | None]:
         """Open the models. Only done when questions are owed."""
-        setup, say = self.setup, self.watcher.say
-        model = await self.parts.open_model(setup.subject, setup.spec, say=say)
-        judge = self.parts.open_judge(setup.judge, say=say) if setup.judge else None
-        if setup.critic is None:
+        setup = self.setup
+        model = await self.parts.open_model(setup.model.subject, setup.model.spec)
+        judge = self.parts.open_judge(setup.judge) if setup.judge else None
+        if setup.model.critic is None:
             return model, judge, None
-        return model, judge, await self.parts.open_critic(setup.critic, say=say, beside=setup.subject.served_here)
+        return model, judge, await self.parts.open_critic(setup.model.critic, beside=setup.model.subject.served_here)
 
     def _behind(
         self,
@@ -402,8 +451,8 @@ class _Run:
         """The models behind the journal and one set of caps; None: only the journal answers."""
         setup = self.setup
         second = (setup.judge, judge) if setup.judge else None
-        third = (setup.critic.spec, critic) if setup.critic else None
-        return Models.journaled(journal, caps_of(setup.settings), (setup.spec, model), second, third)
+        third = (setup.model.critic.spec, critic) if setup.model.critic else None
+        return Models.journaled(journal, caps_of(setup.settings), (setup.model.spec, model), second, third)
 
     def _report(self, cost: float | None) -> Report:
         setup, settings = self.setup, self.setup.settings
@@ -426,10 +475,10 @@ class _Run:
             failures_by_cause=dict(causes.most_common()),
             unjudged_by_cause=dict(unjudged.most_common()),
             method=settings.method,
-            model=setup.spec.name,
+            model=setup.model.spec.name,
             judge=setup.judge.name if setup.judge else None,
             best_of=settings.best_of,
-            critic=setup.critic.found.name if setup.critic else None,
+            critic=setup.model.critic.found.name if setup.model.critic else None,
             vote=settings.vote,
             asked=setup.asked,
             repair=settings.repair,
@@ -447,9 +496,9 @@ class _Run:
             latency=self.latency if self.latency.questions else self._earlier_latency(),
             checks=setup.checks,
             refused_parameters=self.refused,
-            provenance=setup.lineage.trained,
+            provenance=setup.model.lineage.trained,
             warnings=setup.warnings
-            + too_little_room(only_reasoning, max_tokens=setup.spec.sampling.max_tokens)
+            + too_little_room(only_reasoning, max_tokens=setup.model.spec.sampling.max_tokens)
             + states_that_ended(unreadable, len(answered), "which counts as no answer"),
             settings=setup.shown_settings,
             versions=versions(),

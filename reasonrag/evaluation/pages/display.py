@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from preference.records import ParseFailure
-from reasonrag.evaluation.ask import AgentAnswer, TakenStep
+from reasonrag.agent.agent import AgentStep
+from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.pages.report_page import (
     COLUMN_METRICS,
     METRIC_NAMES,
@@ -24,7 +25,7 @@ from reasonrag.evaluation.pages.report_page import (
     number,
     training_sentence,
 )
-from reasonrag.evaluation.predictions import PREDICTIONS
+from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep
 from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.files import FAILURES
@@ -103,16 +104,16 @@ def _safe(text: str) -> str:
 # -- one question ------------------------------------------------------------------------------------------------------
 
 
-def show_step(step: TakenStep) -> None:
+def show_step(step: AgentStep, recorded: PredictedStep) -> None:
     """A step as it is taken: the passages before it, then the whole reply."""
     console = Console(highlight=False)
-    for place, each in enumerate(step.passages, start=1):
+    for place, each in enumerate(recorded.passages, start=1):
         console.print(
             Text(f"  {place}. {on_one_line(each.title)} [{on_one_line(each.id)}]", style="dim"), soft_wrap=True
         )
-    what = f"{step.action} (unreadable: {_why(step.parse_error)})" if step.parse_error else step.action
+    what = f"{recorded.action} (unreadable: {_why(step.parse_error)})" if step.parse_error else recorded.action
     repaired = " (repaired)" if step.repaired else ""
-    chosen = choice_text(step.drafts, step.score)
+    chosen = choice_text(recorded.drafts, recorded.score)
     console.print(Text.assemble((f"{what}{repaired}{chosen}: ", "bold"), on_one_line(step.response)), soft_wrap=True)
 
 
@@ -130,7 +131,7 @@ def show_answer(found: AgentAnswer) -> None:
         console.print(Text(f"source: {on_one_line(source.title)} [{on_one_line(source.id)}]"), soft_wrap=True)
     grounded = {True: "", False: " (not found in the passages read)", None: ""}[found.grounded]
     last = found.steps[-1].parse_error if found.steps else None
-    helps = f"; {AGAINST[last.cause]}" if last and last.cause in AGAINST else ""
+    helps = f"; {AGAINST[last]}" if last in AGAINST else ""
     answer = f"none: the last reply was unreadable{helps}"
     if found.answer is not None:
         answer = on_one_line(found.answer) + grounded

@@ -12,9 +12,11 @@ import pytest
 
 import reasonrag as package
 from preference.candidates import question_key
+from reasonrag.agent.agent import AgentStep
 from reasonrag.errors import CapReached, InputError
-from reasonrag.evaluation.ask import AgentAnswer, TakenStep
+from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.pages.display import show_answer, show_step
+from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
@@ -39,14 +41,14 @@ def corpus() -> Path:
 
 def test_it_answers_and_says_on_what(retriever: IndexRetriever) -> None:
     """Steps in order as they are taken; every passage that was shown once; nothing is written."""
-    told: list[TakenStep] = []
+    told: list[tuple[AgentStep, PredictedStep]] = []
     model = ScriptedModel(REPLIES)
-    found = package.ask(QUESTION, chat_model=model, retriever=retriever, top_k=2, told=told.append)
+    found = package.ask(QUESTION, chat_model=model, retriever=retriever, top_k=2, told=lambda *step: told.append(step))
     assert (found.answer, found.searches, found.calls, found.grounded) == ("Seine", 1, 3, True)
     assert found.evidence == ["Paris lies on the Seine."]
     assert [each.id for each in found.sources] == ["paris", "france"]
-    assert told == found.steps
-    assert [each.action_type for each in told] == ["query", "evidence", "answer"]
+    assert [recorded for _, recorded in told] == found.steps
+    assert [step.action_type for step, _ in told] == ["query", "evidence", "answer"]
     assert {each.sampling.temperature for each in model.requests} == {0.0}
     assert list(Path().iterdir()) == []
 
@@ -95,20 +97,20 @@ def test_an_answer_that_is_missing_says_why(
     retriever: IndexRetriever, capsys: pytest.CaptureFixture[str], end: str, says: str, helps: str
 ) -> None:
     said = Completion(text="So the answer is <answer>Par" if end == "length" else "", finish_reason=end)
-    found = package.ask(QUESTION, chat_model=ScriptedModel(lambda _, __: said), retriever=retriever)
-    show_step(found.steps[-1])
-    show_answer(found)
+    show_answer(package.ask(QUESTION, chat_model=ScriptedModel(lambda *_: said), retriever=retriever, told=show_step))
     shown = capsys.readouterr().out
     assert says in shown
     assert re.search(f"answer: none: the last reply was unreadable; .*{helps}", shown)
 
 
 def test_a_reply_that_cannot_be_read_ends_it(retriever: IndexRetriever) -> None:
-    found = package.ask(QUESTION, chat_model=ScriptedModel(["I think so.", "I do."]), retriever=retriever)
+    told: list[AgentStep] = []
+    model = ScriptedModel(["I think so.", "I do."])
+    found = package.ask(QUESTION, chat_model=model, retriever=retriever, told=lambda step, _: told.append(step))
     assert found.answer is None
-    [step] = found.steps
-    assert step.parse_error is not None
-    assert (step.parse_error.cause, step.parse_error.repair) == ("no_tag", "I do.")
+    assert [each.parse_error for each in found.steps] == ["no_tag"]
+    assert told[0].parse_error is not None
+    assert told[0].parse_error.repair == "I do."
 
 
 HOSTILE = "\x1b[2J[red]\u202eowned"
