@@ -28,7 +28,6 @@ from preference import ActionType, AgentAction, Message, RolloutNode, cover_em, 
 from preference.candidates import PathStep
 from preference.export.sanitize import plain_text
 from reasonrag.agent.agent import AgentStep
-from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
@@ -54,7 +53,6 @@ Shown: TypeAlias = tuple[str, str]
 
 _VERDICTS = {"yes": "no", "no": "yes"}
 _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)$")
-_PLACE = re.compile(r"#[0-9]+|>>")
 _PLAIN_WORD = re.compile(r"\b[a-z]{4,}\b")
 
 
@@ -64,8 +62,7 @@ class Skill:
 
     good: probability of a good query, and of reading a fact that is shown. right: of the golden answer once all facts
     are stated. early: that a think turn answers although facts are missing. luck: that such an answer is the golden
-    one; a wrong one has an F1 of 0. heeds: that a think turn does what a hint says. jumps: whether it then names the
-    missing fact that nothing shown names yet, as one who guesses the bridge would.
+    one; a wrong one has an F1 of 0.
     """
 
     name: str
@@ -73,8 +70,6 @@ class Skill:
     right: float = 0.95
     early: float = 0.0
     luck: float = 0.0
-    heeds: float = 0.9
-    jumps: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,28 +264,6 @@ class GoldQuestion:
             *(("evidence", each, stray / len(strays)) for each in strays),
         ]
 
-    def hinted(self, state: State, hints: Sequence[str]) -> tuple[Option, ...]:
-        """What the teacher may say with hints: mostly a search for one of them, in one of two wordings, or for the fact
-        that it should not know yet; else what it would have said."""
-        asked = self.question.question
-        known = " ".join([asked, *(self.facts[number].sentence for number in sorted(state.found))]).casefold()
-        missing = [fact for number, fact in enumerate(self.facts) if number not in state.found]
-        beyond = [fact.name for fact in missing if fact.name.casefold() not in known] if self.skill.jumps else []
-        names = beyond or [_DISAMBIGUATION.sub("", each) for each in hints]
-        context = _PLAIN_WORD.findall(asked)[:CONTEXT_WORDS]
-        queries = [query for name in names for query in (name, " ".join([name, *context]))]
-        said = [
-            Option("query", each, self.skill.heeds / len(queries)) for each in dict.fromkeys(map(_one_line, queries))
-        ]
-        rest = 1 - sum(each.chance for each in said)
-        return (*said, *(Option(each.type, each.content, each.chance * rest) for each in self.options(state)))
-
-    def sub_questions(self) -> list[str]:
-        """The data set's own decomposition, without the signs that stand for what an earlier one finds; none
-        otherwise."""
-        hops = self.question.metadata.get("question_decomposition") or []
-        return [_one_line(_PLACE.sub(" ", each["question"])) for each in hops]
-
     # -- what is true --------------------------------------------------------------------------
 
     def value(self, state: State) -> float:
@@ -357,10 +330,10 @@ class GoldTeacher:
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         await asyncio.sleep(0)  # as every real model: others may run first
-        prompt, hints = _without_hints(request.messages)
+        prompt = parse_prompt(request.messages)
         greedy = request.sampling.temperature == 0
         dice = (_dice(request.messages, seed) for seed in request.seeds)
-        return as_completions(request, [self._reply(prompt, hints, each, greedy=greedy) for each in dice])
+        return as_completions(request, [self._reply(prompt, each, greedy=greedy) for each in dice])
 
     async def check(self) -> None:
         """It is always there."""
@@ -368,7 +341,7 @@ class GoldTeacher:
     async def close(self) -> None:
         """It holds nothing open."""
 
-    def _reply(self, prompt: ParsedPrompt, hints: Sequence[str], dice: random.Random, *, greedy: bool) -> str:
+    def _reply(self, prompt: ParsedPrompt, dice: random.Random, *, greedy: bool) -> str:
         """greedy: whether the likeliest is said, the first of them on a tie."""
         if prompt.turn == "judge":
             return self._judgement(prompt.question, dice)
@@ -377,10 +350,7 @@ class GoldTeacher:
         if prompt.turn == "pick":
             return self._pick(prompt.question, dice)
         question = self._question(prompt.question)
-        if prompt.turn == "decompose":
-            return "\n".join(f"<subquestion>{each}</subquestion>" for each in question.sub_questions()) or "None."
-        state = question.state_of(prompt)
-        options = question.hinted(state, hints) if hints else question.options(state)
+        options = question.options(question.state_of(prompt))
         if greedy:
             return max(options, key=lambda each: each.chance).reply
         return dice.choices(options, [each.chance for each in options])[0].reply
@@ -425,19 +395,6 @@ class GoldTeacher:
                 f"{self.name} knows no gold passages of the question {asked!r}; give it this GoldQuestion at the start",
                 cause="unknown_question",
             ) from error
-
-
-_HINTED_BEFORE, _HINTED_AFTER = load_prompts().hint.split("{hints}")
-
-
-def _without_hints(messages: Sequence[Message]) -> tuple[ParsedPrompt, list[str]]:
-    """The prompt of the state, and the hints at the end of the user turn."""
-    said = messages[-1].content
-    if not said.endswith(_HINTED_AFTER):
-        return parse_prompt(messages), []
-    plain, _, listed = said.removesuffix(_HINTED_AFTER).rpartition(f"\n\n{_HINTED_BEFORE}")
-    shown = messages[-1].model_copy(update={"content": plain})
-    return parse_prompt([*messages[:-1], shown]), [each.removeprefix("- ") for each in listed.split("\n")]
 
 
 def _dice(messages: Sequence[Message], seed: int) -> random.Random:

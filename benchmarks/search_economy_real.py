@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Optional, get_args
+from typing import Annotated, Any, Optional
 
 import typer
 from earlier_version import Before, EarlierVersion
@@ -35,7 +35,6 @@ from verdicts import (
 )
 
 from mcts import RECIPES, Recipe, RecipeName
-from mcts.recipes import RescueName
 from preference import PairingRules, RolloutRecord, candidates
 from preference.causes import QuestionCause, cause_of
 from preference.filters import AS_PUBLISHED, NO_FILTERS
@@ -44,12 +43,9 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.agent.settings import AGENT_DEFAULTS
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.exploration.explorer import Explorer, RunIdentity
-from reasonrag.exploration.from_settings import resolve_recipe
-from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.prices import find_price
 from reasonrag.retrieval.settings import INDEX_HOME
-from reasonrag.settings import resolve
 
 TOP_K = 3
 SKILLS = (
@@ -96,20 +92,10 @@ class Trial:
     gold_passages: bool = True
 
 
-def _rescued(kind: RescueName) -> Recipe:
-    """The default recipe with hints where nothing works."""
-    return resolve_recipe(resolve(GenerateSettings, "generate", {"rescue": kind}, environment={}))
-
-
 TRIALS: dict[str, Trial] = {
     **{name: Trial(RECIPES[name], RULES.get(name, PairingRules()), SHARES.get(name, 1.0)) for name in RECIPE_NAMES},
     "economy, no gold passages": Trial(RECIPES["economy"], gold_passages=False),
     "economy, steps that fit": Trial(RECIPES["economy"], fit_steps=True),
-    **{
-        f"economy, rescue {kind}{', steps that fit' * fit}": Trial(_rescued(kind), fit_steps=fit)
-        for kind in get_args(RescueName)
-        for fit in (False, True)
-    },
 }
 
 
@@ -126,10 +112,9 @@ class Answered:
 class Explored(Verdicts):
     """What one question gave.
 
-    by_layer: pairs by layer and verdict. hinted: those among them with that tag, by verdict. independent: of the right
-    pairs, as many as say something that the others do not (`_independent`). guesses: pairs whose chosen step is an
-    answer without all facts. answers: the answer steps that are nodes of the tree. cause, finders: where it died, and
-    `question_causes.finders`.
+    by_layer: pairs by layer and verdict. independent: of the right pairs, as many as say something that the others do
+    not (`_independent`). guesses: pairs whose chosen step is an answer without all facts. answers: the answer steps
+    that are nodes of the tree. cause, finders: where it died, and `question_causes.finders`.
     """
 
     question_id: str
@@ -141,7 +126,6 @@ class Explored(Verdicts):
     guesses: int
     independent: int
     by_layer: Counter[tuple[int, Verdict]]
-    hinted: Counter[Verdict]
     answers: tuple[Answered, ...]
     cause: QuestionCause
     finders: Counter[str]
@@ -216,7 +200,6 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
     """Hold a tree's kept pairs against the truth. Margins need no division by alpha**layer: only their sign counts."""
     by_types: Counter[tuple[str, Verdict]] = Counter()
     by_layer: Counter[tuple[int, Verdict]] = Counter()
-    hinted: Counter[Verdict] = Counter()
     right: list[tuple[str, int, int]] = []
     guesses = 0
     for pair in candidates(record, rules):
@@ -225,7 +208,6 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
             verdict = verdict_of(question.worth(chosen) - question.worth(rejected))
             by_types[types_of(chosen.action_type, rejected.action_type), verdict] += 1
             by_layer[pair.layer, verdict] += 1
-            hinted[verdict] += "hinted" in pair.tags
             right += [(pair.state.state_id, pair.chosen.id, pair.rejected.id)] * (verdict > 0)
             guesses += chosen.action_type == "answer" and not question.rests_on_facts(chosen)
     answers = (node for node in record.nodes if node.action_type == "answer")
@@ -241,7 +223,6 @@ def judge(record: RolloutRecord, question: GoldQuestion, rules: PairingRules) ->
         independent=_independent(right),
         by_types=by_types,
         by_layer=by_layer,
-        hinted=hinted,
         answers=tuple(Answered(question.rests_on_facts(node), node.f1 == 1, node.grounded) for node in answers),
         cause=cause,
         finders=finders(cause, question),
@@ -416,21 +397,11 @@ def _quality_row(explored: Sequence[Explored]) -> dict[str, str]:
         "mixed outcomes": f"{statistics.fmean(each.mixed for each in explored):.2f}",
         "pairs without": f"{sum(each.pairs for each in explored if not each.mixed)}",
         "right/wrong/tie by layer": ", ".join(counts(by_layer, layer) for layer in layers),
-        "hinted pairs": _apart(explored),
         "chosen guesses": f"{_ratio(explored, 'guesses', 'pairs'):.2f}",
         "grounded answers with all facts": _grounded(each for each in answers if each.informed),
         "of golden ones without": _grounded(each for each in answers if not each.informed and each.golden),
         "of wrong ones without": _grounded(each for each in answers if not each.informed and not each.golden),
     }
-
-
-def _apart(explored: Sequence[Explored]) -> str:
-    """Right, wrong and tied pairs that a hint made possible, and on how many questions there is no other right one."""
-    verdicts = sum((each.hinted for each in explored), Counter[Verdict]())
-    if not verdicts.total():
-        return "-"
-    only = sum(0 < each.right == each.hinted[1] for each in explored)
-    return f"{'/'.join(str(verdicts[each]) for each in (1, -1, 0))}, {only} questions with no other"
 
 
 def _grounded(answers: Iterable[Answered]) -> str:

@@ -17,7 +17,6 @@ from mcts.search import Configuration, SearchConfig
 RecipeName = Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"]
 JudgeKind = Literal["score", "rank"]
 SupportBy = Literal["strings", "judge"]
-RescueName = Literal["gold-passages", "decompose"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 """Outcomes that a judge decides."""
 
@@ -25,7 +24,7 @@ JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 class Recipe(Configuration):
     """How a tree is searched and how its steps are then rewarded."""
 
-    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support", "rescue")
+    ABSENT_IF_DEFAULT = ("unreadable", "forced_answers", "repairs_count", "greedy_continuations", "support")
 
     name: RecipeName
     search: SearchConfig
@@ -55,8 +54,6 @@ class Recipe(Configuration):
     """Continue steps at temperature 0."""
     support: SupportBy = "strings"
     """With outcome `evident_f1`, who says whether evidence supports an answer: string rules alone, or a judge too."""
-    rescue: RescueName | None = None
-    """The hints with which the search's help is drawn: titles of gold passages, or sub-questions of the model's own."""
 
     @property
     def judged(self) -> bool:

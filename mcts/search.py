@@ -69,7 +69,7 @@ class Configuration(BaseModel):
 class SearchConfig(Configuration):
     """Everything about a search that is not the policy."""
 
-    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount", "helped_states")
+    ABSENT_IF_DEFAULT = ("merge_equal", "value_one", "backup_discount")
 
     selection: Literal["uct", "puct", "unit_puct", "mixed", "chain"]
     """`uct`, `puct` and `unit_puct` walk down from the root (`mcts.selection`); `mixed` picks the state whose answers
@@ -85,10 +85,6 @@ class SearchConfig(Configuration):
     """Steps drawn per visit of a state; None: all missing ones, as one piece of work."""
     resamples: int = Field(default=0, ge=0)
     """How often a state whose steps are all equivalent gets more, drawn in some other way (`mixed` only)."""
-    helped_states: int = Field(default=0, ge=0)
-    """How many states may get steps that are drawn with help, as long as every answer is worth less than one half: each
-    where no state is worth another reply, the n-th at the latest where n equal parts of the second half of `max_calls`
-    begin (`mixed` only)."""
     share_estimates: bool = False
     """Value equivalent siblings once and let them share the estimate; those that have something in common, by that."""
     valuation: Literal["continuation", "score", "rank"]
@@ -124,12 +120,6 @@ class SearchConfig(Configuration):
         return self
 
     @model_validator(mode="after")
-    def _help_goes_where_it_is_needed(self) -> Self:
-        if self.helped_states and self.selection != "mixed":
-            raise ValueError("helped_states goes with selection mixed")
-        return self
-
-    @model_validator(mode="after")
     def _one_is_valued_on_descents(self) -> Self:
         descends = self.selection in SCORES and self.valuation == "continuation"
         if self.value_one and (not descends or self.share_estimates):
@@ -150,8 +140,6 @@ class Expand:
     """Sample number of the first draw; the others follow. Unique within a state."""
     attempt: int = 0
     """0: plain samples. n > 0: all plain samples were equivalent, and this is the n-th attempt at different ones."""
-    helped: bool = False
-    """To be drawn with help from outside: no plain samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +212,7 @@ class Search(Generic[P]):
     """One tree being searched. See the module docstring for the protocol.
 
     equivalent: whether two different steps of one state say the same. in_common: the share, in [0, 1], of what two
-        steps of one state reveal that they have in common. helpable: whether there is help for the state below a node;
-        it may be asked often. seed: of the draws of `value_one`.
+        steps of one state reveal that they have in common. seed: of the draws of `value_one`.
     """
 
     def __init__(
@@ -234,13 +221,11 @@ class Search(Generic[P]):
         *,
         equivalent: Callable[[P, P], bool] | None = None,
         in_common: Callable[[P, P], float] | None = None,
-        helpable: Callable[[Node[P]], bool] | None = None,
         seed: int = 0,
     ) -> None:
         self.config = config
         self._equivalent = equivalent
         self._in_common = in_common
-        self._helpable = helpable
         self._seed = seed
         self.tree: Tree[P] = Tree(merge_equal=config.merge_equal)
         self.simulations = 0
@@ -261,12 +246,6 @@ class Search(Generic[P]):
         """By node: its draws on paths that decided where the search goes on."""
         self._apart: Counter[int] = Counter()
         """By node: visits through a step below that only such a path has brought. They value no step above that one."""
-        self._helped: dict[int, list[int]] = {}
-        """By the state's node: the steps that only help has brought so far."""
-        self._helped_draws: Counter[int] = Counter()
-        self._redrawn: dict[int, int] = {}
-        """Of states in which help led to a right answer: plain draws that are wanted, to see whether one comes there
-        without."""
         self._chain_end = ROOT_ID
 
     def ask(self) -> list[Work]:
@@ -297,7 +276,6 @@ class Search(Generic[P]):
             self._wave, self._told = {}, {}
             for each_id, work in wave.items():
                 self._apply(work, told[each_id])
-            self._redraw_where_help_led_on()
 
     @property
     def left_early(self) -> bool:
@@ -323,9 +301,6 @@ class Search(Generic[P]):
         mixed = self.config.selection == "mixed"
         self._sought = frozenset() if not mixed or self._answers_disagree() else frozenset(self._outcomes())
         open_states = list(self._open_states()) if mixed else None
-        if open_states is not None and (helped := self._help(anything_open=bool(open_states))):
-            self.simulations += 1
-            return [helped]
         for node in self._descents(pending) if open_states is None else open_states:
             if node.id in taken or not self._may_select(taken, wave):
                 break
@@ -374,8 +349,7 @@ class Search(Generic[P]):
 
     def _wanted_draws(self, node: Node[P]) -> tuple[int, int]:
         """How many draws a state still wants, and the attempt number (`Expand.attempt`)."""
-        drawn, wanted = self.tree.drawn(node) - self._helped_draws[node.id], self.config.siblings
-        wanted = max(wanted, self._redrawn.get(node.id, 0))
+        drawn, wanted = self.tree.drawn(node), self.config.siblings
         if node.id == ROOT_ID and self.config.root_siblings and drawn >= wanted and not self._answers_disagree():
             wanted = min(drawn + wanted, self.config.root_siblings)
         if drawn < wanted:
@@ -460,9 +434,6 @@ class Search(Generic[P]):
             for step in result.steps:
                 self._follow(node, [step], valued=not self.config.value_one)
             self._unvalued.extend(node.children_ids[before:])
-            if isinstance(work, Expand) and work.helped:
-                self._helped[node.id] = node.children_ids[before:]
-                self._helped_draws[node.id] += len(result.steps)
         else:
             self._continuations += len(result.paths)
             self._continuation_calls += result.calls
@@ -524,65 +495,6 @@ class Search(Generic[P]):
         shares = {each.id: self._in_common(each.payload, node.payload) for each in compared}
         return {each: share for each, share in shares.items() if share > 0}
 
-    # -- help ----------------------------------------------------------------------------------
-
-    def _help(self, *, anything_open: bool) -> Expand | None:
-        """Steps drawn with help, for the state where a right answer is likeliest, the deepest on a tie; None while
-        there is another way, and where no help is left."""
-        limit, states, helped = self.config.max_calls, self.config.helped_states, len(self._helped)
-        spent = limit is not None and 2 * states * self.calls >= limit * (states + helped)
-        if (
-            self._helpable is None
-            or helped >= states
-            or self.simulations >= self.config.simulations
-            or (anything_open and not spent)
-            or not self._all_are_wrong()
-        ):
-            return None
-        count = max(1, self.config.siblings // 2)
-        if self._calls_left([]) < 1 + count * (1 + self.calls_per_value):
-            return None
-        usual = zip(self.tree.nodes, self._usual_outcome_chances(), strict=True)
-        choice = [
-            (chance, -node.depth, node.id)
-            for node, chance in usual
-            if not node.terminal and node.same_as is None and node.id not in self._helped and self._helpable(node)
-        ]
-        if not choice:
-            return None
-        state = self.tree[min(choice)[-1]]
-        return Expand(self._work_id(), state.id, count, self._draw(Expand, state, count), helped=True)
-
-    def _all_are_wrong(self) -> bool:
-        return _all_wrong(self._outcomes())
-
-    def _redraw_where_help_led_on(self) -> None:
-        """Want one more plain expansion of each state in which a helped step has led to a right answer and was not
-        drawn without help."""
-        for state_id, step_ids in self._helped.items():
-            steps = [self.tree[each] for each in step_ids]
-            if state_id not in self._redrawn and any(
-                not step.plain and step.same_as is None and self._leads_to_a_right_answer(step) for step in steps
-            ):
-                drawn = self.tree.drawn(self.tree[state_id]) - self._helped_draws[state_id]
-                self._redrawn[state_id] = drawn + self.config.siblings
-
-    def _leads_to_a_right_answer(self, node: Node[P]) -> bool:
-        """Whether the step is one, or one was found below it and not only where it ended the search for one."""
-        below = [node]
-        while below:
-            each = below.pop()
-            if any(end.outcome >= RIGHT for end in each.rollouts):
-                return True
-            below += [
-                child for child in self.tree.children(each) if not child.terminal or not self._only_decided(child)
-            ]
-        return False
-
-    def _only_decided(self, node: Node[P]) -> bool:
-        """Whether only paths that decided where the search goes on have brought the step."""
-        return 0 < node.draws == self._decided[node.id]
-
     # -- selection -----------------------------------------------------------------------------
 
     def _descents(self, pending: Counter[int]) -> Iterator[Node[P]]:
@@ -636,7 +548,7 @@ class Search(Generic[P]):
         """
         usual = self._usual_outcome()
         usually_right = usual is not None and usual >= RIGHT
-        all_wrong = self._all_are_wrong()  # then how wrong they are is not what is sought
+        all_wrong = _all_wrong(self._outcomes())  # then how wrong they are is not what is sought
         found = estimates(self.tree, lambda end: float(all_wrong or end.outcome == usual), plain_only=False)
         expected: list[float] = []
         for node, estimate in zip(self.tree.nodes, found, strict=True):  # parents come before their children
@@ -695,6 +607,10 @@ class Search(Generic[P]):
             node.value_sum += value
             value *= self._level_discount
 
+    def _only_decided(self, node: Node[P]) -> bool:
+        """Whether only paths that decided where the search goes on have brought the step."""
+        return 0 < node.draws == self._decided[node.id]
+
     def _back_up_answer(self, node: Node[P]) -> None:
         """A visit of an answer that is a node."""
         self._back_up(node, self.tree.counting(node), self._reward(_last_step(node), node.depth))
@@ -723,14 +639,13 @@ class Search(Generic[P]):
         return self.config.max_calls - self.calls - sum(map(self._expected_calls, wave))
 
     def _expected_calls(self, work: Work) -> float:
-        """Completions a piece of work will use; for new siblings, including their valuation in the next wave; for help,
-        including one to prepare it."""
+        """Completions a piece of work will use; for new siblings, including their valuation in the next wave."""
         if isinstance(work, Score | Rank):
             return 1
         if isinstance(work, Expand) and self._one_value:
             return work.count + self.calls_per_value
         if isinstance(work, Expand):
-            return work.count * (self.calls_per_value + 1) + work.helped
+            return work.count * (self.calls_per_value + 1)
         return work.count * self.calls_per_value
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from preference.answer_scores import label_cover_em
 from preference.candidates import Ends, Origin, PathStep, QuestionRecord
-from preference.labelling import is_hint_only, origin_of
+from preference.labelling import origin_of
 from preference.records import RolloutNode, RolloutRecord
 
 
@@ -37,13 +37,12 @@ def best_path(rollout: RolloutRecord) -> list[PathStep] | None:
     """The steps to the right answer with the highest reward; on a tie the shortest path, then the earliest.
 
     An answer is right if its outcome is 1: it equals a gold answer and, if the recipe asks for that, stands in
-    evidence; a judge's score must be at least .9. Every step must have parsed without a repair, and none may be there
-    only because of a hint.
+    evidence; a judge's score must be at least .9. Every step must have parsed without a repair.
     """
     right = [node for node in rollout.nodes[1:] if node.terminal and _is_right(rollout, node)]
     for answer in sorted(right, key=lambda node: (-(node.reward or 0.0), node.layer or 0, node.id)):
         steps = _steps_to(rollout, answer)
-        if all(step.parse_error is None and not step.repaired and not is_hint_only(rollout, step) for step in steps):
+        if all(step.parse_error is None and not step.repaired for step in steps):
             return [_path_step(step) for step in steps]
     return None
 

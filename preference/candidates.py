@@ -31,13 +31,12 @@ from preference.records import (
 CANDIDATES_SCHEMA: Final = "reasonrag.candidates/1"
 QUESTIONS_SCHEMA: Final = "reasonrag.questions/1"
 
-Tag = Literal["efficiency_only", "one_draw", "style_only", "same_findings", "golden_rejected", "hinted", "prompt_cut"]
+Tag = Literal["efficiency_only", "one_draw", "style_only", "same_findings", "golden_rejected", "prompt_cut"]
 """efficiency_only: the undiscounted outcome is equal, only path length differs, and no judge was asked. one_draw: the
 label rests on one continuation a side (`observations` of both at most 1), and they are not two answers. style_only:
 both are answers and cover-EM cannot tell them apart; never without gold answers. same_findings: both reveal the same in
 part (`PairRecord.in_common`). golden_rejected: the rejected answer equals a gold answer and the chosen one does not,
-but evidence supports the chosen one alone. hinted: a step was drawn with a hint, or the state lies below one that was.
-prompt_cut: the endpoint seems to have cut the state's prompt."""
+but evidence supports the chosen one alone. prompt_cut: the endpoint seems to have cut the state's prompt."""
 
 GoldVerdict = Literal["right", "wrong", "tie", "unknown"]
 """Whether the chosen step has more gold passages than the rejected one (right), fewer (wrong) or as many (tie), if both
@@ -68,7 +67,7 @@ def is_training_split(name: str) -> bool:
 class Origin(SparseRecord):
     """Where a state comes from: the question's data set and the run that explored it. Unknown fields are null."""
 
-    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "rescue", "cut_from")
+    ABSENT_IF_EMPTY = ("max_passage_chars", "passage_order", "style", "sampled", "steps_by_hops", "cut_from")
 
     dataset: str
     split: str
@@ -96,8 +95,6 @@ class Origin(SparseRecord):
     """Of answers; null for short ones."""
     sampled: bool = False
     """Whether the questions were drawn from the split by the seed."""
-    rescue: str | None = None
-    """The hint of the run, where every answer to a question was wrong; null without."""
     cut_from: int | None = None
     """Bytes of a prompt from which the run's endpoint seems to have cut it; null if it did not."""
 
@@ -135,9 +132,6 @@ class StepRecord(Record):
     """Cause."""
     repaired: bool = False
     same_as: int | None = None
-    hint_only: bool | None = None
-    """Of a step that was drawn with a hint: whether it names something that its path had not shown, or no plain draw
-    came to it or to a step of the same effect; absent where no step of the state was drawn so."""
     tokens: int | None = None
     """Tokens of the reply and its end token, as a trainer counts them."""
 
@@ -257,7 +251,7 @@ class StateRecord(Record):
         return self.model_dump_json(exclude=absent).encode() + b"\n"
 
 
-_OF_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence", "hint_only", "uncounted")
+_OF_STATES = ("value", "own_outcome", "expected_outcome", "critic_score", "em", "in_evidence", "uncounted")
 """Fields of steps that a state has where some step does."""
 _OF_PAIRS = {"value_confidence": None, "in_common": 0.0}
 """Fields of pairs that a state has where some pair does, by what they are where none does."""

@@ -54,7 +54,6 @@ DropReason = Literal[
     "prompt_cut",
     "ungrounded",
     "repeated_query",
-    "hint_only",
     "same_findings",
     "small_margin",
     "uncertain",
@@ -71,7 +70,6 @@ DropReason = Literal[
     "question_full",
     "efficiency_only_cap",
     "style_only_cap",
-    "hinted_cap",
     "unbalanced",
 ]
 """contaminated: the question is in an evaluation split. malformed: the better or, unless allowed, the worse step did
@@ -80,17 +78,16 @@ wrong_trajectory: the trajectory through the state ended in a wrong answer. not_
 ranked first, or the other one second. same_content: equal content, or one shared estimate. few_visits: not shown to the
 judge, as the search came there too rarely. not_picked: a judge saw the state and picked two other steps, or none.
 prompt_cut: the endpoint seems to have cut the state's prompt, so the steps answer another one. ungrounded: no passage
-read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path. hint_only:
-the chosen step was drawn with a hint, and names something unseen or was never drawn without. same_findings: both reveal
-the same, and continuations do not tell them apart. small_margin: rewards too close. uncertain: confidence too low.
-few_draws: too few continuations of a side. no_consensus: a second witness does not prefer the chosen step: the values,
-of a judge's label; else the critics. golden_rejected: the rejected answer equals a gold answer, the chosen one does
-not, and no support explains it (the tag of that name). near_identical: contents too similar. other_type: the steps have
-different types. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has a
-wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another pair of the state and these two
-types has a wider margin. state_full, question_full: the state or question has enough pairs. efficiency_only_cap,
-style_only_cap, hinted_cap: the data set has enough pairs with that tag. unbalanced: another action type has fewer
-pairs."""
+read so far supports the chosen step. repeated_query: the chosen query repeats an earlier one of its path.
+same_findings: both reveal the same, and continuations do not tell them apart. small_margin: rewards too close.
+uncertain: confidence too low. few_draws: too few continuations of a side. no_consensus: a second witness does not
+prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a
+gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical: contents too
+similar. other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate:
+an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another
+pair of the state and these two types has a wider margin. state_full, question_full: the state or question has enough
+pairs. efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag. unbalanced: another action type
+has fewer pairs."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 """Confidence and continuations of each step from which two differ that reveal the same."""
@@ -115,8 +112,7 @@ class PairingRules:
         siblings make four pairs; more only says the same again, and of a state with many draws too often.
     max_row_tokens: of prompt and longer reply.
     same_type: whether both steps must be of one action type.
-    max_efficiency_only, max_style_only, max_hinted: largest share of the data set with the tag, highest confidence
-        first.
+    max_efficiency_only, max_style_only: largest share of the data set with the tag, highest confidence first.
     balance: give each action type of the chosen step as many pairs as the rarest has.
     allow_malformed: whether a step that did not parse may be the rejected side.
     allow_cut_prompts: whether pairs of a state may be kept whose prompt the endpoint seems to have cut.
@@ -125,8 +121,6 @@ class PairingRules:
         punctuation and articles.
     allow_same_findings: whether two steps may be a pair that reveal the same in part, although their joint estimates do
         not tell them apart (`SURE_TO_DIFFER`).
-    allow_hint_only: whether a step may be the chosen side that names what only a hint or a guess can know, or that no
-        plain draw came to.
     consensus: whether a second witness must prefer the chosen step: of a judge's label the values, by min_margin and
         min_confidence; of others the critics that have scored both steps.
     as_published: keep what the system whose recipe made the tree keeps, by `preference.published.pair_rules`; the other
@@ -144,14 +138,12 @@ class PairingRules:
     same_type: bool = False
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
-    max_hinted: float = 0.1
     balance: bool = False
     allow_malformed: bool = False
     allow_cut_prompts: bool = False
     allow_ungrounded: bool = False
     allow_repeated_query: bool = False
     allow_same_findings: bool = False
-    allow_hint_only: bool = False
     consensus: bool = False
     as_published: bool = False
 
@@ -163,12 +155,10 @@ NO_FILTERS = PairingRules(
     max_per_state=None,
     max_efficiency_only=1.0,
     max_style_only=1.0,
-    max_hinted=1.0,
     allow_cut_prompts=True,
     allow_ungrounded=True,
     allow_repeated_query=True,
     allow_same_findings=True,
-    allow_hint_only=True,
 )
 """Every optional filter off, except the one against rejected steps that did not parse."""
 
@@ -284,7 +274,6 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("prompt_cut", "prompt_cut" in pair.tags and not rules.allow_cut_prompts),
         ("ungrounded", chosen.grounded is False and not rules.allow_ungrounded),
         ("repeated_query", not rules.allow_repeated_query and _repeats_a_query(each)),
-        ("hint_only", bool(chosen.hint_only) and not rules.allow_hint_only),
         ("same_findings", valued and not rules.allow_same_findings and _reveals_the_same(each)),
         ("small_margin", valued and (each.margin < rules.min_margin or each.margin <= TOLERANCE)),
         ("uncertain", valued and pair.confidence is not None and pair.confidence < rules.min_confidence),
@@ -449,7 +438,7 @@ def _all_but_surest(
 
 # -- the whole data set --------------------------------------------------------------------------------------
 
-_BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2, "golden_rejected": 4, "hinted": 8}
+_BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2, "golden_rejected": 4}
 _TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
 
 
@@ -484,7 +473,6 @@ def dropped_by_caps(kept: PassedPairs, rules: PairingRules) -> dict[int, DropRea
         before = len(dropped)
         dropped |= _over_share(kept, dropped, "efficiency_only", rules.max_efficiency_only, "efficiency_only_cap")
         dropped |= _over_share(kept, dropped, "style_only", rules.max_style_only, "style_only_cap")
-        dropped |= _over_share(kept, dropped, "hinted", rules.max_hinted, "hinted_cap")
         if rules.balance:
             dropped |= _unbalanced(kept, dropped)
     return dropped

@@ -210,24 +210,9 @@ def _record(tree: _Tree, node: RolloutNode) -> StepRecord:
         "uncounted": tree.rollout.uncounted[node.id] or None,
         "value": node.value if tree.system == "prorag" else None,
         "parse_error": node.parse_error.cause if node.parse_error else None,
-        "hint_only": is_hint_only(tree.rollout, node),
         "tokens": tree.tokens.reply(node.response or "") if tree.tokens else None,
     }
     return StepRecord.model_construct(**shared_fields(node, StepRecord) | differing)
-
-
-def is_hint_only(rollout: RolloutRecord, node: RolloutNode) -> bool | None:
-    """`StepRecord.hint_only` of a node."""
-    if node.hinted is None:
-        return None
-    return node.names_unseen or not any(each.plain_draws for each in _equal_siblings(rollout, node))
-
-
-def _equal_siblings(rollout: RolloutRecord, node: RolloutNode) -> list[RolloutNode]:
-    """A step and its equivalent siblings."""
-    first = node.id if node.same_as is None else node.same_as
-    siblings = [rollout.nodes[each] for each in rollout.nodes[node.parent_id or 0].children_ids]
-    return [each for each in siblings if first in (each.id, each.same_as)]
 
 
 def distinct_steps(state: StateRecord) -> list[StepRecord]:
@@ -364,16 +349,6 @@ class _Sibling:
         return self.node.id if self.node.same_as is None else self.node.same_as
 
     @cached_property
-    def is_hinted(self) -> bool:
-        """Whether the step, a sibling whose estimate it shares, or a step on the path was drawn with a hint."""
-        if any(each.hinted for each in _equal_siblings(self.rollout, self.node)):
-            return True
-        node = self.node
-        while node.parent_id is not None and not node.hinted:
-            node = self.rollout.nodes[node.parent_id]
-        return node.hinted is not None
-
-    @cached_property
     def covers(self) -> bool:
         """Whether the answer contains a gold answer, by `label_cover_em`. A letter does if its option is right; with
         outcome `choice` nothing else counts."""
@@ -492,8 +467,6 @@ def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, sure: fl
     both_answer = chosen.node.action_type == rejected.node.action_type == "answer"
     if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:
         tags.append("style_only")
-    if chosen.is_hinted or rejected.is_hinted:
-        tags.append("hinted")
     if sure is not None and rests_on_one_draw(chosen.node, rejected.node):
         tags.append("one_draw")
     return tags

@@ -27,8 +27,6 @@ from pydantic import (
     model_validator,
 )
 
-from mcts.recipes import RescueName
-
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -197,7 +195,7 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = (*("reasoning", "children_lost", "decisive_draws", "hinted", "names_unseen", "in_common"),)
+    ABSENT_IF_EMPTY = (*("reasoning", "children_lost", "decisive_draws", "in_common"),)
 
     id: int
     parent_id: int | None
@@ -235,15 +233,10 @@ class RolloutNode(SparseRecord):
     sampled_by: str | None = None
     """The model that gave the reply, if that is the run's value model and not its teacher."""
     sampled_with: Items[Message] | None = None
-    """The messages really sent, if the step is not a plain sample of `prompt`: the repair turn, siblings or a hint
-    shown, or the prompt itself at another temperature."""
+    """The messages really sent, if the step is not a plain sample of `prompt`: the repair turn, siblings shown, or
+    the prompt itself at another temperature."""
     sampled_temperature: float | None = None
     """The temperature of such a step, if it differs from the run's."""
-    hinted: RescueName | None = None
-    """The hint that such a step was drawn with; absent if none."""
-    names_unseen: bool = False
-    """Whether a hinted reply names something that stood neither in the question nor in the thoughts and passages of its
-    path. Absent if not."""
     draws: int = 1
     """How often the step was drawn in its state; repeats are one node."""
     plain_draws: int = 1

@@ -183,8 +183,8 @@ def ask(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
-            reasonrag-published, the prompts of imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default: 7]
@@ -484,7 +484,6 @@ def estimate(
     continuations: int | None = None,
     simulations: int | None = None,
     max_calls_per_question: int | None = None,
-    rescue: Literal["gold-passages", "decompose"] | None = None,
     alpha: float | None = None,
     exploration: float | None = None,
     value_price_in: float | None = None,
@@ -544,8 +543,8 @@ def estimate(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
-            reasonrag-published, the prompts of imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
@@ -596,10 +595,6 @@ def estimate(
         simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
         max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
             recipe's]
-        rescue: Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of
-            gold passages that the question or the passages read already name, decompose shows sub-questions that
-            the teacher writes first. Values come from plain continuations, pairs are tagged hinted [default: no
-            hints]
         alpha: Discount of the reward per step; not with ragym [default: the recipe's]
         exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
@@ -738,8 +733,8 @@ def evaluate(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
-            reasonrag-published, the prompts of imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Budget of a question, of every method: at most N completions, repair turns apart, and (N-1)//2
@@ -942,7 +937,6 @@ def generate(
     continuations: int | None = None,
     simulations: int | None = None,
     max_calls_per_question: int | None = None,
-    rescue: Literal["gold-passages", "decompose"] | None = None,
     alpha: float | None = None,
     exploration: float | None = None,
     value_price_in: float | None = None,
@@ -1006,8 +1000,8 @@ def generate(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
-            reasonrag-published, the prompts of imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
@@ -1058,10 +1052,6 @@ def generate(
         simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
         max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
             recipe's]
-        rescue: Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of
-            gold passages that the question or the passages read already name, decompose shows sub-questions that
-            the teacher writes first. Values come from plain continuations, pairs are tagged hinted [default: no
-            hints]
         alpha: Discount of the reward per step; not with ragym [default: the recipe's]
         exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with
@@ -1336,7 +1326,6 @@ def pairs(
     allow_cut_prompts: bool = False,
     allow_repeated_query: bool = False,
     allow_same_findings: bool = False,
-    allow_hint_only: bool = False,
     out: str | Path | None = None,
     replace: bool = False,
     format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
@@ -1347,7 +1336,6 @@ def pairs(
     balance: bool = False,
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
-    max_hinted: float = 0.1,
     max_row_tokens: int = 0,
     eval: str | Sequence[str] = [],
     allow_eval: str | Sequence[str] = [],
@@ -1411,8 +1399,6 @@ def pairs(
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         allow_same_findings: Accept pairs of steps that reveal the same, although their continuations do not tell
             them apart
-        allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
-            one
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
@@ -1422,8 +1408,6 @@ def pairs(
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
             limit
         max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
-        max_hinted: Maximum share of pairs tagged hinted: one of the steps, an equivalent sibling or a step on the
-            path was drawn with a hint (generate --rescue); 1: no limit
         max_row_tokens: Maximum tokens of prompt and reply together; 0: no limit
         eval: Leave out questions found in this evaluation split: a question file, a folder with
             <dataset>/<split>.jsonl, or hub for FlashRAG's; repeatable [default: the splits beside the data of the
@@ -1711,7 +1695,6 @@ def tune(
     allow_cut_prompts: bool = False,
     allow_repeated_query: bool = False,
     allow_same_findings: bool = False,
-    allow_hint_only: bool = False,
     run: str | Path,
     pilot: int = 30,
     vary: str | Sequence[str] = [],
@@ -1770,7 +1753,6 @@ def tune(
     continuations: int | None = None,
     simulations: int | None = None,
     max_calls_per_question: int | None = None,
-    rescue: Literal["gold-passages", "decompose"] | None = None,
     alpha: float | None = None,
     exploration: float | None = None,
     value_price_in: float | None = None,
@@ -1809,8 +1791,6 @@ def tune(
         allow_repeated_query: Accept chosen queries that repeat an earlier one on their path
         allow_same_findings: Accept pairs of steps that reveal the same, although their continuations do not tell
             them apart
-        allow_hint_only: Accept chosen steps that name what only a hint could know, or that were never drawn without
-            one
         run: Directory of the trials; interrupted ones found there are continued
         pilot: Questions to try every configuration on: the first N
         vary: Setting to vary: alpha, max-calls-per-question, siblings, continuations, exploration, temperature or
@@ -1843,8 +1823,8 @@ def tune(
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
-            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt hint.txt decompose.txt; or
-            reasonrag-published, the prompts of imported data
+            repair.txt vary.txt judge.txt rank.txt answer.txt rubric.txt; or reasonrag-published, the prompts of
+            imported data
         style: Length of answers: short (a name, a date, yes or no) or long (sentences, which a judge scores). A
             question's metadata.style takes precedence
         max_steps: Maximum steps per answer; at the last one the agent must answer [default by recipe: 7; reasonrag
@@ -1898,10 +1878,6 @@ def tune(
         simulations: Simulations per question; for ragym the steps of its chain [default: the recipe's]
         max_calls_per_question: Maximum completions to search one question, without those of judges [default: the
             recipe's]
-        rescue: Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of
-            gold passages that the question or the passages read already name, decompose shows sub-questions that
-            the teacher writes first. Values come from plain continuations, pairs are tagged hinted [default: no
-            hints]
         alpha: Discount of the reward per step; not with ragym [default: the recipe's]
         exploration: Exploration constant c of UCT and PUCT; not with economy and ragym [default: the recipe's]
         value_price_in: Dollars per million prompt tokens of the value model [default: the list price, or 0 with

@@ -67,7 +67,6 @@ class RecordedRecipe(_Kept):
     forced_answers: str = "counted"
     repairs_count: bool = False
     support: Literal["strings", "judge"] = "strings"
-    rescue: str | None = None
     reward: str = ""
     judge: str | None = None
 

@@ -249,7 +249,7 @@ def value_rows(states: Iterable[StateRecord]) -> Iterator[Row]:
 
     A value is the mean outcome below the step, undiscounted, in [0, 1]; its reward where that is unknown; of states
     labelled by outcome that of the step's own trajectory. Its weight, in (0, 1], grows with the continuations behind it
-    up to `FULL_WEIGHT`. Steps with `hint_only` are left out, as they are of the chosen sides.
+    up to `FULL_WEIGHT`.
     """
     seen: set[tuple[str, str]] = set()
     for state in states:
@@ -259,7 +259,7 @@ def value_rows(states: Iterable[StateRecord]) -> Iterator[Row]:
             known = step.reward if step.expected_outcome is None else step.expected_outcome
             value, observations = (step.own_outcome, 1.0) if by_outcome else (known, step.observations or 0.0)
             reply = state.state_id, step.response
-            if value is None or not observations or step.hint_only or reply in seen:
+            if value is None or not observations or reply in seen:
                 continue
             seen.add(reply)
             yield {

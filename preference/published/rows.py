@@ -212,7 +212,7 @@ def _pair(state_id: str, state: _PublishedState, question: QuestionRecord, chose
 
 
 def _tags(better: StepReply, worse: StepReply, golds: list[str]) -> list[Tag]:
-    """style_only if gold answers are known; a row cannot tell efficiency_only, nor hinted."""
+    """style_only if gold answers are known; a row cannot tell efficiency_only."""
     both_answer = better.action_type == worse.action_type == "answer"
     if both_answer and golds and cover_em(_text_of(better), golds) == cover_em(_text_of(worse), golds):
         return ["style_only"]

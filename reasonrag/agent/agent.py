@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mcts.recipes import RescueName
 from preference import (
     ActionType,
     AgentAction,
@@ -23,7 +22,6 @@ from preference import (
 from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
-from reasonrag.agent.hints import Hint, names_unseen, sub_questions
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (
     ParsedReply,
@@ -36,8 +34,6 @@ from reasonrag.agent.parsing import (
 from reasonrag.agent.prompting import (
     Prompts,
     as_thought,
-    render_decomposition,
-    render_hint,
     render_prompt,
     render_variation,
 )
@@ -87,8 +83,7 @@ class AgentStep:
     judged: an answer's value by a judge or a function, if one was asked.
     sampled_by: the model, if it is not the one that proposes steps.
     sampled_with: the messages really sent, if the reply is not a plain sample of the state's prompt: it came from the
-        repair turn, or was drawn at a higher temperature (sampled_temperature), or with its siblings or a hint shown.
-    hinted, names_unseen: the kind of that hint, and whether the reply names something that the path had not shown.
+        repair turn, or was drawn at a higher temperature (sampled_temperature), or with its siblings shown.
     """
 
     state: State
@@ -103,8 +98,6 @@ class AgentStep:
     sampled_by: str | None = None
     sampled_with: tuple[Message, ...] | None = None
     sampled_temperature: float | None = None
-    hinted: RescueName | None = None
-    names_unseen: bool = False
     f1: float | None = None
     em: float | None = None
     judged: Judgement[float] | None = None
@@ -206,20 +199,13 @@ class Agent:
         )
 
     async def sample(
-        self,
-        state: State,
-        samples: Sequence[int],
-        *,
-        attempt: int = 0,
-        said: Sequence[AgentStep] = (),
-        hint: Hint | None = None,
+        self, state: State, samples: Sequence[int], *, attempt: int = 0, said: Sequence[AgentStep] = ()
     ) -> list[AgentStep]:
         """One step per sample number, all in one request. Raises ModelError, but for a prompt that is rejected alone:
         its steps have failed. The first prompt of a question is the question's.
 
         attempt: 0 for plain samples. n > 0: plain samples were all equivalent to `said`; each attempt raises the
             temperature, and from the second on the prompt shows `said`.
-        hint: shown in the prompt; such samples are not plain.
         """
         prompt = self.prompt_of(state)
         draw = _Draw(state, prompt, prompt, self.sampling)
@@ -229,9 +215,6 @@ class Agent:
             hotter = min(HOTTEST, self.sampling.temperature + HOTTER * attempt)
             sampling = self.sampling.model_copy(update={"temperature": hotter})
             draw = _Draw(state, prompt, messages, sampling, plain=False, temperature=hotter)
-        if hint:
-            hinted = render_hint(self.prompts, prompt, hints=hint.lines)
-            draw = _Draw(state, prompt, hinted, self.sampling, plain=False, hinted=hint.kind)
         if state.ended:
             return [_failed_step(draw, _NOTHING, state.ended, None) for _ in samples]
         try:
@@ -245,13 +228,6 @@ class Agent:
         return await together(
             *(self._as_step(draw, completion, sample) for completion, sample in zip(completions, samples, strict=True))
         )
-
-    async def decompose(self, question: Question, sample: int) -> tuple[str, ...]:
-        """The sub-questions that the model splits a question into, one request; empty if the reply holds none. Raises
-        ModelError."""
-        prompt = render_decomposition(self.prompts, question=question.question)
-        [completion] = await self.caller.complete(question.id, prompt, [sample], ())
-        return sub_questions(plain_text(completion.text))
 
     async def continue_from(self, state: State, samples: Sequence[int]) -> list[list[AgentStep]]:
         """One real continuation to an answer per sample number; their first steps share a request."""
@@ -319,16 +295,12 @@ class _Draw:
     plain: bool = True
     temperature: float | None = None
     """Set if it is not the agent's own."""
-    hinted: RescueName | None = None
 
-    def as_drawn(self, response: str) -> dict[str, Any]:
+    def as_drawn(self) -> dict[str, Any]:
         """The fields of a step that record how it was really drawn."""
         if self.plain:
             return {}
-        found: dict[str, Any] = {"sampled_with": self.messages, "sampled_temperature": self.temperature}
-        if self.hinted:
-            found |= {"hinted": self.hinted, "names_unseen": names_unseen(response, self.state)}
-        return found
+        return {"sampled_with": self.messages, "sampled_temperature": self.temperature}
 
 
 def _parsed_step(
@@ -356,7 +328,7 @@ def _parsed_step(
         em=exact_match(said, golden_answers) if ends and golden_answers else None,
         grounded=grounded_by_evidence(state.evidence, state.read, grounded=grounded, held=held),
         in_evidence=held,
-        **draw.as_drawn(parsed.response),
+        **draw.as_drawn(),
     )
 
 
@@ -376,5 +348,5 @@ def _failed_step(draw: _Draw, reply: Completion, error: ParseError, repair: Comp
         ),
         f1=nothing,
         em=nothing,
-        **draw.as_drawn(reply.text),
+        **draw.as_drawn(),
     )

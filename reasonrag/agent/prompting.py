@@ -30,7 +30,7 @@ from reasonrag.files import link_out_of, read_small
 
 _OF_EVERY_RUN = ("think", "read", "conclude", "repair", "vary", "judge", "rank")
 """Prompts that are part of every run's hash, used or not."""
-PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick", "hint", "decompose", "short", "long", "begin")
+PROMPT_NAMES = (*_OF_EVERY_RUN, "answer", "rubric", "pick", "short", "long", "begin")
 OF_THE_AGENT = ("begin", "think", "read", "conclude", "short", "long", "repair")
 """The prompts that a running agent uses: those that a model's folder keeps."""
 STYLE = "{style}"
@@ -52,8 +52,6 @@ _NO_TAGS_OF_THOUGHTS = re.compile(r"<\s*(/?)\s*(reference|score|ranking|pick)\s*
 class Prompts:
     """System prompts by turn, the texts of the repair turn and of the turn that asks for a different step (vary), and
     the judges' system prompts: for steps judge (scores), rank and pick, for answers rubric and answer (no rubric).
-    hint: what follows the user turn of a step that is drawn with hints. decompose: the system prompt that asks for
-    sub-questions.
 
     short, long: what stands at `STYLE`. begin: of the first turn, where that is another than think. style: of questions
     that name none.
@@ -69,8 +67,6 @@ class Prompts:
     answer: str
     rubric: str
     pick: str
-    hint: str
-    decompose: str
     short: str
     long: str
     begin: str | None = None
@@ -169,7 +165,6 @@ def load_prompts(directory: Path | None = None, style: AnswerStyle = SHORT) -> P
     for name, place, what in (
         ("repair", "{detail}", "what was wrong with the reply"),
         ("vary", "{siblings}", "steps"),
-        ("hint", "{hints}", "hints"),
     ):
         if place not in texts[name]:
             raise InputError(f"{name}.txt must contain {place}, the place for {what}")
@@ -307,20 +302,6 @@ def render_variation(prompts: Prompts, prompt: Sequence[Message], *, said: Seque
     """
     listed = "\n".join(f"- {plain_text(each)}" for each in dict.fromkeys(said))
     return _continued(prompt, said[0], prompts.vary.replace("{siblings}", listed))
-
-
-def render_hint(prompts: Prompts, prompt: Sequence[Message], *, hints: Sequence[str]) -> tuple[Message, ...]:
-    """The prompt of a state with hints for its next step at the end of the user turn."""
-    listed = "\n".join(f"- {inert(folded(each))}" for each in hints)
-    *before, last = prompt
-    said = f"{last.content}\n\n{prompts.hint.replace('{hints}', listed)}"
-    return (*before, last.model_copy(update={"content": said}))
-
-
-def render_decomposition(prompts: Prompts, *, question: str) -> tuple[Message, Message]:
-    """The prompt that asks for the sub-questions of a question."""
-    asked = Message(role="user", content=f"Question: {inert(question)}")
-    return Message(role="system", content=prompts.decompose), asked
 
 
 def _continued(prompt: Sequence[Message], reply: str, request: str) -> tuple[Message, ...]:

@@ -485,7 +485,6 @@ def _origin(first: RolloutRecord, config: Path) -> Origin:
             "top_k": decides.top_k,
             "max_steps": decides.max_steps,
             "steps_by_hops": decides.steps_by_hops,
-            "rescue": decides.recipe.rescue,
             "cut_from": recorded_cut(made.operational.refused_parameters),
             "max_passage_chars": decides.max_passage_chars,
             "passage_order": decides.passage_order,

@@ -104,11 +104,6 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.allow_same_findings,
     )
-    allow_hint_only: Annotated[bool, Opposite(None)] = setting(
-        "Accept chosen steps that name what only a hint could know, or that were never drawn without one",
-        Panel.PAIRING,
-        default=_RULES.allow_hint_only,
-    )
 
     @property
     def rules(self) -> PairingRules:
@@ -174,12 +169,6 @@ class PairsSettings(PairingSettings):
         "Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit",
         Panel.PAIRING,
         default=_RULES.max_style_only,
-    )
-    max_hinted: Share = setting(
-        "Maximum share of pairs tagged hinted: one of the steps, an equivalent sibling or a step on the path was drawn "
-        "with a hint (generate --rescue); 1: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_hinted,
     )
     max_row_tokens: Limit = setting(
         "Maximum tokens of prompt and reply together; 0: no limit", Panel.PAIRING, default=_RULES.max_row_tokens or 0

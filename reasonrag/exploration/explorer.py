@@ -39,8 +39,7 @@ from preference.records import (
     UnreadableJudgement,
     shared_fields,
 )
-from reasonrag.agent.agent import STEPS_OF_A_SEARCH, Agent, AgentStep, State
-from reasonrag.agent.hints import Hint, titles_to_hint
+from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
 from reasonrag.agent.step_judge import (
     DistinctStep,
@@ -53,14 +52,12 @@ from reasonrag.agent.step_judge import (
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
-from reasonrag.exploration.findings import Useful, facts_missing, gold_found, in_common, progress, rested_on, same_step
+from reasonrag.exploration.findings import Useful, gold_found, in_common, progress, rested_on, same_step
 from reasonrag.llm.chat import sample_seed
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import corpus_language
 
 IN_JOURNAL = "It is not sent again in this run, whose journal holds that answer; a new --run asks anew"
-DECOMPOSED_AT = 0
-"""Sample number of the one request for sub-questions."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +100,7 @@ class Explorer:
         begin = agent.start(question)
         seed = sample_seed(agent.seed, question.id, (), ROOT_ID)
         self.search: Search[AgentStep] = Search(
-            recipe.search,
-            equivalent=self._says_the_same,
-            in_common=self._in_common,
-            helpable=self._has_hint,
-            seed=seed,
+            recipe.search, equivalent=self._says_the_same, in_common=self._in_common, seed=seed
         )
         self._states: dict[int, State] = {ROOT_ID: begin}
         self._searched: dict[tuple[tuple[str, ...], str], State] = {}
@@ -118,8 +111,6 @@ class Explorer:
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are not nodes, by work, to keep them in work order."""
         self._verdicts = StepJudgements()
-        self._sub_questions: tuple[str, ...] | None = None
-        """Of the question, once they were asked for."""
 
     async def run(self) -> None:
         """Search to the end, then have the steps judged if the recipe says so. Raises the first ReasonragError of any
@@ -170,46 +161,13 @@ class Explorer:
         self.search.tell(work.id, result)
 
     async def _expanded(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
-        if work.helped:
-            return await self._rescued(node, work)
-        said = [child.payload for child in self.search.tree.children(node) if not child.payload.hinted]
+        said = [child.payload for child in self.search.tree.children(node)]
         state = await self._state_after(node)
         drawn = await self.agent.sample(state, _draws(work), attempt=work.attempt, said=said)
         steps = await self._valued(drawn)
         await self._look_up(steps)
         plain = self.value_agent is None
         return Expanded([self._as_step(step, plain=plain) for step in steps], calls=_calls(drawn))
-
-    async def _rescued(self, node: Node[AgentStep], work: Expand) -> Expanded[AgentStep]:
-        """Steps drawn with a hint; plain ones where the model has split the question into nothing."""
-        state, asked = await self._state_after(node), 0
-        if self.recipe.rescue == "decompose" and self._sub_questions is None:
-            self._sub_questions, asked = await self.agent.decompose(self.question, DECOMPOSED_AT), 1
-        hint = self._hint(state)
-        drawn = await self.agent.sample(state, _draws(work), hint=hint)
-        steps = await self._valued(drawn)
-        await self._look_up(steps)
-        plain = hint is None and self.value_agent is None
-        return Expanded([self._as_step(step, plain=plain) for step in steps], calls=asked + _calls(drawn))
-
-    def _has_hint(self, node: Node[AgentStep]) -> bool:
-        """Whether a step in the state below a node may be drawn with a hint."""
-        state = self._states[ROOT_ID] if node.step is None else self._seen_after(node)
-        if state is None or self.recipe.rescue is None or state.action != "think":
-            return False
-        known = self.recipe.rescue == "gold-passages"
-        searches = facts_missing(self.question, state) if known else 1
-        if state.layer + STEPS_OF_A_SEARCH * searches >= self.agent.most_steps(self.question):
-            return False
-        if self.recipe.rescue == "decompose" and self._sub_questions is None:
-            return True  # they are asked for where the first hint is shown
-        return self._hint(state) is not None
-
-    def _hint(self, state: State) -> Hint | None:
-        if self.recipe.rescue is None:
-            return None
-        lines = titles_to_hint(state) if self.recipe.rescue == "gold-passages" else self._sub_questions
-        return Hint(self.recipe.rescue, lines) if lines else None
 
     async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
         """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
@@ -321,7 +279,7 @@ class Explorer:
         return outcome_of(step, self.recipe.outcome, language=language) if known else None
 
     def _counts_as_plain(self, step: AgentStep) -> bool:
-        return self.recipe.repairs_count and step.repaired and step.hinted is None
+        return self.recipe.repairs_count and step.repaired
 
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""

@@ -138,13 +138,6 @@ def progress(question: Question, step: AgentStep, after: State | None) -> float 
     return SHOWN * len(_shown(question, after.passages) - _shown(question, step.state.read)) / needed
 
 
-def facts_missing(question: Question, state: State) -> int:
-    """Gold passages from which no evidence on the path reports; at least 1, also where none are known."""
-    if question.gold is None:
-        return 1
-    return max(1, len(question.gold.keys - question.gold.found_in(_told(state))))
-
-
 def gold_found(question: Question, step: AgentStep, after: State | None) -> int | None:
     """Number of gold passages that a query found first on its path, or that evidence reports; None where that is
     unknown."""

@@ -24,7 +24,6 @@ from reasonrag.agent.from_settings import (
     shown_urls,
     teacher_spec,
 )
-from reasonrag.agent.hints import PROMPTS_OF
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule, answers_rehearsed, name_of_function
 from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
 from reasonrag.data.questions import QuestionSource, criteria
@@ -32,7 +31,6 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.settings import (
     DEFAULT_TEACHER,
-    HELPED_STATES,
     JUDGE_WEIGHT,
     GenerateSettings,
     RewardName,
@@ -49,10 +47,6 @@ from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import PassageOrder
 from reasonrag.run_config import RunConfig
 from reasonrag.settings import OWN_EFFORT
-
-_NEVER_PLAIN = (
-    "needs plain draws, as only they let a step drawn with a hint be chosen, and with a value model no proposal is one"
-)
 
 
 def max_steps(settings: GenerateSettings) -> int:
@@ -95,8 +89,6 @@ def find_models(
         raise InputError(
             f"recipe {settings.recipe} samples no continuations: leave out --value-model, or choose another --recipe"
         )
-    if settings.rescue:
-        raise InputError(f"--rescue {settings.rescue} {_NEVER_PLAIN}: leave out --rescue, or the value model")
     value_name = value_chat_model.name if value_chat_model else value_model_name(settings)
     if value_name == name:
         raise InputError(f"--value-model {value_name} is the teacher, which continues by default; leave it out")
@@ -183,11 +175,6 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
     given["max_calls"] = settings.max_calls_per_question
     changed = {name: value for name, value in given.items() if value is not None}
     search = recipe.search.model_dump() | changed
-    if settings.rescue:
-        if recipe.search.selection != "mixed":
-            raise InputError(f"--rescue goes with recipe economy; recipe {recipe.name} never looks for a lost question")
-        recipe = recipe.model_copy(update={"rescue": settings.rescue})
-        search["helped_states"] = HELPED_STATES
     try:
         return recipe.model_copy(update={"search": SearchConfig.model_validate(search)})
     except ValidationError as error:
@@ -302,7 +289,7 @@ def run_identity(
         **source.identity,
         "retriever": retriever.identity,
         "top_k": settings.top_k,
-        "prompts": prompts.hash_with(*rule.prompts, *PROMPTS_OF.get(recipe.rescue, ())),
+        "prompts": prompts.hash_with(*rule.prompts),
         "model": teacher.name,
         "sampling": shown_sampling(teacher.sampling),
         "recipe": recipe.model_dump(mode="json"),

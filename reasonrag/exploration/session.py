@@ -83,8 +83,6 @@ class ExplorationSession:
         self._done_before = len(done)
         if self._done_before == self._total:
             return
-        if self.identity.recipe.rescue == "gold-passages":
-            self._say_what_has_no_hint(questions)
         for position, question_id in done:
             undecided = self._decision.reach < self._total  # a tree is read only if it can matter
             self._decision.add(
@@ -92,14 +90,6 @@ class ExplorationSession:
             )
         with suppress(DegenerateRun):
             self._check_degeneracy()
-
-    def _say_what_has_no_hint(self, questions: Questions) -> None:
-        without = sum(not (each.gold_titles and each.golden_answers) for each in questions)
-        if without:
-            self.watcher.warn(
-                f"--rescue gold-passages has no hint for {without:,} of {counted(self._total, 'question')}, which have "
-                "no titles of gold passages or no gold answers: --rescue decompose needs neither"
-            )
 
     async def explore_all(self, questions: Questions, *, at_once: int) -> None:
         """Explore every remaining question in order, with `at_once` trees open at a time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from mcts.recipes import RecipeName, RescueName, SupportBy
+from mcts.recipes import RecipeName, SupportBy
 from preference import OutcomeName
 from reasonrag.agent.settings import (
     AGENT_DEFAULTS,
@@ -122,12 +122,6 @@ class GenerateSettings(AgentSettings):
         Panel.SEARCH,
         ge=1,
     )
-    rescue: RescueName | None = setting(
-        "Where no answer to a question is right, draw a few steps with a hint: gold-passages names titles of gold "
-        "passages that the question or the passages read already name, decompose shows sub-questions that the teacher "
-        "writes first. Values come from plain continuations, pairs are tagged hinted [default: no hints]",
-        Panel.SEARCH,
-    )
     alpha: float | None = setting(
         "Discount of the reward per step; not with ragym [default: the recipe's]",
         Panel.SEARCH,
@@ -189,7 +183,5 @@ class GenerateSettings(AgentSettings):
         return RUN_HOME / f"{named}-{self.split}-{self.recipe}"
 
 
-HELPED_STATES = 4
-"""States of a question in which steps may be drawn with a hint."""
 JUDGE_WEIGHT = 0.5
 """Share of the judge where it is combined with continuations: ours, the plain mean of the two."""

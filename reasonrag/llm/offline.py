@@ -123,8 +123,6 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
         return _pick(prompt, dice)
     if prompt.turn == "route":
         return f"<route>{'one' if good_habits.hops(prompt.question) == 1 else 'several'}</route>"
-    if prompt.turn == "decompose":
-        return f"<subquestion>{prompt.question}</subquestion>"
     turn = _Turn(_POOR if weak else _GOOD, temperature, dice)
     if prompt.turn == "read":
         return turn.read(prompt)

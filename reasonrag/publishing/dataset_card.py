@@ -239,11 +239,6 @@ def _limits(summary: PairSummary) -> list[str]:
         )
     if summary.flipped:
         limits.append(f"The sides of {summary.flipped:,} training pairs were exchanged on purpose; see flipped.")
-    if hinted := summary.pairs_by_tag.get("hinted"):
-        limits.append(
-            f"{counted(hinted, 'pair')} tagged hinted: a step there, or one on the way, was first drawn with a hint "
-            "that no prompt in the rows shows; its value is that of continuations without hints."
-        )
     if summary.failed_questions:
         limits.append(f"{counted(summary.failed_questions, 'question')} failed and have no tree.")
     if summary.token_counter:
@@ -286,7 +281,6 @@ def _generate(mixture: Sequence[RunContribution], number: int) -> str:
         "max-passage-chars": origin.max_passage_chars,
         "passage-order": origin.passage_order,
         "style": origin.style,
-        "rescue": origin.rescue,
         "seed": origin.seed,
         "run": f"runs/{number}",
     }

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import teacher_spec
-from reasonrag.agent.hints import PROMPTS_OF
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import Prompts, load_prompts
 from reasonrag.data.compressed import is_on_the_hub
@@ -205,7 +204,6 @@ def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, 
 def _load_prompts(run: Path, made: RunConfig, settings: GenerateSettings, rule: OutcomeRule) -> Prompts:
     """The run's prompts. Raises InputError if they have changed."""
     prompts = load_prompts(settings.prompts, settings.style)
-    rescue = PROMPTS_OF.get(made.decides_answers.recipe.rescue, ())
-    if prompts.hash_with(*rule.prompts, *rescue) != made.decides_answers.prompts:
+    if prompts.hash_with(*rule.prompts) != made.decides_answers.prompts:
         raise InputError(f"{run} was made with other prompts: {OTHER_PROMPTS}")
     return prompts

@@ -426,8 +426,6 @@ _TAGS: dict[Tag, str] = {
     "same_findings": "Same findings: both steps reveal the same.",
     "golden_rejected": "Golden rejected: the rejected answer equals a gold answer, but evidence supports the chosen "
     "one alone.",
-    "hinted": "Hinted: one of the steps, an equivalent sibling or a step on the way here was drawn with a hint; values "
-    "are of plain steps.",
 }
 
 
@@ -441,7 +439,7 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
     turned = " Its sides were exchanged on purpose (--flip)." if flipped else ""
     capped = (
         " Pairs with these tags are capped over the whole data set; that cap was not checked here."
-        if {"efficiency_only", "style_only", "hinted"} & {*each.tags} and not caps_known
+        if {"efficiency_only", "style_only"} & {*each.tags} and not caps_known
         else ""
     )
     if each.pair.label == "imported":
@@ -475,8 +473,6 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "prompt_cut": "the endpoint seems to have cut the prompt of this state: its steps answer another one",
         "ungrounded": "no passage read so far supports the chosen step",
         "repeated_query": "the chosen query repeats an earlier one on its path",
-        "hint_only": "the chosen step was drawn with a hint, and names something that its path had not shown or was "
-        "never drawn without",
         "small_margin": "the margin {} is below {}".format(*apart(each.margin, rules.min_margin))
         if each.margin < rules.min_margin
         else "both steps have the same reward",
@@ -514,8 +510,6 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "set, which pairs with higher confidence fill",
         "style_only_cap": "both answers contain a gold answer, or neither does: capped at "
         f"{percent(rules.max_style_only)} of the data set, which pairs with higher confidence fill",
-        "hinted_cap": f"found with a hint: capped at {percent(rules.max_hinted)} of the data set, which pairs with "
-        "higher confidence fill",
         "unbalanced": "each action type keeps as many pairs as the rarest (--balance), and pairs of this type with "
         "higher confidence fill that",
     }

@@ -79,8 +79,6 @@ class StepView(BaseModel):
     user: int | None = None
     sampled_with: list[int] | None = None
     sampled_temperature: float | None = None
-    hinted: str | None = None
-    names_unseen: bool = False
     sampled_by: str | None = None
     passages: list[PassageView] | None = None
     fate: StepStatus | None = None

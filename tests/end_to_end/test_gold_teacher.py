@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import pytest
 from earlier_version import EarlierVersion
 from gold_teacher import GoldQuestion, GoldTeacher, Skill, State, World, open_world
 from question_causes import TRIED, finders
-from search_economy_real import TRIALS, explored, measure
+from search_economy_real import measure
 
 from mcts import RECIPES
-from preference import NO_FILTERS, Message, candidates
+from preference import Message
 from preference.causes import QuestionCause
 from reasonrag.agent.agent import Agent, AgentStep
 from reasonrag.agent.parsing import ParsedReply, parse_reply
@@ -244,29 +243,3 @@ def test_passages_that_were_never_found_are_searched_for_with_other_queries(worl
     assert total["never found"] == sum(len(each.metadata["gold_ids"]) for each in dev(shared_data, "musique", 20))
     assert total["none"] < total["the question"] < total["its sub-question"] < total["never found"]
     assert set(total) <= {"never found", "none", *TRIED}
-
-
-def test_a_teacher_that_jumps_a_hop_at_a_hint_is_never_imitated(worlds: Worlds, shared_data: Path) -> None:
-    """Its hinted query names the bridge, which stands nowhere yet: whatever its value, no pair prefers it, with all
-    other filters off."""
-    recipe, skill = TRIALS["economy, rescue gold-passages"].recipe, Skill("jumps", good=0.25, jumps=True)
-    rules, jumps = replace(NO_FILTERS, allow_hint_only=False), 0
-    for _, record in explored(worlds("musique"), dev(shared_data, "musique", 8), recipe, skill):
-        jumped = {node.id for node in record.nodes if node.names_unseen}
-        jumps += len(jumped)
-        assert not any(pair.chosen.id in jumped for pair in candidates(record, rules) if pair.dropped is None)
-    assert jumps > 0
-
-
-def test_rescued_pairs_are_counted_apart(worlds: Worlds, shared_data: Path) -> None:
-    """A poor teacher, whom hints help: pairs that are tagged are among all pairs, and none is wrong."""
-    found = measure(
-        worlds("hotpotqa"),
-        dev(shared_data, "hotpotqa", 12),
-        TRIALS["economy, rescue gold-passages"].recipe,
-        Skill("poor", good=0.2),
-    )
-    hinted = sum((each.hinted for each in found), Counter[int]())
-    assert hinted[1] > 0
-    assert hinted[-1] == 0
-    assert all(each.hinted[verdict] <= each.pairs for each in found for verdict in (1, 0, -1))

@@ -203,7 +203,6 @@ EVERY_FLAW: Fields = {
     "prompt_cut": True,
     "ungrounded": True,
     "repeated_query": True,
-    "hint_only": True,
     "small_margin": True,
     "uncertain": True,
     "few_draws": True,
@@ -240,7 +239,6 @@ def flawed_state(flaws: Fields) -> StateRecord:
     chosen = chosen.model_copy(
         update={
             "grounded": not flaws["ungrounded"],
-            "hint_only": flaws["hint_only"],
             "tokens": 4,
             "critic_score": score,
             "observations": 1.0 if flaws["few_draws"] else 2.0,
@@ -942,7 +940,7 @@ def plain(number: int, action_type: ActionType = "query", tags: Sequence[Tag] = 
         (0, 0, 0.1, 0),
     ],
 )
-@pytest.mark.parametrize("tag", ["efficiency_only", "style_only", "hinted"])
+@pytest.mark.parametrize("tag", ["efficiency_only", "style_only"])
 def test_the_share_of_a_tag_is_held_exactly(tag: Tag, others: int, tagged: int, share: float, left: int) -> None:
     """Of all pairs that are written; the surest of the tagged stay, and no other pair goes."""
     pairs = kept(*plain(others), *plain(tagged, tags=[tag]))

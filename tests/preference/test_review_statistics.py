@@ -224,7 +224,7 @@ def shares(found: dict[str, SignAgreement]) -> dict[str, tuple[float | None, int
 
 def test_a_report_by_hand(tmp_path: Path) -> None:
     """Six pairs: four as labelled, one not, one tie; and a skip, which is nothing at all."""
-    tags: list[Any] = [["same_findings"], [], ["strange", 7], ["same_findings", "hinted"], 7, None, ["same_findings"]]
+    tags: list[Any] = [["same_findings"], [], ["strange", 7], ["same_findings", "one_draw"], 7, None, ["same_findings"]]
     folder = data_set(tmp_path, *(row(n, layer=0, confidence=0.6 + n / 20, tags=tags[n]) for n in range(7)))
     pairs = pairs_of(folder)
     verdicts = ["chosen", "chosen", "rejected", "tie", "chosen", "chosen", "skip"]
@@ -238,7 +238,7 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
         "Query Generation": (1.0, 1, 1),
     }
     assert shares(found.by_layer) == {"0": (0.8, 5, 1)}
-    assert shares(found.by_tag) == {"hinted": (None, 0, 1), "same_findings": (1.0, 1, 1)}
+    assert shares(found.by_tag) == {"one_draw": (None, 0, 1), "same_findings": (1.0, 1, 1)}
     assert [(each.confirmed.share, each.confirmed.of, each.ties) for each in found.by_confidence] == [
         (None, 0, 0),
         (1.0, 2, 0),

@@ -22,7 +22,7 @@ from preference.export.files import write_file, write_json
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE
 from reasonrag.curation.audit import dataset_checks
-from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, TOLD_APART, CheckName
+from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import (
     CONTEXT,
     CUTOFFS,
@@ -32,7 +32,6 @@ from reasonrag.curation.audit.cutoffs import (
     kept_tokens,
 )
 from reasonrag.curation.audit.dataset_checks import RowColumns
-from reasonrag.curation.audit.hinted_text import HintedRows
 from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     EXAMPLES,
@@ -170,8 +169,6 @@ class DatasetAudit:
         self._details: dict[CheckName, _NameCounts] = {}
         self._examples: dict[CheckName, list[RowExample]] = {}
         self._renderers = _NameCounts(_DISTINCT)
-        self._hinted = HintedRows()
-        self._compared = False
 
     def add(self, row: object, *, file: str, part: SplitName, described: bool | None = None) -> None:
         """Add a row of a file. described: whether the trainer's description of the file is right; None: not checked."""
@@ -186,7 +183,6 @@ class DatasetAudit:
             return
         self._parts[part] += 1
         self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
-        self._hinted.add(facts)
         if facts.renderer is not None:
             self._renderers.update([facts.renderer])
 
@@ -216,10 +212,6 @@ class DatasetAudit:
         """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns) | self._of_lengths() | self._of_renderers()
-        hinted = self._hinted.compared()
-        self._compared = hinted is not None and hinted.auc is not None
-        if hinted and hinted.auc and hinted.auc.low > TOLD_APART:
-            together |= {"hinted_text": np.flatnonzero(columns["hinted"])}
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
         cutoffs = sorted({*CUTOFFS, advised}) if advised else []
@@ -233,7 +225,6 @@ class DatasetAudit:
             cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
-            hinted_text=hinted,
             action_types=dataset_checks.count_action_types(columns),
             rows_per_question=dataset_checks.quantiles(dataset_checks.rows_per_group(columns, "question")),
             worth=dataset_checks.effective_size(columns),
@@ -296,8 +287,6 @@ class DatasetAudit:
             return self._checked[name]
         if name == "broken_row":
             return sum(self._files.values())
-        if name == "hinted_text":
-            return int(np.count_nonzero(self._columns["hinted"])) if self._compared else 0
         if name in ("state_in_both_parts", "question_in_both_parts"):
             return self._parts["validation"]
         return len(self._columns)

@@ -30,7 +30,6 @@ CheckName = Literal[
     "near_identical_sides",
     "no_system_turn",
     "length_bias",
-    "hinted_text",
     "duplicate_row",
     "contradicting_rows",
     "gold_line_in_thoughts",
@@ -45,11 +44,6 @@ CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
 BIAS: Final = 0.6
 """Share of rows above which "the chosen side is shorter" counts as a bias; our choice. The whole interval must be above
 it. In the published data the chosen side is the shorter one in four of five rows."""
-
-
-TOLD_APART: Final = 0.75
-"""AUC above which the words of hinted rows count as told apart from others', with the whole interval; our choice. One
-half is chance."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +128,6 @@ CHECKS: dict[CheckName, CheckDescription] = {
         f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "DPO learns length too: use --balance, a wider --min-margin or a length-normalized loss (SimPO), and compare "
         "answer lengths before and after training",
-    ),
-    "hinted_text": CheckDescription(
-        "warning",
-        f"the words of the chosen side tell hinted rows from others: an AUC above {TOLD_APART:g} "
-        f"({percent(LABEL_LEVEL)} confidence)",
-        "the student would learn how a hint sounds: soften hint.txt, or leave such rows out with pairs --max-hinted 0",
     ),
     "duplicate_row": CheckDescription(
         "warning", "a row with the content of an earlier row", "keep one, as reasonrag pairs does"

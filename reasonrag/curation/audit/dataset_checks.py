@@ -30,7 +30,7 @@ class RowColumns:
     _CODES: tuple[tuple[str, str], ...] = (
         *((name, "Q") for name in ("pair_id", "instruction", "state", "question", "pair", "reverse")),
         *((name, "I") for name in ("prompt_tokens", "chosen_tokens", "rejected_tokens", "row", "file")),
-        *((name, "B") for name in ("part", "named", "chosen_type", "gold_in_system", "hinted")),
+        *((name, "B") for name in ("part", "named", "chosen_type", "gold_in_system")),
     )
 
     def __init__(self) -> None:

@@ -81,8 +81,6 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
             )
         )
         rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)}, median {_interval(gap.median)} tokens"))
-    if (told := report.hinted_text) is not None:
-        rows.append(("hinted rows told apart", told.said))
     rows.append(("by chosen action", plain_types(counts_text(report.action_types))))
     rows.append(("rows per question", _spread(report.rows_per_question)))
     return rows

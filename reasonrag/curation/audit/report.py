@@ -8,12 +8,11 @@ from typing import Final, Literal
 from pydantic import BaseModel
 
 from preference.export.summary import EffectiveSize
-from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.catalogue import CHECKS, CheckName, CheckSeverity
 from reasonrag.curation.audit.cutoffs import Cutoff
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_record
-from reasonrag.rendering import counted, interval_text
+from reasonrag.rendering import counted
 
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 AUDIT_SCHEMA: Final = "reasonrag.audit/1"
@@ -124,23 +123,6 @@ class LengthGap(BaseModel):
     median: IntervalEstimate | None = None
 
 
-class HintedText(BaseModel):
-    """Rows with the tag hinted, and the others. auc: how well the words of the chosen side tell them apart within an
-    action type; null where there are too few."""
-
-    hinted: int
-    others: int
-    auc: IntervalEstimate | None = None
-
-    @property
-    def said(self) -> str:
-        """In a line."""
-        if self.auc is None:
-            return f"too few to say: {self.hinted:,} hinted, {self.others:,} others"
-        ends = interval_text(f"{self.auc.low:.2f}", f"{self.auc.high:.2f}", LABEL_LEVEL)
-        return f"AUC {self.auc.value:.2f} {ends} by the words of the chosen side; 0.50 is chance"
-
-
 class TokenCounterName(BaseModel):
     name: str
     exact: bool
@@ -164,8 +146,6 @@ class AuditReport(BaseModel):
     advised_cutoff: int | None
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
     length_gap: LengthGap
-    hinted_text: HintedText | None = None
-    """Null without hinted rows."""
     action_types: dict[str, int]
     """Rows by the chosen side's action type."""
     rows_per_question: Quantiles

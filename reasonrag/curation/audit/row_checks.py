@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zlib
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, get_args
 
 from preference.answer_scores import normalize_answer
-from preference.candidates import Tag, question_key
+from preference.candidates import question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import PLACEHOLDER
 from preference.records import ActionType, AgentAction, Message
-from preference.similarity import NEARLY_THE_SAME, similarity, words_of
+from preference.similarity import NEARLY_THE_SAME, similarity
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
@@ -66,16 +64,6 @@ def hash64(text: str, other: str = "") -> int:
     return int.from_bytes(hashlib.blake2b(both, digest_size=8).digest())
 
 
-HINTED: Final[Tag] = "hinted"
-HASHED_WORDS: Final = 1 << 12
-
-
-def hashed_words(text: str) -> array[int]:
-    """The different words of a text as numbers below `HASHED_WORDS`, in order."""
-    words = words_of(text)
-    return array("H", sorted({zlib.crc32(each.encode("utf-8", "surrogatepass")) % HASHED_WORDS for each in words}))
-
-
 @dataclass
 class RowFacts:
     """What is kept of a row: findings and numbers."""
@@ -98,10 +86,6 @@ class RowFacts:
     gold_in_system: bool = False
     renderer: str | None = None
     split: str | None = None
-    tags: Sequence[str] = ()
-    hinted: bool = False
-    chosen_words: array[int] = field(default_factory=lambda: array("H"))
-    """The different words of the chosen side, hashed."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +141,6 @@ class RowChecker:
         facts.rejected_tokens = self._reply_tokens(row, "rejected")
         facts.findings += (*self._text(chosen, "chosen"), *self._text(rejected, "rejected"))
         facts.findings += self._text(_rest(row), "other fields")
-        facts.chosen_words = hashed_words(chosen)
         _check_sides(row, prompt.may, facts)
         self._look_for_gold(row, facts)
         _take_columns(row, facts)
@@ -362,9 +345,6 @@ def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
     if split is not None:
         facts.split = f"{dataset or 'unknown'}/{split}"
         facts.checked.append("evaluation_split")
-    tags = row.get("tags")
-    facts.tags = [each for each in map(_short, tags) if each is not None] if isinstance(tags, list) else ()
-    facts.hinted = HINTED in facts.tags
 
 
 def _short(value: object) -> str | None:

@@ -22,7 +22,6 @@ _TURNS_BY_TAG = (
     ("<pick>", "pick"),
     ("<route>", "route"),
     ("<sentence>", "sentence"),
-    ("<subquestion>", "decompose"),
     ("<evidence>", "read"),
     ("<query>", "think"),
 )

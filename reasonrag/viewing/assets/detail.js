@@ -54,8 +54,6 @@ function stepFacts(step) {
     ["sampled", step.draws > 1 ? `${step.draws} times, word for word` : null],
     ["sampled by", step.sampled_by === null ? null : said(step.sampled_by)],
     ["temperature", step.sampled_temperature],
-    ["drawn with a hint", step.hinted],
-    ["names something unseen", step.names_unseen ? "yes" : null],
     ["repaired", step.repaired ? "yes: the first reply could not be parsed" : null],
   ];
   const rules = Object.entries(step.rewards).filter(([, value]) => value !== null);

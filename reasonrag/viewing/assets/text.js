@@ -116,7 +116,6 @@ const DROPPED = {
   prompt_cut: "the endpoint seems to have cut the prompt",
   ungrounded: "no passage supports the chosen step",
   repeated_query: "the chosen query repeats an earlier one",
-  hint_only: "the chosen step names what only a hint could know, or was never drawn without one",
   small_margin: "the rewards are nearly equal",
   uncertain: "the confidence is too low",
   few_draws: "a step has too few continuations",
@@ -132,7 +131,6 @@ const DROPPED = {
   question_full: "the question already has its maximum of pairs",
   efficiency_only_cap: "over the cap on pairs that differ in path length only",
   style_only_cap: "over the cap on answer pairs where both sides contain a gold answer, or neither does",
-  hinted_cap: "over the cap on pairs that a hint made possible",
   unbalanced: "the rarest action type has fewer pairs (--balance)",
 };
 

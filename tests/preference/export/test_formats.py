@@ -303,15 +303,12 @@ def test_a_value_is_what_is_expected_below_a_step_and_weighs_more_the_more_conti
     assert {row["label"] for row in found} == {"value"}
 
 
-def test_a_step_without_value_or_observation_or_from_a_hint_alone_is_left_out_and_an_equal_reply_is_written_once() -> (
-    None
-):
+def test_a_step_without_value_or_observation_is_left_out_and_an_equal_reply_is_written_once() -> None:
     found = value_rows_of(
         query("who", 0.4, observations=4.0),
         query("who", 0.4, observations=4.0),
         query("what", None, observations=4.0),
         query("where", 0.3),
-        query("when", 0.3, observations=4.0, hinted="decompose", draws=1, plain_draws=0),
         malformed("?!", 0.0, observations=2.0),
     )
     assert [(row["step"], row["value"]) for row in found] == [

@@ -24,8 +24,6 @@ from reasonrag.agent.prompting import (
     load_prompts,
     prompts_beside,
     render_answer,
-    render_decomposition,
-    render_hint,
     render_judgement,
     render_prompt,
     render_ranking,
@@ -76,8 +74,6 @@ def prompt_of(case: str) -> Sequence[Message]:
         "conclude": render_prompt(PROMPTS, "conclude", question=QUESTION, thoughts=THOUGHTS),
         "repair": render_repair(PROMPTS, think_first, reply="The Seine, I think.", detail="found no tag"),
         "vary": render_variation(PROMPTS, think_first, said=[THOUGHTS[0], "<query>Capital of France</query>"]),
-        "hint": render_hint(PROMPTS, think_first, hints=["France"]),
-        "decompose": render_decomposition(PROMPTS, question=QUESTION),
         "judge": render_judgement(
             PROMPTS, question=QUESTION, golden_answers=["Seine", "the River Seine"], thoughts=THOUGHTS
         ),
@@ -106,7 +102,6 @@ def prompt_of(case: str) -> Sequence[Message]:
     [
         *("think_first", "think_after_evidence", "read", "read_nothing_found", "conclude", "repair", "vary"),
         *("judge", "judge_without_gold", "rank", "rank_first", "answer", "answer_by_rubric"),
-        *("hint", "decompose"),
     ],
 )
 def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[str, bytes], None]) -> None:
@@ -342,10 +337,10 @@ async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, jud
 @pytest.mark.parametrize("name", PROMPT_NAMES)
 def test_own_prompts_replace_those_of_their_names_only(name: str, tmp_path: Path) -> None:
     """A directory may hold any of them; the others stay the package's."""
-    (tmp_path / f"{name}.txt").write_text("  Think for yourself, é. {detail} {siblings} {hints}\n")
+    (tmp_path / f"{name}.txt").write_text("  Think for yourself, é. {detail} {siblings}\n")
     (tmp_path / "notes.md").write_text("not a prompt")
     own = load_prompts(tmp_path)
-    assert own == replace(PROMPTS, **{name: "Think for yourself, é. {detail} {siblings} {hints}"})
+    assert own == replace(PROMPTS, **{name: "Think for yourself, é. {detail} {siblings}"})
 
 
 @pytest.mark.parametrize("name", PROMPT_NAMES)
@@ -451,7 +446,6 @@ def test_the_published_prompts_come_with_the_published_data(tmp_path: Path, monk
         ({"thnik.txt": b"x"}, r"thnik\.txt does not name a prompt: did you mean 'think'\? choose from answer,"),
         ({"think.txt": b"x", "extra.txt": b"x"}, r"extra\.txt does not name a prompt: choose from"),
         ({"repair.txt": b"Again, please."}, r"repair\.txt must contain \{detail\}"),
-        ({"hint.txt": b"Search, please."}, r"hint\.txt must contain \{hints\}, the place for hints"),
         ({"vary.txt": b"Something else, please."}, r"vary\.txt must contain \{siblings\}, the place for steps"),
         ({"think.txt": b"\xff\xfe"}, r"cannot read the prompts in .*utf-8"),
         ({"think.txt": b" \n"}, r"think\.txt is empty; remove it to use the default prompt"),

@@ -230,15 +230,12 @@ def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
 
 
 def test_the_command_and_the_origin_say_how_hard_questions_were_helped(tmp_path: Path) -> None:
-    directory = data_set(
-        tmp_path / "d", origin=HOTPOT.model_copy(update={"steps_by_hops": True, "rescue": "decompose"})
-    )
+    directory = data_set(tmp_path / "d", origin=HOTPOT.model_copy(update={"steps_by_hops": True}))
     text = card_of(directory, tmp_path)
     [command] = re.findall(r"^reasonrag generate .*", text, re.MULTILINE)
     assert "--max-steps 7" in command
-    assert "--rescue decompose" in command
     assert command.endswith(" --steps-by-hops")
-    assert "at most `7` steps, or those that a question's hops need, hint `decompose`" in text
+    assert "at most `7` steps, or those that a question's hops need" in text
 
 
 def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> None:
@@ -252,16 +249,6 @@ def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> No
     assert "--label outcome" in command
     assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
     assert "Labels by outcome rest on one trajectory a step" in text
-
-
-def test_hinted_rows_are_told_with_what_that_means(tmp_path: Path) -> None:
-    directory = data_set(tmp_path / "d")
-    summary = orjson.loads((directory / "summary.json").read_bytes())
-    assert "tagged hinted" not in card_of(directory, tmp_path)
-    (directory / "summary.json").write_bytes(orjson.dumps(summary | {"pairs_by_tag": {"hinted": 1}}))
-    assert "- 1 pair tagged hinted: a step there, or one on the way, was first drawn with a hint" in card_of(
-        directory, tmp_path
-    )
 
 
 @pytest.mark.parametrize(("sampled", "how_many"), [(True, "--sample 3"), (False, "--limit 4")])

@@ -504,7 +504,6 @@ DROPPED: dict[DropReason, str] = {
     "prompt_cut": "seems to have cut the prompt of this state",
     "ungrounded": "no passage read so far supports",
     "repeated_query": "repeats an earlier one on its path",
-    "hint_only": "was drawn with a hint",
     "small_margin": "the margin 0.0499 is below 0.0500",
     "uncertain": "the confidence 0.60 is below 0.70",
     "few_draws": "a step has fewer than 1 continuations (effective sample size)",
@@ -522,7 +521,6 @@ DROPPED: dict[DropReason, str] = {
     "question_full": "this question already has its maximum, 3 pairs with higher confidence",
     "efficiency_only_cap": "capped at 10 % of the data set",
     "style_only_cap": "capped at 20 % of the data set",
-    "hinted_cap": "found with a hint: capped at 10 % of the data set",
     "unbalanced": "as many pairs as the rarest",
 }
 

@@ -153,7 +153,7 @@ def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
 def test_every_check_of_single_rows_is_in_the_table() -> None:
     """A new check comes with a row that it finds; those about all rows have tests of their own."""
     about_all = {"state_in_both_parts", "question_in_both_parts", "no_rows", "length_bias"}
-    about_all |= {"default_cutoff", "beyond_context", "estimated_lengths", "not_described", "hinted_text"}
+    about_all |= {"default_cutoff", "beyond_context", "estimated_lengths", "not_described"}
     assert set(CHECK_NAMES) == {name for name, _, _ in ONE_BAD_ROW} | about_all
 
 
