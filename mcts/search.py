@@ -300,8 +300,7 @@ class Search(Generic[P]):
         started = self.simulations
         mixed = self.config.selection == "mixed"
         self._sought = frozenset() if not mixed or self._answers_disagree() else frozenset(self._outcomes())
-        open_states = list(self._open_states()) if mixed else None
-        for node in self._descents(pending) if open_states is None else open_states:
+        for node in self._open_states() if mixed else self._descents(pending):
             if node.id in taken or not self._may_select(taken, wave):
                 break
             if node.terminal and self.config.valuation == "continuation":

@@ -195,7 +195,7 @@ class QuestionError(Record):
 class RolloutNode(SparseRecord):
     """A step: `prompt` produced `response`. The root (id 0) is not a step and has neither."""
 
-    ABSENT_IF_EMPTY = (*("reasoning", "children_lost", "decisive_draws", "in_common"),)
+    ABSENT_IF_EMPTY = ("reasoning", "children_lost", "decisive_draws", "in_common")
 
     id: int
     parent_id: int | None

@@ -145,19 +145,13 @@ class Question(BaseModel):
         return metadata
 
     @property
-    def gold_titles(self) -> tuple[str, ...]:
-        """Titles of the gold passages by `gold_titles`, else by `supporting_facts` or supporting `paragraphs`; empty if
-        the metadata name none, even where they name ids."""
-        return _names(self.metadata.get("gold_titles") or fact_titles(self.metadata))
-
-    @property
     def gold(self) -> GoldPassages | None:
         """Gold passages by `gold_ids`, else by `gold_titles`, else by the titles of `supporting_facts` (HotpotQA and
         2WikiMultiHopQA) or of supporting `paragraphs` (MuSiQue), whose texts count, too; None if the metadata name
         none."""
         if ids := _names(self.metadata.get("gold_ids")):
             return GoldPassages("id", ids)
-        titles = self.gold_titles
+        titles = _names(self.metadata.get("gold_titles") or fact_titles(self.metadata))
         return GoldPassages("title", titles, gold_texts(self.metadata)) if titles else None
 
     @property
