@@ -18,7 +18,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
 from reasonrag.llm.servers.environment import PYTHON_VARIABLE
 from reasonrag.retrieval.dense.encoders import EncoderSpec
-from reasonrag.retrieval.dense.manifest import DenseManifest, write_manifest
+from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest, write_manifest
 from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
@@ -333,7 +333,7 @@ def test_an_index_is_held_against_what_the_data_searched(world: World, data: Pat
     assert not wrong(check_index(index, retrievers, of="the data"))
     assert wrong(check_index(index, ["bm25:0:k1=1.2"], of="the data")) == {"retriever": "warning"}
     copy = Path(shutil.copytree(index, data / "index"))
-    edit(copy / "manifest.json", lambda each: each.update(corpus="/nowhere/corpus.jsonl", manifest_sha256=None))
+    write_manifest(read_manifest(copy).model_copy(update={"corpus": "/nowhere/corpus.jsonl"}), copy)
     assert wrong(check_index(copy, [], of="")) == {"corpus": "error"}
     assert wrong(check_index(data, [], of="")) == {"manifest": "error"}
 
