@@ -42,7 +42,7 @@ inside another. empty: nothing inside. copied: what is inside comes from the ins
 
 LOOP_WORDS, LOOP_TIMES = 4, 3
 """A cut reply is a loop where its last so many words occur so often in it."""
-_PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to search for", "what the passages say"})
+PLACEHOLDERS = frozenset({"..", "the answer", "the next sentence", "what to search for", "what the passages say"})
 """What stands in the tags of our own instructions; small models copy it."""
 COPIED_WORDS = 5
 """Content of at least so many words that stands in the instructions, word for word, is no step."""
@@ -157,7 +157,7 @@ def is_copied(content: str, instructions: Sequence[str]) -> bool:
     """Whether the content of a tag is a placeholder of our prompts, or, from `COPIED_WORDS` words on, stands in the
     instructions. What they show inside a tag may be meant: an example, or what to say when nothing is found."""
     said = " ".join(content.casefold().split())
-    if said in _PLACEHOLDERS or said.rstrip(".") in _PLACEHOLDERS:
+    if said in PLACEHOLDERS or said.rstrip(".") in PLACEHOLDERS:
         return True
     plain = (" ".join(_INSIDE_A_TAG.sub(" ", each).casefold().split()) for each in instructions)
     return len(said.split()) >= COPIED_WORDS and any(said in each for each in plain)
