@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shlex
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -284,6 +285,23 @@ def test_what_was_published_is_imported_trained_and_measured(
     assert model.requests[0].messages[0].content == BEGIN
 
 
+@contextmanager
+def judging(line: str) -> Iterator[None]:
+    """The reader's part of a review: each page has a sheet of its own, in whose column verdict they write."""
+    sheet = Path("sample.csv")
+    if writes := f"--out {sheet}" in line:
+        sheet.unlink(missing_ok=True)
+    yield
+    if writes:
+        with sheet.open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            rows, names = [row | {"verdict": "a"} for row in table], table.fieldnames or ()
+        with sheet.open("w", newline="", encoding="utf-8") as file:
+            written = csv.DictWriter(file, names)
+            written.writeheader()
+            written.writerows(rows)
+
+
 @pytest.mark.usefixtures("qa")
 def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, str], shared: Shared) -> None:
     """As written, with the simulated endpoint in the place of all real ones, a small Hub in that of the real one, a
@@ -298,7 +316,8 @@ def test_every_command_of_the_pages_runs(rehearsal: str, collection: dict[str, s
         ran.add(line)
         there = re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda port: ports[port[0]], quick(line))
         with_hub = collection if "--dataset hotpotqa" in line and "--data-dir" not in line else {}
-        output(finished(*words_of(there), environment=os.environ | against(rehearsal) | with_hub))
+        with judging(there):
+            output(finished(*words_of(there), environment=os.environ | against(rehearsal) | with_hub))
 
     with ExitStack() as stack:
         for page in _but_critics():

@@ -147,7 +147,6 @@ REHEARSED: dict[str, tuple[list[object], bool]] = {
     "pairs of a judged run": (["pairs", "judged", "--out", "data"], True),
     "pairs of the trees of a judged run": (["pairs", "judged/rollouts.jsonl", "--out", "data"], True),
     "pairs by a judge": (["pairs", "plain", "--out", "data", "--label", "judge"], True),
-    "pairs by a rank of a judge": (["pairs", "plain", "--out", "data", "--label", "judge", "--shard", "0/1"], True),
     "pairs by values": (["pairs", "plain", "--out", "data"], False),
     "calibrate of a judged run": (["calibrate", "judged"], True),
     "calibrate of a run by gold answers": (["calibrate", "plain"], False),

@@ -155,14 +155,3 @@ def test_malformed_options_are_refused_with_file_and_line(fields: dict[str, Any]
         InputError, match=rf"dev\.jsonl, line 2 is not a question \((choices: |golden_answers:? )?{message}"
     ):
         open_questions(path, dataset="own", split="dev")
-
-
-def test_a_file_with_options_is_another_configuration_than_before_they_were_shown(tmp_path: Path) -> None:
-    """A file without options is the same as ever, and one whose questions always had them in their text."""
-    written, choice = {"question": "Which? Options: (A) x (B) y"}, {"golden_answers": [0], "choices": ["x", "y"]}
-    found = []
-    for number, fields in enumerate(({}, written, choice)):
-        path = tmp_path / f"{number}.jsonl"
-        path.write_bytes(orjson.dumps({"id": "a", "question": "Which?", "golden_answers": ["x"]} | fields))
-        found.append(open_questions(path, dataset="own", split="dev").identity.get("options"))
-    assert found == [None, None, "shown"]
