@@ -156,8 +156,7 @@ class RunConfig(_Kept):
         known = self.operational.refused_parameters if self.operational else {}
         for name in known.keys() & refused.keys():
             known = known | {name: [each for each in known[name] if not each.startswith(CUT)]}
-        every = {name: sorted({*known.get(name, []), *refused.get(name, [])}) for name in sorted({*known, *refused})}
-        every = {name: lessons for name, lessons in every.items() if lessons}
+        every = {name: lessons for name, lessons in refused_by_any([known, refused]).items() if lessons}
         given = self.model_dump()
         return self.model_validate(given | {"operational": given["operational"] | {"refused_parameters": every}})
 
@@ -242,10 +241,10 @@ def config_restored(directory: Path) -> Iterator[None]:
         raise
 
 
-def refused_by_any(ranks: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:
-    """What endpoints of ranks refused, together."""
-    names = sorted({name for each in ranks for name in each})
-    return {name: sorted({said for each in ranks for said in each.get(name, [])}) for name in names}
+def refused_by_any(sessions: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:
+    """What endpoints refused in several sessions or ranks, together."""
+    names = sorted({name for each in sessions for name in each})
+    return {name: sorted({said for each in sessions for said in each.get(name, [])}) for name in names}
 
 
 def note_refusals(directory: Path, refused: dict[str, list[str]]) -> dict[str, list[str]]:

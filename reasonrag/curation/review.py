@@ -30,6 +30,7 @@ from preference.review_statistics import (
     report_of,
     sample_pairs,
 )
+from reasonrag.curation.settings import REVIEWED
 from reasonrag.errors import InputError
 from reasonrag.files import check_finished, read_small, writing
 from reasonrag.signatures import public_call
@@ -57,7 +58,7 @@ class ReviewSample(BaseModel):
 
 
 @public_call()
-def review_sample(directory: str | Path, out: str | Path, *, sample: int = 50, seed: int = 0) -> ReviewSample:
+def review_sample(directory: str | Path, out: str | Path, *, sample: int = REVIEWED, seed: int = 0) -> ReviewSample:
     """Write a sample of pairs without their labels, to be judged.
 
     Raises InputError for a data set that cannot be read, and for an `out` that exists or cannot be written.
@@ -254,7 +255,7 @@ def _of_json(path: Path, content: bytes) -> Iterator[tuple[str, Mapping[str, Any
 
 
 def _annotation(found: Any) -> dict[str, Any]:
-    """What somebody chose and wrote in Label Studio; a task that was skipped there is skipped."""
+    """Verdict and note of an annotation of Label Studio. A task that was skipped there has the verdict skip."""
     told: dict[str, Any] = {}
     if not isinstance(found, dict):
         return told

@@ -284,11 +284,15 @@ class PairsSettings(PairingSettings):
         )
 
 
+REVIEWED = 50
+"""Pairs that a review samples."""
+
+
 class ReviewSettings(Settings):
     """Settings of `review`."""
 
     out: Path | None = setting("File to write the sample to: .csv for a spreadsheet, .json for Label Studio")
-    sample: int = setting("Pairs to sample; a larger sample contains every smaller one", default=50, ge=1)
+    sample: int = setting("Pairs to sample; a larger sample contains every smaller one", default=REVIEWED, ge=1)
     seed: Seed = setting("Seed of the sample and of which step is shown as A", default=0)
     judgements: Places = setting("File with verdicts in it, .csv or .json; repeatable, one for each person", default=[])
 

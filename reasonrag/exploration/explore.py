@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import filecmp
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import zip_longest
@@ -107,14 +107,7 @@ def generate(
         if settings.on == "here" and flags.get(name) is not None:
             raise InputError(f"--{name} goes with --on ray")
     if settings.on == "ray":
-        objects = (chat_model, value_chat_model, retriever, function, replay or None)
-        if any(each is not None for each in objects):
-            raise InputError(
-                "on='ray': models, retrievers and functions of this process cannot be given to ranks, nor a replay; "
-                "name them by settings, or leave out on"
-            )
-        if launch is None:
-            raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
+        launch = _checked(launch, (chat_model, value_chat_model, retriever, function, replay or None))
         return run_to_end(launch(settings, watcher or SilentWatcher()))
     summary = run_to_end(
         explore(
@@ -129,8 +122,20 @@ def generate(
     )
     for each in summary.warnings:
         if each.startswith(OUTCOME_FAILED):
-            warnings.warn(each, stacklevel=3)  # of whoever called the public call
+            warnings.warn(each, stacklevel=3)  # names the line of the user's call
     return summary
+
+
+def _checked(launch: Launch | None, objects: Sequence[object]) -> Launch:
+    """Raises InputError without a launch, and for objects of this process, which ranks elsewhere cannot have."""
+    if any(each is not None for each in objects):
+        raise InputError(
+            "on='ray': models, retrievers and functions of this process cannot be given to ranks, nor a replay; "
+            "name them by settings, or leave out on"
+        )
+    if launch is None:
+        raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
+    return launch
 
 
 async def explore(

@@ -273,7 +273,6 @@ def score_request(state: Sequence[Message], step: str, *, question_id: str) -> C
         sampling=SCORING,
         samples=(0,),
         seeds=(0,),
-        priority=0,
         question_id=question_id,
     )
 

@@ -67,8 +67,12 @@ class Models:
                 each.on_news = each.inner.tell
 
     async def check(self) -> None:
-        """Raises InputError if one of them is unusable."""
+        """Raises InputError if one of them is unusable. Models of one name are warned of once."""
+        names = set[str]()
         for each in self.all:
+            if isinstance(each.inner, EndpointModel):
+                each.inner.warns_of_shutdown = each.inner.name not in names
+                names.add(each.inner.name)
             await each.check()
             if isinstance(each.inner, EndpointModel):
                 each.ledger.counts_bytes |= each.inner.counts_bytes

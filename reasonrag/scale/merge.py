@@ -117,7 +117,8 @@ def _finish(settings: GenerateSettings, summary: RunSummary, spent: Tokens, capp
     if not (stopped or capped):
         return None
     caps, left = caps_of(settings), list[str]()
-    more = 2 * (summary.questions - summary.done) / summary.done if summary.done else 9.0
+    owed = summary.questions - summary.done
+    more = 2 * owed / summary.done if summary.done else 9.0  # of what was used; a guess where no question is done
     for name, cap, used in (
         ("max_cost", caps.cost, summary.cost_usd),
         ("max_calls", caps.calls, spent.calls),

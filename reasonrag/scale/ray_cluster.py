@@ -41,7 +41,7 @@ def ray_cluster(address: str | None, *, workers: int) -> Iterator[Any]:
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}  # no usage statistics
     try:
         host, _, port = address.removeprefix("ray://").rpartition(":")
-        if host and port.isdecimal():  # where nobody listens Ray would try for five minutes
+        if host and port.isdecimal():  # without a listener Ray retries for five minutes
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address, **quiet, **own if address == "local" else {})
     except (Exception, SystemExit) as error:  # Ray ends the program where it gives up waiting for a cluster

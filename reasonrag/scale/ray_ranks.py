@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ class RankActor(SilentWatcher):
         self._settings, self._folder, self._base_url = settings, folder, base_url
         self._interrupt, self._tally = asyncio.Event(), SessionTally()
         self._done: int | None = None
-        self._messages = deque[tuple[str, str]](maxlen=100)
+        self._messages = list[tuple[str, str]]()
 
     async def run(self) -> StopReason | None:
         """Why it ended early; None: it did not. Raises InputError and StorageError."""

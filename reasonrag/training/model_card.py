@@ -36,8 +36,6 @@ _WHAT = {
     "kto": "A preference-tuned policy (KTO)",
     "critic": "A critic, which scores the steps",
 }
-_SCORING = ("rm", "critic")
-"""Stages of models that score."""
 _SHOWN = (
     *("pref_loss", "pref_beta", "pref_ftx", "kto_chosen_weight", "kto_rejected_weight", "lora_rank", "lora_alpha"),
     *("lora_target", "quantization_bit", "learning_rate", "lr_scheduler_type", "warmup_ratio", "warmup_steps"),

@@ -50,8 +50,6 @@ SHUTDOWN_S = 0.1
 MOST_LOGGED = 300
 """Characters of a log line with text from a client or an exception."""
 _WATCHED_EVERY_S = 1.0
-_REPEATED_AFTER_S = 60.0
-"""Seconds between two warnings that no descriptors are left."""
 
 
 @dataclass(frozen=True)

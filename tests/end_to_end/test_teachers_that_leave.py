@@ -137,6 +137,16 @@ def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkey
         assert model_of("runs/a-gpt-6.1-sol") == "gpt-6.1-sol"
 
 
+def test_a_teacher_that_is_its_own_judge_is_warned_of_once(
+    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["evaluate", *with_two_questions(FIRST)[1:-2], "--limit", 1, "--run", "evals/a"]
+    with catalogue(monkeypatch, **{"gpt-4o": 30}) as served:
+        done = reasonrag(*asked, "--model", "gpt-4o", "--judge", "gpt-4o")
+    assert (done.status, done.err.count("with shutdown date")) == (0, 1), done.err
+    assert {*served.asked} == {"gpt-4o"}
+
+
 def test_a_tuning_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command works as it is printed."""
     asked = ["tune", *with_two_questions(FIRST)[1:], "--pilot", 2, "--run", "runs/t", "--vary"]

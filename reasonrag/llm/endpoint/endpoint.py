@@ -308,6 +308,8 @@ class EndpointModel:
     _wrong = "does not speak OpenAI's API"
     """Of a server that answers otherwise."""
     _speaks = True
+    warns_of_shutdown = True
+    """Whether the check does; of several models of one name one is enough."""
     """Whether its answers are replies, which may be withheld."""
 
     async def send(
@@ -420,7 +422,8 @@ class EndpointModel:
     async def _warn_of_shutdown(self) -> None:
         """Once, where an address that answered lists a near day for the model; nothing depends on the list."""
         answered, today = {each.server for each in self.trials or []}, datetime.now(UTC).date()
-        for endpoint in (each for each in self._endpoints if self._speaks and each.mark in answered):
+        warns = self._speaks and self.warns_of_shutdown
+        for endpoint in (each for each in self._endpoints if warns and each.mark in answered):
             listed = await endpoint.connection.served_models()
             if near := shutdown.warning(self.name, listed, today):
                 words, found = shutdown.instead(self.name, listed, today)

@@ -136,7 +136,7 @@ def test_a_hostile_reference_is_read_in_one_pass() -> None:
 
 
 def test_a_state_without_a_prompt_has_none_to_find() -> None:
-    """As in records of an earlier version."""
+    """As at the root, which is no step."""
     bare = state(THEIRS, "think", question="Bare?").model_copy(update={"prompt": []})
     found = imported_prompts([*every_turn(THEIRS), bare], OURS)
     assert found is not None

@@ -71,7 +71,7 @@ def sample_of(folder: Path, name: str = "sample.csv", **flags: Any) -> list[dict
 
 
 def by_label(folder: Path, row: dict[str, str], *, wrong: bool = False) -> str:
-    """The verdict of somebody who reads the labels."""
+    """The verdict that agrees with the label."""
     pair = next(each for each in read_pairs(folder) if row["pair"].startswith(each.facts.key))
     return "ab"[(row["a"] != pair.chosen) != wrong]
 
