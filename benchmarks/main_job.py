@@ -164,9 +164,9 @@ def _hotpotqa(data_dir: Path, limit: int, scratch: Path) -> dict[str, Any]:
 
 @contextmanager
 def simulated_endpoint(*flags: str) -> Iterator[str]:
-    """The base URL of a `reasonrag simulate-endpoint` in a process of its own."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    """The base URL of a simulated endpoint in a process of its own."""
+    command = [sys.executable, "-m", "tests.endpoints", "--port", "0", *flags]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
         try:
             yield server.stdout.readline().split()[2]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from reporting import publish, table
+from reporting import ROOT, publish, table
 
 import reasonrag
 
@@ -34,8 +34,8 @@ NAMES = ("profile", "effort", "seed", "estimate $", "cost $", "reasoning", "cost
 @contextmanager
 def stand_in(profile: str) -> Iterator[str]:
     """Base URL of a simulated endpoint."""
-    command = [sys.executable, "-m", "reasonrag", "simulate-endpoint", "--port", "0", "--profile", profile]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-m", "tests.endpoints", "--port", "0", "--profile", profile]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             yield server.stdout.readline().split()[2]
         finally:

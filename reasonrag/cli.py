@@ -22,7 +22,6 @@ from reasonrag.data import commands as corpus
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.evaluation.commands import ask, compare, evaluate
 from reasonrag.exploration.commands import generate, init
-from reasonrag.llm.commands import simulate_endpoint
 from reasonrag.options import BAD_INPUT, FAILED, Command, HelpOfCommand, HelpOfGroup, this_command
 from reasonrag.publishing.commands import publish
 from reasonrag.redaction import redact
@@ -51,7 +50,7 @@ GROUPS: dict[str, dict[str, Command | typer.Typer]] = {
     "Curate": {"pairs": pairs, "audit": audit, "review": review, "import": import_published, "publish": publish},
     "Train": {"doctor": doctor, "train": train, "train-critic": train_critic, "evaluate-critic": evaluate_critic},
     "Evaluate": {"evaluate": evaluate, "compare": compare, "ask": ask},
-    "Serve": {"index": index_app, "simulate-endpoint": simulate_endpoint},
+    "Serve": {"index": index_app},
     "Look": {"view": view, "show": show, "stats": stats},
 }
 """Commands by what they are for, in the order of use."""

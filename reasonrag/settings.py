@@ -72,7 +72,6 @@ class Panel(StrEnum):
     EXECUTION = "Execution"
     BUDGET = "Budget and prices"
     LIMITS = "Rate limits"
-    FAULTS = "Faults"
 
 
 COMMON = "common"
@@ -281,7 +280,7 @@ def resolve(
         if name.endswith(("base_url", "retriever", "critic", "against")):
             for each in texts_in(one_or_several(value)):
                 keep_secret(each)
-        elif name != "api_key" and keys_in("\n".join(texts_in(value)), secrets()):
+        elif keys_in("\n".join(texts_in(value)), secrets()):
             raise InputError(f"{where}: {HOLDS_A_KEY}")
 
     for name, value in _read_table(file, command).items():

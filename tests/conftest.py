@@ -137,7 +137,7 @@ def reasonrag(capsys: pytest.CaptureFixture[str]) -> Reasonrag:
 
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[str]:
-    """Base URL of `reasonrag simulate-endpoint`, running as a command of its own."""
+    """Base URL of a simulated endpoint without faults, running as a command of its own."""
     with simulated_endpoint() as base_url:
         yield base_url
 

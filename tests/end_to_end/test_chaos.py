@@ -29,9 +29,9 @@ from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import Command, finished, simulated_endpoint, until
+from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, until
 from tests.helpers.shared import Shared
 
 QUESTIONS = 12
@@ -287,7 +287,7 @@ def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undi
     with (
         stage.open(),
         simulated_endpoint() as alive,
-        Command("simulate-endpoint", "--port", 0) as doomed,
+        simulator() as doomed,
         Command(
             *command(stage.base_url, "--base-url", alive, "--base-url", doomed.first_line().split()[2]),
             *("--concurrency", 12),
@@ -299,7 +299,7 @@ def test_three_endpoints_one_killed_and_started_again_are_one_good_endpoint(undi
         failures = Path("runs/a/failures.jsonl")
         until(lambda: failures.exists() and b'"cause":"connection"' in failures.read_bytes())
         port = urlsplit(doomed.first_line().split()[2]).port
-        with Command("simulate-endpoint", "--port", port) as again:
+        with simulator(port=port) as again:
             again.first_line()
             stage.release()
             assert running.wait() == 0, running.err

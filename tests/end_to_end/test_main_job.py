@@ -27,7 +27,7 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
+from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
@@ -842,7 +842,7 @@ def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\n"
         "from reasonrag.cli import run\n"
-        "for command in ([], ['generate'], ['pairs'], ['index', 'build'], ['simulate-endpoint']):\n"
+        "for command in ([], ['generate'], ['pairs'], ['index', 'build']):\n"
         "    assert run([*command, '--help']) == 0\n"
         "heavy = {'openai', 'aiohttp', 'numpy', 'bm25s', 'Stemmer', 'tenacity', 'datasets', 'torch'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))"

@@ -116,7 +116,7 @@ SHOWN_BY = {
         reasonrag/curation/display reasonrag/curation/settings reasonrag/exploration/commands
         reasonrag/exploration/display reasonrag/exploration/explore reasonrag/exploration/from_settings
         reasonrag/exploration/session reasonrag/exploration/summary reasonrag/agent/from_settings
-        reasonrag/agent/model_calls reasonrag/llm/commands reasonrag/llm/models
+        reasonrag/agent/model_calls reasonrag/llm/models
         """,
     "end_to_end/test_kills": "preference/export/staging",
     "reasonrag/scale/test_ray_ranks": "reasonrag/scale/commands",
@@ -162,7 +162,6 @@ SHOWN_BY = {
         reasonrag/llm/extraction/answer_spans reasonrag/llm/extraction/good_habits
         reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
         """,
-    "reasonrag/llm/servers/test_simulator": "reasonrag/llm/servers/behaviour reasonrag/llm/servers/openai_api",
     "reasonrag/llm/endpoint/test_http_client": "reasonrag/web/client",
     "reasonrag/publishing/test_dataset_card": """
         reasonrag/curation/blockers reasonrag/publishing/licences reasonrag/rendering

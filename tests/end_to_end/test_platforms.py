@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reasonrag.files import ROLLOUTS
-from reasonrag.llm.servers.simulator import EndpointBehaviour
+from tests.endpoints.simulator import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import until

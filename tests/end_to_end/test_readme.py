@@ -25,6 +25,7 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.cli import app
 from reasonrag.data.datasets import REPOSITORY
 from reasonrag.llm.scripted_model import ScriptedModel
+from tests.endpoints import __main__ as endpoints
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import environment_for, running_hub
 from tests.helpers.processes import Command, finished
@@ -57,6 +58,8 @@ def blocks(language: str, page: Path = README) -> list[str]:
     return [text for named, _, text in BLOCK.findall(page.read_text("utf-8")) if named == language]
 
 
+ENDPOINTS = "python -m tests.endpoints"
+"""A page starts it in a clone."""
 LOOP = re.compile(r"^for (\w+) in (.+); do\n(.*?)^done$", re.DOTALL | re.MULTILINE)
 
 
@@ -67,7 +70,7 @@ def unrolled(loop: re.Match[str]) -> str:
 
 
 def commands(language: str = "sh", pages: Iterable[Path] = PAGES) -> list[str]:
-    """The different reasonrag commands in order, those of loops for every value, comments cut off. Those of language
+    """The different commands of ours in order, those of loops for every value, comments cut off. Those of language
     `bash` need a GPU."""
     lines = (
         line.partition(" #")[0].strip()
@@ -75,7 +78,7 @@ def commands(language: str = "sh", pages: Iterable[Path] = PAGES) -> list[str]:
         for each in blocks(language, page)
         for line in LOOP.sub(unrolled, each).replace("\\\n", " ").splitlines()
     )
-    return list(dict.fromkeys(line for line in lines if line.startswith("reasonrag ")))
+    return list(dict.fromkeys(line for line in lines if line.startswith(("reasonrag ", f"{ENDPOINTS} "))))
 
 
 def demo_commands() -> list[str]:
@@ -106,15 +109,17 @@ def output(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def words_of(line: str) -> list[str]:
-    """What stands behind `reasonrag`."""
-    return shlex.split(line)[1:]
+    """What stands behind the program."""
+    return shlex.split(line.removeprefix(ENDPOINTS).removeprefix("reasonrag"))
 
 
 def started(line: str, stack: ExitStack) -> tuple[str, str]:
     """A server that a page starts, on a port that is free here: the page's port and ours."""
     [written] = re.findall(r"--port (\d+)", line)
     port = str(free_port())
-    server = stack.enter_context(Command(*words_of(quick(line).removesuffix("&").replace(written, port))))
+    words = words_of(quick(line).removesuffix("&").replace(written, port))
+    module = "tests.endpoints" if line.startswith(ENDPOINTS) else "reasonrag"
+    server = stack.enter_context(Command(*words, module=module))
     assert f"serving at http://127.0.0.1:{port}" in server.first_line()
     return written, port
 
@@ -123,7 +128,7 @@ def started(line: str, stack: ExitStack) -> tuple[str, str]:
 def rehearsal() -> Iterator[str]:
     """Port of a simulated endpoint, for every model that a page asks for."""
     with ExitStack() as stack:
-        yield started("reasonrag simulate-endpoint --port 8765 &", stack)[1]
+        yield started(f"{ENDPOINTS} --port 8765 &", stack)[1]
 
 
 QUICK = {
@@ -396,6 +401,7 @@ def test_every_flag_the_pages_give_a_command_exists(command: str) -> None:
 def test_every_flag_the_pages_speak_of_exists() -> None:
     """Of whatever command."""
     known = set().union(*map(flags_of, COMMANDS.values())) | OF_OTHERS
+    known |= set(re.findall("--[a-z-]+", endpoints.flags().format_help()))
     spoken = {(flag, page.name) for page in PAGES for flag in re.findall(r"`(--[a-z-]+)", page.read_text("utf-8"))}
     assert {each for each in spoken if each[0] not in known} == set()
 

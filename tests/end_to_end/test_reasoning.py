@@ -17,9 +17,9 @@ import reasonrag as package
 from preference import read_rollouts
 from reasonrag.llm import offline
 from reasonrag.llm.journal import CUT
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest, completion
-from reasonrag.llm.servers.profiles import THOUGHT
+from tests.endpoints.behaviour import EndpointBehaviour
+from tests.endpoints.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering, Stage
 from tests.helpers.processes import simulated_endpoint

@@ -19,12 +19,12 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.openai_api import completion
+from tests.endpoints.behaviour import EndpointBehaviour
+from tests.endpoints.test_profiles import atlas_index
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering, Stage
 from tests.helpers.shared import Shared
-from tests.reasonrag.llm.servers.test_profiles import atlas_index
 
 SAMPLING = Sampling(temperature=1, top_p=1, max_tokens=64)
 SMALL: dict[str, Any] = {"simulations": 2, "siblings": 2, "continuations": 1, "max_steps": 3, "abort_degenerate": 0}

@@ -23,10 +23,10 @@ from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
-from reasonrag.llm.servers.simulator import make_app
 from reasonrag.progress import SilentWatcher
 from reasonrag.web.server import read_body
+from tests.endpoints.behaviour import EndpointBehaviour
+from tests.endpoints.simulator import make_app
 from tests.helpers.command_line import CORPUS, QUESTION, Reasonrag
 from tests.helpers.endpoints import Served, Stage
 

@@ -12,9 +12,9 @@ from typing import Self
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
-from reasonrag.llm.servers.simulator import address_path, make_app
 from reasonrag.web.server import listening
+from tests.endpoints.behaviour import EndpointBehaviour
+from tests.endpoints.simulator import address_path, make_app
 
 
 class Served:

@@ -46,7 +46,7 @@ PRELOADED = (
     "reasonrag.curation.review",
     "reasonrag.exploration.explore",
     "reasonrag.llm.endpoint.endpoint",
-    "reasonrag.llm.servers.simulator",
+    "tests.endpoints.simulator",
     "reasonrag.publishing.publish",
     "yaml",
 )
@@ -57,8 +57,9 @@ PATIENCE_S = 500.0
 class Command:
     """`reasonrag` with these words, running. Like subprocess.Popen, but its outputs go to files.
 
-    cwd, environment: its own; those of this process by default. file_limit: no file of it may grow beyond so many
-    bytes, as on a full disk. terminal: a descriptor that is its stdin, stdout, stderr and controlling terminal.
+    module: what `python -m` runs. cwd, environment: its own; those of this process by default. file_limit: no file of
+    it may grow beyond so many bytes, as on a full disk. terminal: a descriptor that is its stdin, stdout, stderr and
+    controlling terminal.
 
     Of changes to files below its working directory: killed_at: it gets SIGKILL right before the change of this number,
     from 1, or the first one to the file of this name. snapshots: folder for copies of the working directory, 1, 2, ..,
@@ -68,6 +69,7 @@ class Command:
     def __init__(
         self,
         *words: object,
+        module: str = "reasonrag",
         cwd: Path | None = None,
         environment: dict[str, str] | None = None,
         file_limit: int | None = None,
@@ -75,7 +77,7 @@ class Command:
         snapshots: Path | None = None,
         terminal: int | None = None,
     ) -> None:
-        self.words = ["reasonrag", *map(str, words)]
+        self.words = [module, *map(str, words)]
         self.returncode: int | None = None
         self._streams = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115 - closed by __exit__
         self._ends: list[str] = []
@@ -183,10 +185,15 @@ def completed(running: Command, *, timeout: float = PATIENCE_S) -> subprocess.Co
         return subprocess.CompletedProcess(running.words, status, running.out, running.err)
 
 
+def simulator(*habits: object, port: int | None = 0) -> Command:
+    """`python -m tests.endpoints` with these flags, running."""
+    return Command("--port", port, *habits, module="tests.endpoints")
+
+
 @contextmanager
 def simulated_endpoint(*habits: object) -> Iterator[str]:
-    """Base URL of `reasonrag simulate-endpoint` with these flags."""
-    with Command("simulate-endpoint", "--port", 0, *habits) as server:
+    """Base URL of an endpoint with these flags, in a process of its own."""
+    with simulator(*habits) as server:
         yield server.first_line().split()[2]
 
 
@@ -248,7 +255,7 @@ def keep(connection: socket.socket) -> NoReturn:
 
 
 def command(asked: dict[str, Any], streams: list[int]) -> int:
-    """`python -m reasonrag` in this process; its exit status."""
+    """`python -m` with its words in this process; its exit status."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if asked["terminal"]:
         os.login_tty(streams[0])
@@ -271,7 +278,7 @@ def command(asked: dict[str, Any], streams: list[int]) -> int:
     sys.argv = asked["words"]
     status: object = 0
     try:
-        runpy.run_module("reasonrag", run_name="__main__", alter_sys=True)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         status = end.code
     except BaseException:  # noqa: BLE001 - as an interpreter would

@@ -16,8 +16,8 @@ from tests.helpers.command_line import Reasonrag
 
 ATTACK = "\x1b]0;x\x07\x1b[2J"
 """Renames the window of a terminal, rings, and clears it."""
-STARTS = {"simulate-endpoint --api-key", "ask --encoder"}
-"""What begins a server, or a wait for the Hub with it."""
+STARTS = {"ask --encoder"}
+"""What begins a wait for the Hub."""
 ASKED = "--questions nowhere --corpus nowhere --model offline --run runs/r"
 NEEDED = {
     **dict.fromkeys(("generate", "tune", "evaluate"), ASKED),

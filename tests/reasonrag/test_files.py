@@ -15,8 +15,8 @@ from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, build_lock, only_writer
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.servers.simulator import EndpointBehaviour
 from reasonrag.progress import SilentWatcher
+from tests.endpoints.simulator import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command

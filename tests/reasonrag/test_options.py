@@ -142,7 +142,7 @@ def test_every_flag_of_every_command_has_a_help_text() -> None:
     commands = commands_of_ours()
     silent = [(name, flag.name) for name, each in commands.items() for flag in each.params if not flag.help]
     assert not silent
-    assert len(commands) == 26
+    assert len(commands) == 25
 
 
 MEANINGS = {
@@ -164,7 +164,6 @@ MEANINGS = {
     "--encoder": "encoder of a dense index",
     "--extra-body": "fields of every request",
     "--gpu": "faiss on GPUs",
-    "--host": "address to listen on",
     "--index": "index of passages",
     "--index-home": "folder of indexes without a name",
     "--judge-gold": "the judge sees gold answers",
@@ -185,7 +184,6 @@ MEANINGS = {
     "--questions": "files of questions",
     "--recipe": "the published way to do it",
     "--replace": "what is there makes room",
-    "--rpm": "requests per minute",
     "--run": "folder of what is explored or evaluated",
     "--sample": "how many are drawn at random",
     "--seed": "seed of what is drawn",
@@ -195,7 +193,6 @@ MEANINGS = {
     "--temperature": "sampling temperature",
     "--top-p": "nucleus sampling",
     "--top-k": "passages of a query",
-    "--tpm": "tokens per minute",
     "--workers": "processes at a time with --on ray",
     "--yes": "nothing is asked",
 }

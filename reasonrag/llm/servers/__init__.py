@@ -1,1 +1,1 @@
-"""OpenAI-compatible endpoints of our own: a simulator without a model, and model folders served while needed."""
+"""An OpenAI-compatible server of our own: model folders, served while they are needed."""

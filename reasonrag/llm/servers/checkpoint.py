@@ -52,7 +52,6 @@ from reasonrag.llm.servers.openai_api import (
     cut_at,
     error_answer,
     identified,
-    model_list,
 )
 from reasonrag.redaction import excerpt
 from reasonrag.rendering import one_line
@@ -337,7 +336,7 @@ async def serving(
 
 
 async def _models(request: web.Request) -> web.Response:
-    return model_list({request.app[_SERVICE].loaded.name: ""})
+    return as_json({"object": "list", "data": [{"id": request.app[_SERVICE].loaded.name, "object": "model"}]})
 
 
 async def _health(request: web.Request) -> web.Response:

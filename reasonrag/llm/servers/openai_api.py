@@ -79,16 +79,10 @@ def as_json(content: object, *, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
 
 
-def error_answer(status: int, message: str, code: str, *, kind: str = "") -> web.Response:
+def error_answer(status: int, message: str, code: str) -> web.Response:
     """An error in OpenAI's format."""
-    kind = kind or ("server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     return as_json({"error": {"message": message, "type": kind, "param": None, "code": code}}, status=status)
-
-
-def model_list(names: Mapping[str, str]) -> web.Response:
-    """names: of the models, with the day from which each is not served; empty: not known."""
-    listed = [{"id": name, "object": "model", "shutdown_date": day} for name, day in names.items()]
-    return as_json({"object": "list", "data": [{key: each[key] for key in each if each[key]} for each in listed]})
 
 
 def completion(

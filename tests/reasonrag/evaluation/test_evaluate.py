@@ -27,11 +27,11 @@ from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
 from reasonrag.llm.servers.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
+from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.endpoints import Stage
 

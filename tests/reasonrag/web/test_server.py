@@ -231,9 +231,9 @@ def test_the_limit_of_connections_leaves_descriptors(monkeypatch: pytest.MonkeyP
 
 
 def test_half_requests_of_a_real_attack_leave_health_alive_and_stderr_empty(tmp_path: Path) -> None:
-    """400 connections with half a head on `simulate-endpoint` with 256 descriptors: each request for its models is
+    """400 connections with half a head on the simulated endpoint with 256 descriptors: each request for its models is
     answered, and not a word is said."""
-    command = f"ulimit -n 256; exec {sys.executable} -m reasonrag simulate-endpoint --port 0"
+    command = f"ulimit -n 256; exec {sys.executable} -m tests.endpoints --port 0"
     with (
         (tmp_path / "said").open("wb") as said,
         subprocess.Popen(["bash", "-c", command], stdout=subprocess.PIPE, stderr=said) as server,

@@ -38,11 +38,11 @@ from reasonrag.llm.journal import JournaledModel, open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import without_reasoning
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
-from reasonrag.llm.servers.profiles import PROFILES
-from reasonrag.llm.servers.simulator import serving
 from reasonrag.settings import fields_of_a_body
-from tests.helpers.processes import Command
+from tests.endpoints.behaviour import EndpointBehaviour
+from tests.endpoints.profiles import PROFILES
+from tests.endpoints.simulator import serving
+from tests.helpers.processes import simulator
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -657,7 +657,7 @@ async def test_questions_leave_a_server_that_is_killed_and_come_back_to_it() -> 
     """Three servers: each question has its own; one is killed with requests in flight, and none of them fails. Then it
     gets one request per pause, its questions go elsewhere and the others stay, until it is there again."""
     questions, now = [f"q{number}" for number in range(12)], 1000.0
-    servers = [Command("simulate-endpoint", "--port", 0, "--latency", 0.01) for _ in range(3)]
+    servers = [simulator("--latency", 0.01) for _ in range(3)]
     try:
         base_urls = [each.first_line().split()[2] for each in servers]
         model = NotingModel("offline", Limits(concurrency=24, timeout=60), base_urls=base_urls)
@@ -686,7 +686,7 @@ async def test_questions_leave_a_server_that_is_killed_and_come_back_to_it() -> 
         assert [address for _, address in model.sent].count(dead) == 1
         assert not any(each.final for each in failures)
 
-        servers.append(Command("simulate-endpoint", "--port", urlsplit(dead).port))
+        servers.append(simulator(port=urlsplit(dead).port))
         servers[-1].first_line()
         now = pace.paused_until
         assert await model.ask(next(each for each in questions if each not in mine)) == dead

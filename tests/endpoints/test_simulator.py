@@ -14,13 +14,11 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from pydantic import ValidationError
 
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour, parse_faults
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest
-from reasonrag.llm.servers.simulator import Traffic, request_identity, serving
-from tests.helpers.processes import simulated_endpoint
+from tests.endpoints.behaviour import PASSING_FAULTS, EndpointBehaviour
+from tests.endpoints.simulator import Traffic, request_identity, serving
+from tests.helpers.processes import simulated_endpoint, simulator
 
 PATIENCE_S = 60.0
 """What does not come about by then never will; no test waits so long when all is well."""
@@ -170,16 +168,6 @@ async def test_what_is_no_chat_request_gets_a_400(body: bytes) -> None:
         answer = await client.send("POST", f"{client.base_url}/chat/completions", body)
     assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
     assert (traffic.failed, traffic.delivered.total()) == (0, 0)
-
-
-@pytest.mark.parametrize("field", ["messages", "stop"])
-def test_a_body_of_wrong_items_is_refused_for_the_first(field: str) -> None:
-    """One of 8 MB took 5 GB and 18 seconds, in which nothing else was answered."""
-    body = {"messages": [{"role": "user", "content": "hello"}]} | {field: [{}] * 1000}
-    with pytest.raises(ValueError, match=field) as refused:
-        ChatCompletionRequest.read(orjson.dumps(body))
-    assert isinstance(refused.value.__cause__, ValidationError)
-    assert refused.value.__cause__.error_count() < 5
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------
@@ -559,24 +547,23 @@ async def test_the_command_knows_every_habit() -> None:
     assert limits["x-ratelimit-limit-tokens"] == "600000"
 
 
-@pytest.mark.parametrize("flag", ["50=0.1", "500", "500=much", "500=2", "=0.1"])
-def test_a_fault_nobody_knows_is_bad_input(reasonrag: Any, flag: str) -> None:
-    """Exit status 2; the message names what there is."""
-    done = reasonrag("simulate-endpoint", "--port", 0, "--fault", flag)
-    assert done.status == 2
-    assert "500" in done.err
-    if flag != "500=2":
-        assert all(kind in done.err for kind in [*PASSING_FAULTS, *LASTING_FAULTS])
-
-
-def test_a_fault_given_twice_is_bad_input() -> None:
-    """Which share would count?"""
-    with pytest.raises(InputError, match="--fault 500 is given twice"):
-        parse_faults(["500=0.1", "500=0.2"])
-
-
-def test_the_help_names_every_fault(reasonrag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The help cannot load the module that knows them; this keeps the two lists one."""
-    monkeypatch.setenv("COLUMNS", "400")
-    shown = reasonrag("simulate-endpoint", "--help").out
-    assert all(f" {kind}" in shown for kind in [*PASSING_FAULTS, *LASTING_FAULTS])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--fault", "50=0.1"], "did you mean '500'"),
+        (["--fault", "500"], "500"),
+        (["--fault", "500=much"], "500"),
+        (["--fault", "=0.1"], "500"),
+        (["--fault", "500=2"], "must be from 0 to 1"),
+        (["--fault", "500=0.1", "--fault", "500=0.2"], "--fault 500 is given twice"),
+        (["--latency", "-1"], "latency"),
+        (["--profile", "gpt5"], "there is no profile 'gpt5'; did you mean 'gpt-5'?"),
+    ],
+)
+def test_what_makes_no_sense_ends_the_command_before_anything_is_served(flags: list[str], said: str) -> None:
+    """Exit status 2, and what there is."""
+    with simulator(*flags) as refused:
+        assert refused.wait() == 2
+    assert said in refused.err
+    assert "Traceback" not in refused.err
+    assert refused.out == ""

@@ -17,15 +17,14 @@ from yarl import URL
 
 import reasonrag as package
 from reasonrag.llm.chat import estimate_tokens
-from reasonrag.llm.servers.behaviour import EndpointBehaviour
-from reasonrag.llm.servers.profiles import PLAIN, PROFILES, THOUGHT
-from reasonrag.llm.servers.simulator import serving
-from tests.helpers.command_line import Reasonrag
+from tests.endpoints.behaviour import EndpointBehaviour
+from tests.endpoints.profiles import PLAIN, PROFILES, THOUGHT
+from tests.endpoints.simulator import serving
 from tests.helpers.endpoints import Stage
-from tests.helpers.processes import Command, until
+from tests.helpers.processes import simulator, until
 from tests.helpers.shared import Shared
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[2]
 SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
 BEARER = {"Authorization": "Bearer any"}
 AZURE_KEY = {"api-key": "any"}
@@ -555,34 +554,18 @@ def test_a_judge_is_asked_without_its_temperature(
 # -- the command -------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_which_endpoint_it_stands_for_and_how_to_reach_it() -> None:
-    """With the source, and a command to copy: a key where one is needed, an address that the shell leaves alone."""
-    with Command("simulate-endpoint", "--port", 0, "--profile", "azure-legacy") as server:
+def test_the_command_says_which_endpoint_it_stands_for() -> None:
+    """And where it is."""
+    with simulator("--profile", "azure-legacy") as server:
         base_url = server.first_line().split()[2]
-        until(lambda: server.out.count("\n") == 3)
-    _, profile, example = server.out.splitlines()
+        until(lambda: server.out.count("\n") == 2)
     assert base_url.endswith("/openai/deployments/offline?api-version=2024-10-21")
-    assert profile.startswith(f"profile azure-legacy: {PROFILES['azure-legacy'].stands_for}. Source: learn.microsoft.")
-    assert example.startswith("try: OPENAI_API_KEY=any reasonrag generate ")
-    assert example.endswith(f"--base-url '{base_url}'")
+    profile = PROFILES["azure-legacy"]
+    assert server.out.splitlines()[1] == f"azure-legacy stands for {profile.stands_for}. Source: {profile.source}"
 
 
-def test_an_unknown_profile_is_bad_input(reasonrag: Reasonrag) -> None:
-    """Exit status 2; the message names what there is."""
-    done = reasonrag("simulate-endpoint", "--port", 0, "--profile", "gpt5")
-    assert done.status == 2
-    assert "there is no profile 'gpt5'; did you mean 'gpt-5'?" in done.err
-    assert all(name in done.err for name in PROFILES)
-
-
-def test_the_help_and_the_documentation_name_every_profile(
-    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And the documentation its sources."""
-    monkeypatch.setenv("COLUMNS", "600")
-    shown = reasonrag("simulate-endpoint", "--help").out
+def test_the_documentation_names_every_profile_and_its_sources() -> None:
     documented = (ROOT / "docs" / "reference" / "endpoints.md").read_text("utf-8")
     for name, profile in PROFILES.items():
-        assert name in shown
         [row] = [line for line in documented.splitlines() if line.startswith(f"| `{name}` |")]
         assert all(source in row for source in profile.source.split(", "))

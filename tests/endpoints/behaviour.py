@@ -1,7 +1,6 @@
-"""How the simulated endpoint behaves: the flags of `simulate-endpoint`, with each default once.
+"""How the simulated endpoint behaves: the flags of `python -m tests.endpoints`, with each default once.
 
-Decides names, defaults and validity of behaviours, faults and profiles. Knows no server: the help of a command reads
-it.
+Decides names, defaults and validity of behaviours, faults and profiles. Knows no server.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from reasonrag.errors import InputError, choices
-from reasonrag.llm.servers.profiles import PROFILES, Profile, find_profile
-from reasonrag.settings import Opposite, Panel, Settings, setting
+from tests.endpoints.profiles import PROFILES, Profile, find_profile
 
 PASSING_FAULTS = {
     "429": "status 429 without Retry-After",
@@ -36,10 +34,8 @@ LASTING_FAULTS = {
 }
 """Faults drawn by messages, temperature and seed: a retry meets the same fault."""
 
-Switch = Annotated[bool, Opposite(None)]
 
-
-class EndpointBehaviour(Settings):
+class EndpointBehaviour(BaseModel):
     """How the endpoint behaves. Raises InputError for an unknown profile or fault.
 
     rpm, tpm: from a bucket of a few seconds' worth, at least 1; None: no limit. Prompt tokens count when a request is
@@ -49,23 +45,23 @@ class EndpointBehaviour(Settings):
         faults are over distinct requests, not attempts.
     """
 
-    profile: str | None = setting(f"Imitate what this endpoint accepts and refuses: {', '.join(PROFILES)}", common=True)
-    latency: float = setting("Seconds per response", default=0.0, ge=0, common=True)
-    ignore_n: Switch = setting("Return one completion, whatever n is", default=False)
-    ignore_stop: Switch = setting("Continue beyond the stop string", default=False)
-    fail_every: int = setting("Answer every Nth request with status 503; 0: none", default=0, ge=0)
-    api_key: str | None = setting("Accept only this key [default: any]", common=True)
-    max_choices: int | None = setting("Maximum completions per request", ge=1)
-    rpm: int | None = setting("Requests per minute; more get status 429", Panel.LIMITS, ge=1, common=True)
-    tpm: int | None = setting("Tokens per minute; more get status 429", Panel.LIMITS, ge=1)
-    retry_after: bool = setting("Send Retry-After with status 429", Panel.LIMITS, default=True)
-    faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = Field(
-        default={}
-    )  # the check below says why not
-    fault_seed: int = setting("Seed that decides which requests fail", Panel.FAULTS, default=0)
-    hang: float = setting("Seconds that fault hang waits", Panel.FAULTS, default=600.0, ge=0)
-    slow: float = setting("Seconds to the first byte with fault slow-first-byte", Panel.FAULTS, default=2.0, ge=0)
-    canned: Switch = setting("Keep completions in memory, so that repeating a run needs less CPU", default=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    profile: str | None = Field(None, description=f"Imitate this endpoint: {', '.join(PROFILES)}")
+    latency: float = Field(0.0, ge=0, description="Seconds per response")
+    ignore_n: bool = Field(default=False, description="Return one completion, whatever n is")
+    ignore_stop: bool = Field(default=False, description="Continue beyond the stop string")
+    fail_every: int = Field(0, ge=0, description="Answer every Nth request with status 503; 0: none")
+    api_key: str | None = Field(None, description="Accept only this key [default: any]")
+    max_choices: int | None = Field(None, ge=1, description="Maximum completions per request")
+    rpm: int | None = Field(None, ge=1, description="Requests per minute; more get status 429")
+    tpm: int | None = Field(None, ge=1, description="Tokens per minute; more get status 429")
+    retry_after: bool = Field(default=True, description="Send Retry-After with status 429")
+    faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = {}  # the check below says why not
+    fault_seed: int = Field(0, description="Seed that decides which requests fail")
+    hang: float = Field(600.0, ge=0, description="Seconds that fault hang waits")
+    slow: float = Field(2.0, ge=0, description="Seconds to the first byte with fault slow-first-byte")
+    canned: bool = Field(default=False, description="Keep completions, so that repeating a run needs less CPU")
 
     @model_validator(mode="after")
     def _known(self) -> Self:

@@ -33,7 +33,6 @@ from pydantic import ConfigDict
 
 from reasonrag.llm import offline
 from reasonrag.llm.chat import estimate_tokens
-from reasonrag.llm.servers.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
 from reasonrag.llm.servers.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
@@ -41,11 +40,10 @@ from reasonrag.llm.servers.openai_api import (
     as_json,
     completion,
     error_answer,
-    model_list,
 )
-from reasonrag.llm.servers.profiles import Refusal, Reply
-from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, read_body
+from tests.endpoints.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
+from tests.endpoints.profiles import Refusal, Reply
 
 _CUT_SHORT: dict[str, str] = {"length": "length", "content-filter": "content_filter"}
 _WHOLE_ANSWERS = frozenset({None, "slow-first-byte", "length", "content-filter"})
@@ -96,12 +94,10 @@ class Traffic:
 
 
 @asynccontextmanager
-async def serving(
-    behaviour: EndpointBehaviour, *, host: str = LOOPBACK, port: int = 0, allow_host: Iterable[str] = ()
-) -> AsyncIterator[tuple[str, Traffic]]:
-    """The running endpoint's base URL and traffic. See `listening` for host, port and allow_host."""
+async def serving(behaviour: EndpointBehaviour) -> AsyncIterator[tuple[str, Traffic]]:
+    """The running endpoint's base URL and traffic."""
     app = make_app(behaviour)
-    async with listening(app, host=host, port=port, allow_host=allow_host) as address:
+    async with listening(app) as address:
         yield address + address_path(behaviour), app[_ENDPOINT].traffic
 
 
@@ -109,14 +105,6 @@ def address_path(behaviour: EndpointBehaviour) -> str:
     """What follows the host in the base URL: `/v1`, or as the profile wants it."""
     query = urlencode(behaviour.stand_in.query)
     return f"{behaviour.stand_in.path}?{query}" if query else behaviour.stand_in.path
-
-
-async def serve_forever(behaviour: EndpointBehaviour, *, say: Any, **place: Any) -> None:
-    """Serve until cancelled; calls `say` with the base URL once it listens. place: as `serving` takes it."""
-    async with serving(behaviour, **place) as (base_url, _):
-        say(base_url)
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
 
 
 def make_app(behaviour: EndpointBehaviour) -> web.Application:
@@ -259,7 +247,9 @@ def request_identity(body: bytes) -> str:
 
 
 async def _models(request: web.Request) -> web.Response:
-    return _closed(request) or model_list(dict.fromkeys(offline.TEACHERS, "") | request.app[_ENDPOINT].served)
+    served = dict.fromkeys(offline.TEACHERS, "") | request.app[_ENDPOINT].served
+    listed = [{"id": name, "object": "model"} | ({"shutdown_date": day} if day else {}) for name, day in served.items()]
+    return _closed(request) or as_json({"object": "list", "data": listed})
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
@@ -399,7 +389,8 @@ def _run_on(text: str) -> str:
 
 def _too_many(message: str, *, retry_after: float | None, kind: str = "requests") -> web.Response:
     """Status 429. retry_after: seconds; None: no such header."""
-    response = error_answer(429, message, "rate_limit_exceeded", kind=kind)
+    error = {"message": message, "type": kind, "param": None, "code": "rate_limit_exceeded"}
+    response = as_json({"error": error}, status=429)
     if retry_after is not None:
         response.headers["Retry-After"] = f"{_up_to_milliseconds(retry_after):g}"
     return response
