@@ -538,8 +538,8 @@ def estimate(
         questions: Your own questions (JSONL), instead of --dataset
         corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
             set's corpus, else the passages in the question file]
-        model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
-            teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else required]
+        model: Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise gpt-4o if
+            OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
@@ -995,8 +995,8 @@ def generate(
         questions: Your own questions (JSONL), instead of --dataset
         corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
             set's corpus, else the passages in the question file]
-        model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
-            teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else required]
+        model: Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise gpt-4o if
+            OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt
@@ -1818,8 +1818,8 @@ def tune(
         questions: Your own questions (JSONL), instead of --dataset
         corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
             set's corpus, else the passages in the question file]
-        model: Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as poor
-            teachers do) [default: offline for atlas; otherwise gpt-4o if OPENAI_API_KEY is set, else required]
+        model: Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise gpt-4o if
+            OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
             OpenAI's]
         prompts: Folder with your own prompts, any of begin.txt think.txt read.txt conclude.txt short.txt long.txt

@@ -24,7 +24,6 @@ from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import TEACHERS
 from reasonrag.llm.prices import find_price
 from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import is_remote
@@ -64,7 +63,7 @@ def teacher_spec(settings: AgentSettings, name: str) -> ModelSpec:
             tokens_out=settings.price_out,
         ),
         addresses=tuple(settings.base_url),
-        in_process=name in TEACHERS and not settings.base_url,
+        in_process=name == OFFLINE and not settings.base_url,
     ).asked(settings.reasoning_effort)
 
 

@@ -13,7 +13,7 @@ from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import TEACHERS as OFFLINE
+from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import find_price
 
 
@@ -35,7 +35,7 @@ def state_judge(settings: PairsSettings, chat_model: ChatModel | None = None) ->
             tokens_out=settings.price_out,
         ),
         addresses=tuple(settings.base_url),
-        in_process=name in OFFLINE and not settings.base_url,
+        in_process=name == OFFLINE and not settings.base_url,
     ).asked(settings.reasoning_effort)
     caps, prompts = Caps(settings.max_cost, settings.max_calls), load_prompts(settings.prompts)
     return StateJudge(model, prompts, settings.judge_gold, settings.seed, caps, settings.yes)

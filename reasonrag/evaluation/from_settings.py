@@ -22,7 +22,7 @@ from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import FoundCritic, check_critic, critic_spec, find_critic
 from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.offline import TEACHERS as OFFLINE
+from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price
 from reasonrag.llm.servers.local_server import VllmOptions
 from reasonrag.llm.servers.model_folder import fingerprint, open_model
@@ -51,9 +51,9 @@ def find_evaluated_model(settings: ModelSettings, chat_model: ChatModel | None =
 
 def _found(settings: ModelSettings, chat_model: ChatModel | None) -> EvaluatedModel:
     if chat_model is not None:
-        return EvaluatedModel(chat_model.name, known=chat_model.name not in OFFLINE)
+        return EvaluatedModel(chat_model.name, known=chat_model.name != OFFLINE)
     name = model_name(settings)
-    if name in OFFLINE and not settings.base_url:
+    if name == OFFLINE and not settings.base_url:
         return EvaluatedModel(name, known=False)
     folder = Path(name).expanduser()
     if settings.base_url:  # there it is a name, whatever it looks like; servers often name a model by its folder
@@ -170,7 +170,7 @@ def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatMo
         flags="--judge-" if own else "--",
         name_flag="--judge",
         recorded_as=f"{name} (judge)",
-        in_process=name in OFFLINE and not own,
+        in_process=name == OFFLINE and not own,
     ).asked(OWN_EFFORT)
 
 

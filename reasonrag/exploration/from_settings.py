@@ -40,7 +40,7 @@ from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
-from reasonrag.llm.offline import STUDENT, WEAK
+from reasonrag.llm.offline import STUDENT
 from reasonrag.llm.prices import SELF_HOSTED, find_price, is_sold_at
 from reasonrag.retrieval.passage_length import order_recorded, reading_identity, with_passages_cut
 from reasonrag.retrieval.retriever import Retriever
@@ -142,7 +142,7 @@ def value_spec(settings: GenerateSettings, name: str) -> ModelSpec:
         flags="--value-",
         name_flag="--value-model",
         recorded_as=name,
-        in_process=name in (STUDENT, WEAK) and not own,
+        in_process=name == STUDENT and not own,
     ).asked(OWN_EFFORT)
 
 

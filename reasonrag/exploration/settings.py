@@ -37,9 +37,8 @@ class GenerateSettings(AgentSettings):
         common=True,
     )
     model: str | None = setting(
-        "Teacher: a model name at the endpoint, offline, or offline-weak (repeats and guesses, as "
-        f"poor teachers do) [default: offline for atlas; otherwise {DEFAULT_TEACHER} if OPENAI_API_KEY is set, else "
-        "required]",
+        "Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise "
+        f"{DEFAULT_TEACHER} if OPENAI_API_KEY is set, else required]",
         Panel.MODEL,
         common=True,
     )

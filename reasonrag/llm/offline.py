@@ -2,7 +2,7 @@
 
 It infers the turn from the tags in its system prompt, lets its habits propose queries, sentences and answers, and
 samples among them with temperature: right often and wrong often. It has no knowledge, no network and no access to gold
-answers (only a judge's prompt may hold any). A reply is a pure function of habits, messages, temperature, seed and
+answers (only a judge's prompt may hold any). A reply is a pure function of messages, temperature, seed and
 choice.
 """
 
@@ -13,22 +13,18 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import orjson
 
 from preference import Message, f1_score
 from reasonrag.llm.chat import ChatRequest, Completion, TokenLogprob, estimate_tokens
-from reasonrag.llm.extraction import good_habits, weak_habits
+from reasonrag.llm.extraction import habits
 from reasonrag.llm.extraction.parsed_prompt import MOST_READ, ParsedPrompt, parse_prompt
 from reasonrag.llm.extraction.words import STOP_WORDS, WORD, Proposal, draw, sentences, share, stems, tagged
 
 NAME = "offline"
-WEAK = "offline-weak"
-"""The same with the habits of poor teachers, for runs that need degenerate trees."""
-TEACHERS = (NAME, WEAK)
-"""Names of models that need no address."""
 STUDENT = "offline-student"
 """Its name as a value model beside itself: a different policy, because of its sampling."""
 
@@ -42,37 +38,16 @@ _GIVEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Habits:
-    """What a teacher could say to a prompt, with log-odds.
-
-    queries, answers, quotes: next searches, answers, and sentences of the passages. early_answers: the answers where
-    searching on is possible.
-    """
-
-    queries: Callable[[ParsedPrompt], list[Proposal]]
-    answers: Callable[[ParsedPrompt], list[Proposal]]
-    quotes: Callable[[ParsedPrompt], list[Proposal]]
-    early_answers: Callable[[ParsedPrompt], list[Proposal]]
-
-
-_GOOD = _Habits(good_habits.queries, good_habits.answers, good_habits.quotes, good_habits.early_answers)
-_POOR = _Habits(weak_habits.queries, weak_habits.answers, weak_habits.quotes, weak_habits.early_answers)
-
-
 def rehearsed_judge(judge: str, scores: str, flag: str) -> list[str]:
-    """A warning where the judge is an offline teacher. scores: what it gives. flag: that names another judge."""
-    if judge not in (*TEACHERS, STUDENT):
+    """A warning where the judge is the offline teacher. scores: what it gives. flag: that names another judge."""
+    if judge not in (NAME, STUDENT):
         return []
     said = f"the judge is {judge}, which compares words and understands none, so {scores} mean nothing"
     return [f"{said}: for a rehearsal only; {flag} names a judge whose scores count"]
 
 
 class OfflineTeacher:
-    """A `ChatModel` without a language model. Choices of one request differ by their position, as at an endpoint.
-
-    name: `WEAK` has poor habits, every other name good ones.
-    """
+    """A `ChatModel` without a language model. Choices of one request differ by their position, as at an endpoint."""
 
     def __init__(self, *, name: str = NAME) -> None:
         self.name = name
@@ -81,13 +56,7 @@ class OfflineTeacher:
         await asyncio.sleep(0)  # never starves the event loop
         temperature = request.sampling.temperature
         replies = [
-            reply(
-                request.messages,
-                temperature=temperature,
-                seed=request.seeds[0],
-                choice=choice,
-                weak=self.name == WEAK,
-            )
+            reply(request.messages, temperature=temperature, seed=request.seeds[0], choice=choice)
             for choice in range(len(request.samples))
         ]
         completions = as_completions(request, replies)
@@ -110,8 +79,8 @@ def as_completions(request: ChatRequest, replies: Sequence[str]) -> list[Complet
     return [first, *(Completion(text=text, finish_reason="stop", requests=0) for text in replies[1:])]
 
 
-def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int, weak: bool = False) -> str:
-    """The complete reply to a chat, with its closing tag. weak: with the habits of poor teachers."""
+def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:
+    """The complete reply to a chat, with its closing tag."""
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
     prompt = parse_prompt(messages)
@@ -122,8 +91,8 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     if prompt.turn == "pick":
         return _pick(prompt, dice)
     if prompt.turn == "route":
-        return f"<route>{'one' if good_habits.hops(prompt.question) == 1 else 'several'}</route>"
-    turn = _Turn(_POOR if weak else _GOOD, temperature, dice)
+        return f"<route>{'one' if habits.hops(prompt.question) == 1 else 'several'}</route>"
+    turn = _Turn(temperature, dice)
     if prompt.turn == "read":
         return turn.read(prompt)
     if prompt.turn == "conclude":
@@ -157,16 +126,15 @@ def tokens_of(messages: Sequence[Message], text: str) -> tuple[TokenLogprob, ...
 
 @dataclass(frozen=True)
 class _Turn:
-    """One reply of an agent with these habits."""
+    """One reply of an agent."""
 
-    habits: _Habits
     temperature: float
     dice: random.Random
 
     def think(self, prompt: ParsedPrompt) -> str:
         """Search further, or answer."""
-        answers = self.habits.early_answers(prompt)
-        drawn = self._draw(self.habits.queries(prompt) + answers)
+        answers = habits.early_answers(prompt)
+        drawn = self._draw(habits.queries(prompt) + answers)
         if drawn in answers:
             return _answer(drawn)
         lead = "The evidence so far does not settle it." if prompt.evidence else "Nothing is known yet."
@@ -174,7 +142,7 @@ class _Turn:
 
     def read(self, prompt: ParsedPrompt) -> str:
         """One or two sentences of the passages."""
-        options = [Proposal("None", 0.8), *self.habits.quotes(prompt)]
+        options = [Proposal("None", 0.8), *habits.quotes(prompt)]
         first = self._draw(options)
         if first.text == "None":
             return "<evidence>None</evidence>"
@@ -186,7 +154,7 @@ class _Turn:
         return f"Based on the query, the relevant evidence is <evidence>{chosen}</evidence>"
 
     def answer(self, prompt: ParsedPrompt) -> str:
-        return _answer(self._draw(self.habits.answers(prompt)))
+        return _answer(self._draw(habits.answers(prompt)))
 
     def having_read(self, prompt: ParsedPrompt) -> ParsedPrompt:
         """The prompt with evidence extracted from its passages."""
@@ -211,8 +179,8 @@ class _Turn:
 
     def having_reasoned(self, prompt: ParsedPrompt) -> ParsedPrompt:
         """The prompt with evidence about one thing after the other, as far as the question leads."""
-        for _ in range(max(2, good_habits.hops(prompt.question))):
-            sought = self._draw(self.habits.queries(prompt)).text
+        for _ in range(max(2, habits.hops(prompt.question))):
+            sought = self._draw(habits.queries(prompt)).text
             prompt = self.having_read(replace(prompt, thoughts=f"{prompt.thoughts} <query>{sought}</query>"))
         return prompt
 

@@ -18,7 +18,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from reasonrag.llm.offline import STUDENT, TEACHERS
+from reasonrag.llm.offline import NAME, STUDENT
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -74,7 +74,7 @@ def find_price(
     extra_body: further fields of its requests, of which `service_tier` may have prices of its own.
     tokens_in, tokens_out: the user's prices, which override the list. An unknown model needs both.
     """
-    listed = _OFFLINE if model in (*TEACHERS, STUDENT) else _listed(model, addresses, extra_body or {})
+    listed = _OFFLINE if model in (NAME, STUDENT) else _listed(model, addresses, extra_body or {})
     if tokens_in is None and tokens_out is None:
         return listed
     if listed is None:

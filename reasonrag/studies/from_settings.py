@@ -29,7 +29,7 @@ from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec, check_prices
-from reasonrag.llm.offline import TEACHERS as OFFLINE
+from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import Watcher
 from reasonrag.retrieval.from_settings import is_remote, open_retriever
@@ -163,7 +163,7 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
     changed["reasoning_effort"] = decides.reasoning_effort
     if decides.max_steps is not None:
         changed["max_steps"] = decides.max_steps
-    if not saved.base_url and made.decides_answers.model not in OFFLINE:
+    if not saved.base_url and made.decides_answers.model != OFFLINE:
         changed["base_url"] = operational.base_url  # the one OPENAI_BASE_URL gave
     if not saved.value_base_url:
         changed["value_base_url"] = operational.value_base_url

@@ -11,9 +11,7 @@ from pictures import places_and_captions
 from PIL import Image
 
 from preference import Candidate, normalize_answer
-from reasonrag.llm.offline import WEAK
 from reasonrag.viewing.collection import ExploredQuestion, open_collection
-from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import DEMO_QUESTIONS, demo_run
 from tests.helpers.shared import Shared
 
@@ -85,11 +83,3 @@ def test_the_pictures_and_their_captions_are_the_demos(shared: Shared) -> None:
     for page, names in PICTURED.items():
         found = re.findall(r"^!\[.*\]\(\S*pictures/(\w+)\.png\)\n\*(.*)\*$", (ROOT / page).read_text(), re.M)
         assert dict(found) == {name: captions[name] for name in names}, page
-
-
-def test_poor_habits_stay_available(reasonrag: Reasonrag) -> None:
-    """The weak teacher is wrong on whole questions, and repeats them as queries."""
-    done = reasonrag("generate", "--dataset", "atlas", "--limit", 16, "--model", WEAK, "--run", "weak", "--json")
-    degenerate = json.loads(done.out)["degenerate"]
-    assert done.status == 0
-    assert min(degenerate[sign] for sign in ("all_wrong", "never_answers", "query_is_question")) > 1

@@ -159,8 +159,8 @@ SHOWN_BY = {
         reasonrag/evaluation/session reasonrag/evaluation/settings
         """,
     "reasonrag/llm/test_offline": """
-        reasonrag/llm/extraction/answer_spans reasonrag/llm/extraction/good_habits
-        reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/weak_habits reasonrag/llm/extraction/words
+        reasonrag/llm/extraction/answer_spans reasonrag/llm/extraction/habits
+        reasonrag/llm/extraction/parsed_prompt reasonrag/llm/extraction/words
         """,
     "reasonrag/llm/endpoint/test_http_client": "reasonrag/web/client",
     "reasonrag/publishing/test_dataset_card": """

@@ -42,6 +42,7 @@ from reasonrag.llm.servers.openai_api import (
     error_answer,
 )
 from reasonrag.web.server import listening, read_body
+from tests.endpoints import weak_teacher
 from tests.endpoints.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
 from tests.endpoints.profiles import Refusal, Reply
 
@@ -188,11 +189,10 @@ class _SimulatedEndpoint:
         return self._canned[asked.identity]
 
     def _generated(self, asked: _SimulatedRequest) -> list[str]:
+        reply = weak_teacher.reply if asked.weak else offline.reply
         count = 1 if self.behaviour.ignore_n else min(asked.n, self.behaviour.max_choices or asked.n)
         return [
-            offline.reply(
-                asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice, weak=asked.weak
-            )
+            reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
             for choice in range(count)
         ]
 
@@ -224,7 +224,7 @@ class _SimulatedRequest(ChatCompletionRequest):
 
     @property
     def weak(self) -> bool:
-        return self.model == offline.WEAK
+        return self.model == weak_teacher.NAME
 
     @cached_property
     def sent(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def request_identity(body: bytes) -> str:
 
 
 async def _models(request: web.Request) -> web.Response:
-    served = dict.fromkeys(offline.TEACHERS, "") | request.app[_ENDPOINT].served
+    served = dict.fromkeys((offline.NAME, weak_teacher.NAME), "") | request.app[_ENDPOINT].served
     listed = [{"id": name, "object": "model"} | ({"shutdown_date": day} if day else {}) for name, day in served.items()]
     return _closed(request) or as_json({"object": "list", "data": listed})
 

@@ -26,11 +26,11 @@ _EITHER_OR = re.compile(r"(?:,|:|between|\bor both\b)?\s*([^,:?]+?),? or ([^,?]+
 _SUPERLATIVE_LOW = re.compile(r"\b(?:first|earlier|earliest|older|oldest)\b", re.IGNORECASE)
 
 
-def passage_sentences(prompt: ParsedPrompt) -> Iterator[tuple[int, str, int, str]]:
-    """Rank and title of a passage, position and text of a sentence in it."""
+def passage_sentences(prompt: ParsedPrompt) -> Iterator[tuple[int, str, str]]:
+    """Rank and title of a passage, and a sentence of it."""
     for rank, (title, text) in enumerate(prompt.passages):
-        for position, sentence in enumerate(sentences(text)):
-            yield rank, title[:_MOST_TITLE], position, sentence
+        for sentence in sentences(text):
+            yield rank, title[:_MOST_TITLE], sentence
 
 
 def with_title(sentence: str, title: str) -> str:

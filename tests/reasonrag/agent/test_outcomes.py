@@ -125,7 +125,6 @@ REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a judge of answers": (["generate", *OWN, "--outcome", "judge"], True),
     "generate by a rubric": (["generate", *OWN, "--outcome", "rubric"], True),
     "generate with support by a judge": (["generate", *OWN, "--support", "judge"], True),
-    "generate by a judge with poor habits": (["generate", *OWN, "--outcome", "judge", "--model", "offline-weak"], True),
     "generate with rewards by a judge": (["generate", *OWN, "--outcome", "f1", "--reward", "judge-score"], True),
     "generate with rewards by a ranking judge": (["generate", *OWN, "--outcome", "f1", "--recipe", "ragym"], True),
     "generate with a judge's part": (["generate", *OWN, "--outcome", "f1", "--reward", "spre+judge-rank"], True),
@@ -142,7 +141,6 @@ REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by gold answers": (["generate", *OWN, "--outcome", "f1"], False),
     "generate by evidence": (["generate", *OWN], False),
     "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
-    "evaluate with a judge with poor habits": (["evaluate", *OWN, "--judge", "offline-weak"], True),
     "evaluate by gold answers": (["evaluate", *OWN], False),
     "pairs of a judged run": (["pairs", "judged", "--out", "data"], True),
     "pairs of the trees of a judged run": (["pairs", "judged/rollouts.jsonl", "--out", "data"], True),
@@ -173,10 +171,10 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
 
 
 def test_what_a_rehearsed_judge_scored_is_recorded_as_such() -> None:
-    """Who reads summary or report later is told as well; another judge of that kind is named by its name."""
+    """Who reads summary or report later is told as well."""
     write_questions(QUESTIONS[0] | GOLD)
-    run = package.generate(**flags(run="runs/a", outcome="judge", model="offline-weak"))
-    assert run.warnings[0].startswith("the judge is offline-weak, which compares words")
+    run = package.generate(**flags(run="runs/a", outcome="judge"))
+    assert run.warnings[0].startswith("the judge is offline, which compares words")
     assert "so outcomes, labels and pairs mean nothing" in run.warnings[0]
     assert run.warnings[0] in package.pairs("runs/a", out="data").warnings
     asked = {"questions": "own.jsonl", "corpus": "corpus.jsonl", "model": "offline", "run": "evals/a"}

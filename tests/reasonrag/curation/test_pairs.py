@@ -19,6 +19,7 @@ from preference.labelling import own_outcomes
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.scripted_model import ScriptedModel
+from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.published_trees import builder_rewards, builder_rows, in_published_form
 
 Rows = list[dict[str, Any]]
@@ -136,7 +137,7 @@ def test_labels_by_outcome_are_made_from_a_run_or_its_data_set(tmp_path: Path) -
     """With the same bytes. They have margins and no confidence, stay when the data set is filtered again, and are
     refused where a judge or a published system would label it."""
     run, out = tmp_path / "run", tmp_path / "outcome"
-    reasonrag.generate(dataset="atlas", model="offline-weak", limit=8, run=run)
+    reasonrag.generate(dataset="atlas", chat_model=WeakTeacher(), limit=8, run=run)
     valued = reasonrag.pairs(run, out=tmp_path / "value", validation=0.0)
     made = reasonrag.pairs(run, out=out, label="outcome", validation=0.0)
     reasonrag.pairs(tmp_path / "value", out=tmp_path / "again", label="outcome", validation=0.0)
@@ -163,7 +164,7 @@ def test_labels_by_outcome_are_made_from_a_run_or_its_data_set(tmp_path: Path) -
 def test_no_kept_pair_of_a_guessing_teacher_prefers_a_wrong_answer_to_a_golden_one_untold(tmp_path: Path) -> None:
     """Whatever labels them. Yes and no about two things are either supported or not, and a guess earns nothing."""
     run = tmp_path / "run"
-    reasonrag.generate(dataset="atlas", model="offline-weak", limit=12, run=run)
+    reasonrag.generate(dataset="atlas", chat_model=WeakTeacher(), limit=12, run=run)
     trees = {each.question_id: each for each in read_rollouts(run / "rollouts.jsonl")}
     ends = [node for tree in trees.values() for node in tree.nodes if node.action_type == "answer" and node.outcome]
     verdicts = [node for node in ends if node.content in ("yes", "no")]

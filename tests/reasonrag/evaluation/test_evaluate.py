@@ -395,11 +395,11 @@ def test_text_of_others_is_harmless_on_the_page_and_in_the_terminal(reasonrag: R
 
 def test_a_cap_ends_it_and_more_goes_on(reasonrag: Reasonrag, home: Path) -> None:
     """Exit status 3 and the command that continues; then the same bytes as without a cap, and nothing asked twice."""
-    weak = ("--model", "offline-weak", "--index-home", home)
-    assert reasonrag(*flags("evals/whole", *weak)).status == 0
-    capped = reasonrag(*flags(RUN, *weak, "--max-calls", 12))
+    offline = ("--model", "offline", "--index-home", home)
+    assert reasonrag(*flags("evals/whole", *offline)).status == 0
+    capped = reasonrag(*flags(RUN, *offline, "--max-calls", 24))
     assert capped.status == 3
-    assert "--max-calls: 12 of 12 calls are used" in capped.err
+    assert "--max-calls: 24 of 24 calls are used" in capped.err
     assert re.search(r"[0-3] of 6 questions are done", capped.err)
     continued = re.search(r"continue with: reasonrag (evaluate .*--max-calls \d+)", capped.err)
     assert continued is not None

@@ -50,9 +50,9 @@ def prompt_of(
     return render_prompt(PROMPTS, action, question=question, thoughts=thoughts, passages=passages)
 
 
-def replies(messages: Sequence[Message], temperature: float = 1.0, count: int = 60, *, weak: bool = False) -> list[str]:
+def replies(messages: Sequence[Message], temperature: float = 1.0, count: int = 60) -> list[str]:
     """Replies to one prompt under many seeds and choices."""
-    return [reply(messages, temperature=temperature, seed=i // 3, choice=i % 3, weak=weak) for i in range(count)]
+    return [reply(messages, temperature=temperature, seed=i // 3, choice=i % 3) for i in range(count)]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -61,21 +61,17 @@ def test_the_same_draw_is_the_same_reply(action: AgentAction) -> None:
     assert replies(prompt_of(action)) == replies(prompt_of(action))
 
 
-@pytest.mark.parametrize(("weak", "file"), [(False, "offline_replies.txt"), (True, "offline_weak_replies.txt")])
-def test_a_few_replies_of_every_turn_are_on_file(
-    golden: Callable[[str, bytes], None], file: str, *, weak: bool
-) -> None:
-    """Demos show the same in every release, until the teacher is changed on purpose. The weak one is never changed:
-    runs of before are repeated with it."""
+def test_a_few_replies_of_every_turn_are_on_file(golden: Callable[[str, bytes], None]) -> None:
+    """Demos show the same in every release, until the teacher is changed on purpose."""
     judgement = render_judgement(PROMPTS, question=QUESTION, golden_answers=["Harwick"], thoughts=THOUGHTS)
     chats = [*((str(action), prompt_of(action)) for action in ACTIONS), ("judge", judgement)]
     lines = [
-        f"{name} seed {seed} choice {choice}: {reply(messages, temperature=1, seed=seed, choice=choice, weak=weak)}\n"
+        f"{name} seed {seed} choice {choice}: {reply(messages, temperature=1, seed=seed, choice=choice)}\n"
         for name, messages in chats
         for seed in range(3)
         for choice in range(3)
     ]
-    golden(file, "".join(lines).encode())
+    golden("offline_replies.txt", "".join(lines).encode())
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -135,19 +131,17 @@ def is_quoted(content: str, allowed: set[str]) -> bool:
     )
 
 
-@pytest.mark.parametrize("weak", [False, True])
-def test_evidence_is_quoted_from_the_passages(*, weak: bool) -> None:
-    """One or two sentences, word for word, or None; all of it happens, None to the weak one only."""
+def test_evidence_is_quoted_from_the_passages() -> None:
+    """One or two sentences, word for word; both happen."""
     contents = []
-    for each in replies(prompt_of("read"), count=200, weak=weak):
+    for each in replies(prompt_of("read"), count=200):
         parsed = parse_reply(each, action="read", ending="stopped")
         assert isinstance(parsed, ParsedReply)
         contents.append(parsed.content)
     allowed = sentences(PASSAGES)
-    assert all(content == "None" or is_quoted(content, allowed) for content in contents)
-    assert ("None" in contents) == weak
+    assert all(is_quoted(content, allowed) for content in contents)
     assert any(content in allowed for content in contents)
-    assert any(content not in allowed | {"None"} for content in contents)
+    assert any(content not in allowed for content in contents)
 
 
 def test_the_mark_of_a_cut_passage_is_not_quoted() -> None:

@@ -28,6 +28,7 @@ from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.scripted_model import ScriptedModel
+from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 
@@ -248,7 +249,7 @@ def test_continuations_with_a_repaired_step_do_not_count(run: Path) -> None:
 
 def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
     """In a released run, an answer that was forced at the last step has no reward."""
-    package.generate(**FEW | {"recipe": "released", "model": "offline-weak", "limit": 20})
+    package.generate(**FEW | {"recipe": "released", "chat_model": WeakTeacher(), "limit": 20})
 
     def answers_at_last(request: ChatRequest, position: int) -> str:
         if request.messages[0].content == load_prompts().system("conclude"):

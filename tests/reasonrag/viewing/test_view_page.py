@@ -21,6 +21,7 @@ from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.page import read_all
 from reasonrag.viewing.question_rows import QuestionRow
 from reasonrag.viewing.question_view import QuestionView, question_view
+from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_mishaps, make
 from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
 from tests.helpers.processes import Command
@@ -41,7 +42,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run with mixed questions, to which a failed one and replies that nobody could read were added."""
     place = tmp_path_factory.mktemp("view")
     with contextlib.chdir(place):
-        reasonrag.generate(dataset="atlas", limit=QUESTIONS, model="offline-weak", run="run", max_calls_per_question=24)
+        weak = WeakTeacher()
+        reasonrag.generate(dataset="atlas", limit=QUESTIONS, chat_model=weak, run="run", max_calls_per_question=24)
         add_mishaps(place / "run" / "rollouts.jsonl")
         reasonrag.pairs("run", out="pairs")
     return place / "run"

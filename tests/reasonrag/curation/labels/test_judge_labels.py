@@ -19,6 +19,7 @@ from reasonrag.agent.parsing import parse_pick
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.scripted_model import ScriptedModel
+from tests.endpoints.weak_teacher import WeakTeacher
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ Done = Any
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of six questions."""
     home = tmp_path_factory.mktemp("run")
-    reasonrag.generate(dataset="atlas", model="offline-weak", limit=6, run=home / "run")
+    reasonrag.generate(dataset="atlas", chat_model=WeakTeacher(), limit=6, run=home / "run")
     return home / "run"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from reasonrag.llm.extraction.answer_spans import (
     closeness,
     compared,
@@ -35,8 +37,9 @@ def quotes(prompt: ParsedPrompt) -> list[Proposal]:
     """Sentences of the passages, by overlap with the latest query and the question."""
     query = (prompt.said("query") or [prompt.question])[-1]
     wanted, context = stems(query), stems(prompt.question)
-    options = []
-    for rank, title, position, sentence in passage_sentences(prompt):
+    options, places = [], Counter[int]()
+    for rank, title, sentence in passage_sentences(prompt):
+        position, places[rank] = places[rank], places[rank] + 1
         said = stems(sentence)
         overlap = 3.5 * share(wanted, said) + 1.5 * share(context, said)
         logit = overlap + 2.5 * share(stems(title), wanted) - 0.3 * rank - 0.1 * position

@@ -172,7 +172,7 @@ def quotes(prompt: ParsedPrompt) -> list[Proposal]:
     reached = max((far for name, far in chain.distances.items() if name in sought), default=0)
     wanted, context = stems(query), stems(" ".join(_missing(prompt, chain, reached)[:1]))
     options = []
-    for rank, title, _, sentence in passage_sentences(prompt):
+    for rank, title, sentence in passage_sentences(prompt):
         said, heading = stems(sentence), stems(title)
         logit = (
             4.0 * share(wanted, said | heading) + 2.5 * share(context, said | heading) + 2.5 * share(heading, wanted)
