@@ -25,8 +25,7 @@ from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, WrappedModel
 from reasonrag.llm.expected_usage import ExpectedUsage, spread
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.models import Models
-from reasonrag.llm.offline import OfflineTeacher, as_completions
-from reasonrag.llm.scripted_model import ScriptedModel
+from reasonrag.llm.offline import OfflineCritic, OfflineTeacher
 from reasonrag.llm.session import Session
 from reasonrag.progress import Watcher
 from reasonrag.redaction import redact
@@ -128,8 +127,8 @@ class EvaluationSession:
         most_replies: of the method to one question, which every question takes at the high end; each is scored.
         """
         judge = OfflineTeacher() if judged else None
-        critic = ScriptedModel(lambda request, _: as_completions(request, ["0"])[0]) if scored else None
-        metered, answered = self._metered(OfflineTeacher(), judge, critic), list[str]()
+        metered = self._metered(OfflineTeacher(), judge, OfflineCritic() if scored else None)
+        answered = list[str]()
 
         async def answer(question: Question) -> None:
             with suppress(ReasonragError):  # of the retriever: the evaluation will meet it, and tell

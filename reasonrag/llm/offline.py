@@ -71,6 +71,13 @@ class OfflineTeacher:
         """Nothing to close."""
 
 
+class OfflineCritic(OfflineTeacher):
+    """Scores every step 0."""
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        return as_completions(request, ["0"])
+
+
 def as_completions(request: ChatRequest, replies: Sequence[str]) -> list[Completion]:
     """Replies to one request as completions, with tokens of four characters each."""
     prompt_tokens = sum(estimate_tokens(message.content) for message in request.messages)

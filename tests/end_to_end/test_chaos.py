@@ -28,10 +28,10 @@ import reasonrag as package
 from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, until
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 QUESTIONS = 12

@@ -13,10 +13,10 @@ from aiohttp import web
 import reasonrag as package
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import finished
+from tests.helpers.scripted_model import ScriptedModel
 
 CAP = 10
 LONG_NUMBER = "9" * 5_000

@@ -26,12 +26,12 @@ from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import Command, simulated_endpoint, until
 from tests.helpers.real_runs import QUESTIONS, demo_run, real_run
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 PROGUIDE_FIELDS = (

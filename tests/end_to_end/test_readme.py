@@ -24,12 +24,12 @@ import reasonrag
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.cli import app
 from reasonrag.data.datasets import REPOSITORY
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.endpoints import __main__ as endpoints
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import environment_for, running_hub
 from tests.helpers.processes import Command, finished
 from tests.helpers.published_rows import BEGIN, published_rows
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import SMALL, make_tiny_qwen2
 

@@ -23,9 +23,9 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.prices import Price
-from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
+from tests.helpers.scripted_model import Script, ScriptedModel
 
 PROMPTS = load_prompts()
 QUERY = "So the next query is <query>capital of France</query>"

@@ -27,9 +27,9 @@ from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
 from reasonrag.llm.offline import OfflineTeacher, reply
-from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.scripted_model import Script, ScriptedModel
 
 PROMPTS = load_prompts()
 ASKED = "Which river flows through the capital of France?"

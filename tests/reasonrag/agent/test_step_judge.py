@@ -28,9 +28,9 @@ from reasonrag.exploration.settings import GenerateSettings
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.scripted_model import Script, ScriptedModel
 
 PROMPTS = load_prompts()
 GOLDEN = "zq-golden-4711"

@@ -13,8 +13,8 @@ import reasonrag as package
 from reasonrag.curation.audit.audit import AuditFailed
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from preference.candidates import read_lines
 from preference.labelling import own_outcomes
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.published_trees import builder_rewards, builder_rows, in_published_form
+from tests.helpers.scripted_model import ScriptedModel
 
 Rows = list[dict[str, Any]]
 FIELDS = 10

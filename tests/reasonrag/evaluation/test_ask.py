@@ -18,11 +18,11 @@ from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.scripted_model import ScriptedModel
 
 QUESTION = "Which river flows through the capital of France?"
 REPLIES = [

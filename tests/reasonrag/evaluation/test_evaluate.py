@@ -26,7 +26,6 @@ from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.llm.servers.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
@@ -34,6 +33,7 @@ from reasonrag.training.provenance import Provenance, TrainingConditions, questi
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.endpoints import Stage
+from tests.helpers.scripted_model import ScriptedModel
 
 RUN = Path("evals/a")
 JOURNAL = RUN / "journal.jsonl"

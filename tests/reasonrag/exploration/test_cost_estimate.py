@@ -21,9 +21,9 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.expected_usage import REHEARSED, VERBOSE_REPLY_TOKENS, Range
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price, price_list
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
+from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 

@@ -34,11 +34,11 @@ from reasonrag.exploration.degeneracy import (
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
-from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.terminal import counts_text
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import QUESTIONS, real_run
+from tests.helpers.scripted_model import Script, ScriptedModel
 from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[3]

@@ -21,9 +21,9 @@ from reasonrag.errors import ModelError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted_model import Script, ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
+from tests.helpers.scripted_model import Script, ScriptedModel
 
 PROMPTS = load_prompts()
 QUERY = "So the next query is <query>capital of France</query>"

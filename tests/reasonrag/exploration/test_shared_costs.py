@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reasonrag.exploration.shared_costs import Bill, BilledModel
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatRequest, Completion, Sampling
-from reasonrag.llm.scripted_model import ScriptedModel
+from tests.helpers.scripted_model import ScriptedModel
 
 
 def answered(

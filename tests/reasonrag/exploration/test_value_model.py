@@ -24,11 +24,11 @@ from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, find_price
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION, Reasonrag
 from tests.helpers.processes import simulated_endpoint
+from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,8 @@ from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.web.server import listening
+from tests.helpers.scripted_model import ScriptedModel
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
 FACTS: dict[str, Any] = {"kind": "value", "labels": "value", "end_token": "<|im_end|>", "trial_score": 0.5}

@@ -24,7 +24,7 @@ from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, St
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, TokenLogprob
 from reasonrag.llm.journal import Journal, JournaledModel, open_journal
-from reasonrag.llm.scripted_model import ScriptedModel
+from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
 NAME = "scripted"

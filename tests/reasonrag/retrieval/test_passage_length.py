@@ -16,13 +16,13 @@ from preference import RolloutRecord, read_rollouts
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, LongPassages, Passage, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.passage_length import MARK, cut
 from reasonrag.retrieval.remote import open_remote
 from reasonrag.retrieval.server import ServeLimits, serving
 from reasonrag.retrieval.settings import MIN_PASSAGE_CHARS
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.scripted_model import ScriptedModel
 
 SENTENCE = "Paris is the capital of France. It lies on the Seine. "
 TEXTS = st.text(st.sampled_from("ab .!?\n。」é"), max_size=900) | st.text(max_size=400).map(lambda text: text * 3)

@@ -19,9 +19,9 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.journal import journal_line
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 QUESTIONS = {"dataset": "atlas", "limit": 12, "model": "offline"}

@@ -14,9 +14,9 @@ import pytest
 import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.scale.ray_ranks import explore_on_ray
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 QUESTIONS = 16

@@ -27,9 +27,9 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow

@@ -21,8 +21,8 @@ from reasonrag.critics.evaluation.report import CriticEvaluation
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import find_critic
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
+from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.trees import answer, query, tree
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 

@@ -16,8 +16,8 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
+from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from preference.labelling import distinct_steps
 from reasonrag.agent.parsing import parse_pick
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.llm.scripted_model import ScriptedModel
 from tests.endpoints.weak_teacher import WeakTeacher
+from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 

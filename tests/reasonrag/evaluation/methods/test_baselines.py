@@ -38,10 +38,10 @@ from reasonrag.evaluation.settings import SEARCHLESS, BaselineName, EvaluateSett
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.retrieval.from_settings import open_or_build
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
+from tests.helpers.scripted_model import ScriptedModel
 
 PROMPTS = load_baseline_prompts()
 AGENT_PROMPTS = load_prompts()

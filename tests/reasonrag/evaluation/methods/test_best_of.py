@@ -19,10 +19,10 @@ from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import read_report
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.progress import SilentWatcher
 from reasonrag.web.server import listening
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.scripted_model import ScriptedModel
 
 QUESTIONS: dict[str, Any] = {"dataset": "atlas", "split": "dev", "limit": 2}
 ANSWERS = ["Oslo", "Bergen", "Oslo!", "Rome"]

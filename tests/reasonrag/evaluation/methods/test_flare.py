@@ -18,9 +18,9 @@ from reasonrag.evaluation.methods.from_settings import baseline
 from reasonrag.evaluation.methods.method import Attempt, StepBudget
 from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.llm.chat import Completion, Sampling, TokenLogprob
-from reasonrag.llm.scripted_model import ScriptedModel
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
+from tests.helpers.scripted_model import ScriptedModel
 
 Piece = str | tuple[str, float]
 ANSWER = "So the answer is <answer>Seine</answer>"

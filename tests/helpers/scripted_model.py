@@ -1,7 +1,4 @@
-"""A chat model with scripted replies: for tests, notebooks and trying out prompts.
-
-Ships with the package, so that no client needs to be patched.
-"""
+"""A chat model with scripted replies, so that no client needs to be patched."""
 
 from __future__ import annotations
 
