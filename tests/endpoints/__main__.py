@@ -30,7 +30,6 @@ def flags() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default=LOOPBACK, help="Address to listen on")
     parser.add_argument("--port", type=int, default=8765, help="0 picks a free one")
-    parser.add_argument("--allow-host", action="append", default=[], help="Name by which clients reach it; repeatable")
     return parser
 
 
@@ -38,7 +37,7 @@ def main() -> None:
     """Serve until Ctrl-C. Bad input ends it with status 2."""
     parser = flags()
     given = vars(parser.parse_args())
-    place = {name: given.pop(name) for name in ("host", "port", "allow_host")}
+    place = {name: given.pop(name) for name in ("host", "port")}
     try:
         behaviour = EndpointBehaviour(faults=parse_faults(given.pop("fault")), **given)
         service = listening(make_app(behaviour), **place)

@@ -51,12 +51,10 @@ class EndpointBehaviour(BaseModel):
     latency: float = Field(0.0, ge=0, description="Seconds per response")
     ignore_n: bool = Field(default=False, description="Return one completion, whatever n is")
     ignore_stop: bool = Field(default=False, description="Continue beyond the stop string")
-    fail_every: int = Field(0, ge=0, description="Answer every Nth request with status 503; 0: none")
     api_key: str | None = Field(None, description="Accept only this key [default: any]")
     max_choices: int | None = Field(None, ge=1, description="Maximum completions per request")
     rpm: int | None = Field(None, ge=1, description="Requests per minute; more get status 429")
     tpm: int | None = Field(None, ge=1, description="Tokens per minute; more get status 429")
-    retry_after: bool = Field(default=True, description="Send Retry-After with status 429")
     faults: Mapping[str, Annotated[float, Field(allow_inf_nan=True)]] = {}  # the check below says why not
     fault_seed: int = Field(0, description="Seed that decides which requests fail")
     hang: float = Field(600.0, ge=0, description="Seconds that fault hang waits")

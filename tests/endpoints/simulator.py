@@ -4,8 +4,7 @@ configurable faults and stand-ins for the endpoints of today.
 Answers are a pure function of messages, temperature, seed and choice index. Behaviour, profile and faults decide
 whether, when, in which form and how completely an answer arrives, never what a complete one says. Where a profile takes
 no seed, it is the number of times that the same request came before: a request never says the same twice, and all its
-answers together are the same in any order. Besides the API there are `GET /stats` and `POST /down {"down": true}`,
-which need the key where there is one. Listens on loopback by default.
+answers together are the same in any order. Besides the API there is `GET /stats`. Listens on loopback by default.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ MOST_CANNED = 65_536
 class Traffic:
     """Counters of the endpoint.
 
-    requests: chat requests with the right key, or while down. refused: those answered with 429. unsupported: those with
-        a parameter that the profile refuses. failed: those that got no complete answer for another reason on the
-        endpoint's side. faults: requests by the fault they met.
+    requests: chat requests with the right key, or while down. refused: those answered with 429. failed: those
+        that got no complete answer for another reason on the endpoint's side. faults: requests by the fault they met.
     in_flight, most_in_flight: requests open now, and the largest number that was open at once.
     delivered: complete answers by request, see `request_identity`; complete means that every byte was handed to the
         network.
@@ -75,7 +73,6 @@ class Traffic:
     requests: int = 0
     failed: int = 0
     refused: int = 0
-    unsupported: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
     prompt_tokens: int = 0
@@ -109,13 +106,12 @@ def address_path(behaviour: EndpointBehaviour) -> str:
 
 
 def make_app(behaviour: EndpointBehaviour) -> web.Application:
-    """The endpoint: GET models, POST chat/completions, and for tests GET /stats and POST /down."""
+    """The endpoint: GET models, POST chat/completions, and GET /stats."""
     app = web.Application(client_max_size=MOST_BODY_BYTES)
     app[_ENDPOINT] = endpoint = _SimulatedEndpoint(behaviour)
     app.router.add_get(f"{behaviour.stand_in.path}/models", _models)
     app.router.add_post(f"{behaviour.stand_in.path}/chat/completions", _chat)
     app.router.add_get("/stats", _stats)
-    app.router.add_post("/down", _down)
     if endpoint.allowances:
         app.on_response_prepare.append(_show_limits)
     return app
@@ -171,7 +167,7 @@ class _SimulatedEndpoint:
                 return _too_many(
                     f"Rate limit reached for {kind} per min: Limit {allowance.per_minute}. "
                     f"Please try again in {_duration(wait)}.",
-                    retry_after=wait if self.behaviour.retry_after else None,
+                    retry_after=wait,
                     kind=kind,
                 )
         for kind, allowance in self.allowances.items():
@@ -241,11 +237,6 @@ class _SimulatedRequest(ChatCompletionRequest):
         return sum(estimate_tokens(message.content) for message in self.messages)
 
 
-def request_identity(body: bytes) -> str:
-    """Key of a request in `Traffic.delivered`: hash of messages, temperature and seed, and n."""
-    return _SimulatedRequest.read(body).identity
-
-
 async def _models(request: web.Request) -> web.Response:
     served = dict.fromkeys((offline.NAME, weak_teacher.NAME), "") | request.app[_ENDPOINT].served
     listed = [{"id": name, "object": "model"} | ({"shutdown_date": day} if day else {}) for name, day in served.items()]
@@ -279,7 +270,6 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
         said = f"The model `{asked.model}` does not exist or you do not have access to it."
         return error_answer(404, said, "model_not_found")
     if unsupported := endpoint.profile.refusal(asked.sent):
-        traffic.unsupported += 1
         return _refused(unsupported)
     if refusal := endpoint.admit(asked):
         traffic.refused += 1
@@ -288,9 +278,6 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
     fault = endpoint.fault(asked, number)
     if behaviour.latency:
         await asyncio.sleep(behaviour.latency)
-    if behaviour.fail_every and number % behaviour.fail_every == 0:
-        traffic.failed += 1
-        return error_answer(503, "simulated overload", "overloaded")
     if fault:
         traffic.faults[fault] += 1
     if fault not in _WHOLE_ANSWERS:
@@ -301,29 +288,7 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
 
 
 async def _stats(request: web.Request) -> web.Response:
-    return _keyless(request) or as_json(request.app[_ENDPOINT].traffic.stats())
-
-
-async def _down(request: web.Request) -> web.Response:
-    if refused := _keyless(request):
-        return refused
-    try:
-        wanted = orjson.loads(await read_body(request))["down"]
-    except (KeyError, TypeError, ValueError):
-        wanted = None
-    if not isinstance(wanted, bool):
-        return error_answer(400, 'the body must be {"down": true} or {"down": false}', "invalid_request")
-    request.app[_ENDPOINT].traffic.down = wanted
-    return as_json({"down": wanted})
-
-
-def _keyless(request: web.Request) -> web.Response | None:
-    """The refusal of /stats or /down without the endpoint's key; None if it has none or the request has it."""
-    endpoint = request.app[_ENDPOINT]
-    key = endpoint.behaviour.api_key
-    if key is None or endpoint.profile.has_key(request.headers, key):
-        return None
-    return error_answer(401, "this needs the key of --api-key, in the same header as API requests", "invalid_api_key")
+    return as_json(request.app[_ENDPOINT].traffic.stats())
 
 
 def _closed(request: web.Request) -> web.Response | None:
