@@ -50,9 +50,9 @@ from reporting import ROOT, publish, table
 
 from preference.records import read_rollouts
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.llm.servers import watchdog
-from reasonrag.llm.servers.environment import find_python
-from reasonrag.llm.servers.local_server import LocalServer, VllmOptions, served
+from reasonrag.serving import watchdog
+from reasonrag.serving.local_server import LocalServer, VllmOptions, served
+from reasonrag.serving.python import find_python
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import query_driver
 from reasonrag.training.model_shapes import QWEN2_5

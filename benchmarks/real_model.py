@@ -35,7 +35,7 @@ from phases import Phases, say
 from real_model_report import BASE, HELD_OUT, METHODS, MODELS, SFT, Asked, compared, read_json, report
 from reporting import ROOT, publish
 
-from reasonrag.llm.servers.local_server import served
+from reasonrag.serving.local_server import served
 
 CONFIGS = Path(__file__).parent / "real_configs"
 

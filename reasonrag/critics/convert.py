@@ -17,9 +17,9 @@ from reasonrag.curation.dataset_directory import read_summary
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
 from reasonrag.llm.critic import CriticFacts
-from reasonrag.llm.servers.chat_template import open_tokenizer
-from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.model_folder import open_model
 from reasonrag.redaction import excerpt
+from reasonrag.serving.chat_template import open_tokenizer
 from reasonrag.training.output_directory import OutputDirectory
 from reasonrag.training.provenance import Provenance, read_provenance
 

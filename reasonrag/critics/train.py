@@ -28,10 +28,10 @@ from reasonrag.curation.blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
 from reasonrag.llm.critic import CriticFacts, CriticKind
-from reasonrag.llm.servers.local_server import count_gpus
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import counted
 from reasonrag.run_config import config_hash
+from reasonrag.serving.local_server import count_gpus
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training import preflight_checks

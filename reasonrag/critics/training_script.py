@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from reasonrag.critics.chat_template import critic_tokenizer, on_trial
 from reasonrag.llm.critic import CriticKind
 from reasonrag.llm.endpoint.score_endpoint import chance
-from reasonrag.llm.servers.chat_template import open_tokenizer
-from reasonrag.llm.servers.checkpoint import SMALL
+from reasonrag.serving.chat_template import open_tokenizer
+from reasonrag.serving.loading import SMALL
 
 FACTS: Final = "critic_training.json"
 

@@ -24,8 +24,8 @@ from reasonrag.llm.endpoint.endpoint import JUDGE_KEY_VARIABLE
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.offline import NAME as OFFLINE
 from reasonrag.llm.prices import SELF_HOSTED, find_price
-from reasonrag.llm.servers.local_server import VllmOptions
-from reasonrag.llm.servers.model_folder import fingerprint, open_model
+from reasonrag.model_folder import fingerprint, open_model
+from reasonrag.serving.local_server import VllmOptions
 from reasonrag.settings import OWN_EFFORT
 from reasonrag.training.provenance import SHOWN_PLAINLY, Provenance, find_provenance
 from reasonrag.web.client import http_address

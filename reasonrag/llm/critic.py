@@ -39,12 +39,12 @@ from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED, Price
-from reasonrag.llm.servers.local_server import VllmOptions, served
-from reasonrag.llm.servers.model_folder import PROVENANCE, fingerprint, open_model, read_json
 from reasonrag.llm.session import Session
+from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json
 from reasonrag.progress import Watcher
 from reasonrag.redaction import excerpt, keep_secret
 from reasonrag.rendering import counted
+from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.web.client import LOOPBACKS, shown_url
 
 KEY_VARIABLE: Final = "REASONRAG_CRITIC_API_KEY"

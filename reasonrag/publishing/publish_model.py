@@ -20,7 +20,7 @@ from reasonrag.curation.blockers import Blocker, refuse_unless_allowed
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
-from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
+from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
 from reasonrag.publishing.hub import (
     PublicationResult,
     RepositoryKind,

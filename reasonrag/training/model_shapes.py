@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from preference.records import first_error
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, base_model_of, read_model_config
+from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, base_model_of, read_model_config
 
 
 class ModelShape(BaseModel):

@@ -24,7 +24,7 @@ from reasonrag.curation.blockers import Blocker, evaluation_blockers
 from reasonrag.curation.import_published import UNKNOWN
 from reasonrag.curation.token_counters import QwenTokenCounter, token_counter
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
+from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, read_model_config
 from reasonrag.rendering import counted
 from reasonrag.training.hardware import TrainingEnvironment, required_packages, requirement
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, model_folders

@@ -21,7 +21,7 @@ from reasonrag.data.questions import SHORT
 from reasonrag.errors import InputError
 from reasonrag.files import read_small, reading
 from reasonrag.llm.critic import CriticFacts
-from reasonrag.llm.servers.model_folder import PROVENANCE
+from reasonrag.model_folder import PROVENANCE
 
 SCHEMA: Final = "reasonrag.model/1"
 _CHECKPOINT = re.compile(r"checkpoint-\d+")

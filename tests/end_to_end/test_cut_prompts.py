@@ -14,7 +14,7 @@ from aiohttp import web
 from preference.candidates import StateRecord, read_lines
 from reasonrag.llm import offline
 from reasonrag.llm.endpoint.prompt_window import recorded_cut
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
+from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from preference import Usage
 from reasonrag.exploration.summary import RunCounts
 from reasonrag.llm import offline
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest
+from reasonrag.serving.openai_api import ChatCompletionRequest
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import Command, until

@@ -13,7 +13,7 @@ from aiohttp import web
 import reasonrag as package
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
+from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering
 from tests.helpers.processes import finished
 from tests.helpers.scripted_model import ScriptedModel

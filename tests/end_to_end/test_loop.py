@@ -19,7 +19,7 @@ from preference.candidates import StateRecord, read_lines
 from preference.export.summary import CANDIDATES
 from reasonrag import generate, pairs
 from reasonrag.agent.parsing import ParsedReply, parse_reply
-from reasonrag.llm.servers.chat_template import open_tokenizer
+from reasonrag.serving.chat_template import open_tokenizer
 
 SMALL = Size(towns=12, people=20, works=20, organisations=6)
 SPLITS = {"warmup": 60, "explore": 60, "heldout": 60}

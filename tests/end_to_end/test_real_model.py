@@ -18,8 +18,8 @@ from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
-from reasonrag.llm.servers.local_server import served
 from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.serving.local_server import served
 
 MODEL = Path(__file__).parents[2] / "models" / "smollm2-135m-instruct"
 QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=["Seine"])

@@ -17,7 +17,7 @@ import reasonrag as package
 from preference import read_rollouts
 from reasonrag.llm import offline
 from reasonrag.llm.journal import CUT
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest, completion
+from reasonrag.serving.openai_api import ChatCompletionRequest, completion
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.profiles import THOUGHT
 from tests.helpers.command_line import Reasonrag

@@ -19,7 +19,7 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.servers.openai_api import completion
+from reasonrag.serving.openai_api import completion
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.test_profiles import atlas_index
 from tests.helpers.command_line import Reasonrag

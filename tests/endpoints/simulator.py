@@ -32,7 +32,7 @@ from pydantic import ConfigDict
 
 from reasonrag.llm import offline
 from reasonrag.llm.chat import estimate_tokens
-from reasonrag.llm.servers.openai_api import (
+from reasonrag.serving.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
     add_logprobs,

@@ -7,7 +7,7 @@ turns; the replies an object, name of model -> list of [ids of the prompt, text,
 `generate`, one prompt at a time; under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter at
 once and the longest is given a single token; under `logprobs` those of the tokens of `tiny`'s replies; and under `cast`
 how far the server's `tiny` in bfloat16 is from that of transformers. Then serves `tiny` under the name, as `python -m
-reasonrag.llm.servers.checkpoint` does; in this process, for torch and transformers take their time to be loaded.
+reasonrag.serving.server` does; in this process, for torch and transformers take their time to be loaded.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _cast(tiny: Path, prompt: list[int]) -> float:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from reasonrag.llm.servers.checkpoint import cast_weights
+    from reasonrag.serving.loading import cast_weights
 
     loaded = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.bfloat16)
     ours = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
@@ -92,7 +92,7 @@ def _logprobs(model: Any, ids: list[int], reply: list[int]) -> list[float]:
 
 
 def _decoded(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[Any]]:
-    from reasonrag.llm.servers.decoder import Decoder, Generation
+    from reasonrag.serving.batching import Decoder, Generation
 
     decoder = Decoder(model.eval(), tokenizer, ends=[tokenizer.eos_token_id], max_batch=len(prompts))
     longest, left = max(map(len, prompts)), len(prompts)
@@ -113,6 +113,6 @@ def _decoded(model: Any, tokenizer: Any, prompts: list[list[int]]) -> list[list[
 if __name__ == "__main__":
     found = main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text("utf-8")))
     Path(sys.argv[3]).write_text(json.dumps(found), "utf-8")
-    from reasonrag.llm.servers import checkpoint as model_serving
+    from reasonrag.serving import server
 
-    sys.exit(model_serving.main([str(Path(sys.argv[1]) / "tiny"), "--name", sys.argv[4]]))
+    sys.exit(server.main([str(Path(sys.argv[1]) / "tiny"), "--name", sys.argv[4]]))

@@ -17,12 +17,12 @@ import pytest
 from preference import Message
 from reasonrag.data.documents.reader import DocumentReader, ReadingLimits
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.llm.servers.chat_template import ChatTemplate
-from reasonrag.llm.servers.local_server import _missing, served
+from reasonrag.serving.chat_template import ChatTemplate
+from reasonrag.serving.local_server import _missing, served
 from reasonrag.training.llamafactory.foreign_settings import tokens_for
 from reasonrag.training.llamafactory.inspection import inspect_environment
 from reasonrag.training.llamafactory.launcher import run_child
-from tests.reasonrag.llm.servers.test_chat_template import folder_with
+from tests.reasonrag.serving.test_chat_template import folder_with
 
 SECRETS = {
     **dict.fromkeys(("OPENAI_API_KEY", "OPENAIKEY", "ANTHROPIC_API_KEY", "REASONRAG_RETRIEVER_TOKEN"), "open-sesame.1"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.model_spec import ModelSpec
-from reasonrag.llm.servers.local_server import VllmOptions, served
+from reasonrag.serving.local_server import VllmOptions, served
 
 
 @dataclass(frozen=True)

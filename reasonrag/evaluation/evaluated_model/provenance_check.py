@@ -19,7 +19,7 @@ from reasonrag.errors import InputError
 from reasonrag.evaluation.evaluated_model.evaluated_model import EvaluatedModel
 from reasonrag.evaluation.report import ConditionCheck, EvaluationConditions, TrainedModel
 from reasonrag.evaluation.settings import ALLOWABLE
-from reasonrag.llm.servers.model_folder import PROVENANCE
+from reasonrag.model_folder import PROVENANCE
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import (
     SHOWN_PLAINLY,

@@ -18,7 +18,7 @@ from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import read_small
-from reasonrag.llm.servers.environment import find_python
+from reasonrag.serving.python import find_python
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.data_checks import (

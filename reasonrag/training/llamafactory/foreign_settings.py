@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reasonrag.curation.blockers import Blocker
-from reasonrag.llm.servers.model_folder import code_in, pickles_in, read_json
+from reasonrag.model_folder import code_in, pickles_in, read_json
 from reasonrag.redaction import HUB_TOKENS, hub_tokens
 
 _CODE, _OUT, _UNSEEN = "runs code of others", "sends data out", "reads what no check has seen"

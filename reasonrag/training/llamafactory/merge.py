@@ -17,9 +17,9 @@ from reasonrag.agent.prompting import PROMPTS, Prompts, load_prompts, prompts_be
 from reasonrag.curation.blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small_text
-from reasonrag.llm.servers.environment import find_python
-from reasonrag.llm.servers.model_folder import ADAPTER_CONFIG, base_model_of
+from reasonrag.model_folder import ADAPTER_CONFIG, base_model_of
 from reasonrag.progress import SilentWatcher
+from reasonrag.serving.python import find_python
 from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for

@@ -26,7 +26,7 @@ from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.llm.servers.model_folder import fingerprint, open_model
+from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance

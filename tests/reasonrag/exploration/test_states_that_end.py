@@ -18,9 +18,9 @@ from reasonrag.exploration.degeneracy import observed_signs
 from reasonrag.exploration.summary import AGAINST, RunSummary
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest, as_json, completion
 from reasonrag.retrieval.remote import PROBE
 from reasonrag.retrieval.retriever import QUERY_BYTES
+from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering, Served
 from tests.helpers.scripted_model import ScriptedModel
 

@@ -8,7 +8,7 @@ import pytest
 
 from preference.candidates import Origin, QuestionRecord, question_key
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.model_folder import PROVENANCE
+from reasonrag.model_folder import PROVENANCE
 from reasonrag.training.prompt_parity import DataConditions
 from reasonrag.training.provenance import Provenance, TrainingConditions, question_keys, read_provenance
 

@@ -16,9 +16,9 @@ import pytest
 import reasonrag as package
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.environment import PYTHON_VARIABLE
 from reasonrag.retrieval.dense.encoders import EncoderSpec
 from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest, write_manifest
+from reasonrag.serving.python import PYTHON_VARIABLE
 from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
 from reasonrag.training.doctor.doctor import Diagnosis, doctor

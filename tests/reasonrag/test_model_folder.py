@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.model_folder import open_model
 
 CODE: dict[str, tuple[str, dict[str, object]]] = {
     "a module that peft would import": ("adapter_config.json", {"megatron_config": {"a": 1}, "megatron_core": "evil"}),

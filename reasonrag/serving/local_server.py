@@ -1,6 +1,6 @@
 """A model's folder, served while it is needed: `async with served(folder, say=..) as server`.
 
-Decides which server runs (vLLM if there is a GPU, else `llm.servers.checkpoint` in the first environment that has torch
+Decides which server runs (vLLM if there is a GPU, else `server` in the first environment that has torch
 and transformers), waits until it answers, and always ends it, through a `watchdog` in case this process is killed.
 Loads no model itself.
 """
@@ -19,16 +19,16 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import cast
 
 from reasonrag.errors import InputError, ReasonragError, RunStopped
-from reasonrag.llm.servers import watchdog
-from reasonrag.llm.servers.environment import PYTHON_VARIABLE, find_python
-from reasonrag.llm.servers.model_folder import ModelFolder, open_model
+from reasonrag.model_folder import ModelFolder, open_model
 from reasonrag.redaction import child_environment, excerpt, hub_tokens, redact
+from reasonrag.serving import watchdog
+from reasonrag.serving.python import PYTHON_VARIABLE, find_python
 from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
 
@@ -47,7 +47,7 @@ _PACKAGES = ("torch", "transformers", "aiohttp", "orjson", "pydantic")
 """What serving here takes; peft besides for an adapter."""
 _BOOT = (
     "import runpy, sys; sys.path.append(sys.argv.pop(1)); "  # behind the environment's own packages
-    "runpy.run_module('reasonrag.llm.servers.checkpoint', run_name='__main__', alter_sys=True)"
+    "runpy.run_module('reasonrag.serving', run_name='__main__', alter_sys=True)"
 )
 
 
@@ -72,41 +72,17 @@ class VllmOptions:
         return [word for flag, value in told.items() if value is not None for word in (flag, str(value))]
 
 
-@dataclass
-class _ServerOutput:
-    """What a server has said so far. address: where it listens, once that is known; `http://host:port`."""
-
-    address: str | None
-    last: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
-
-    def __str__(self) -> str:
-        words = "\n".join(f"  {each}" for each in self.last)
-        return f"Its last output:\n{words}" if words else "It printed nothing"
-
-
-@dataclass
+@dataclass(frozen=True)
 class LocalServer:
     """A server that runs. name: what it calls its model."""
 
     base_url: str
     name: str
-    _process: asyncio.subprocess.Process = field(repr=False)
-    _heard: _ServerOutput = field(repr=False)
-
-    @property
-    def ended(self) -> str | None:
-        """Why it does not run any more, with its last words; None while it does."""
-        status = self._process.returncode
-        return (
-            None
-            if status is None
-            else _death_message(self.name, status, self._heard, ". The same command starts it again")
-        )
 
 
 @dataclass(frozen=True)
 class _ServerCommand:
-    """How a server is started. address: None where it says itself where it listens."""
+    """How a server is started. address: `http://host:port`; None where it says itself where it listens."""
 
     command: list[str]
     address: str | None
@@ -124,8 +100,8 @@ async def served(
     """A server of the model, from when it answers until the block ends. base_model: for an adapter, instead of the
     base model that it names. say: is told of progress. vllm: has no effect on the other server, which says so.
 
-    Of a sequence classifier it serves scores, at `/pooling` and `/classify`. Where the server dies inside the block,
-    the block is cancelled and RunStopped says what its last words were.
+    Of a critic it serves scores, at `/pooling`. Where the server dies inside the block, the block is cancelled and
+    RunStopped says what its last words were.
     Raises InputError for a folder that is no model, where no environment can serve it, and for more GPUs than there
     are.
     """
@@ -145,15 +121,12 @@ async def served(
         start_new_session=True,  # Ctrl-C is for this process, which then ends that one
         env=child_environment(*hub_tokens(base_model or model.base_model)) | {"PYTHONUNBUFFERED": "1"},
     )
-    heard = _ServerOutput(plan.address)
-    reading = asyncio.create_task(_read(process, heard))
+    running = _Running(model.name, process, plan.address)
+    reading = asyncio.create_task(running.read())
     try:
-        began = time.monotonic()
-        address = await _started(process, model.name, heard=heard, say=say)
-        say(f"{model.name} is served at {address}/v1 after {time.monotonic() - began:.0f} s")
-        server = LocalServer(f"{address}/v1", model.name, process, heard)
-        async with _watched(server, reading):
-            yield server
+        address = await running.started(say)
+        async with _watched(running, reading):
+            yield LocalServer(f"{address}/v1", model.name)
     finally:
         await _end(process, reading)
 
@@ -167,7 +140,7 @@ def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOpti
             raise InputError(f"--tensor-parallel {wanted}: vLLM would see {gpus} GPU{'s' * (gpus > 1)} here, no more")
         return _with_vllm(vllm, model, base_model, options)
     python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[2])
     command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]
     return _ServerCommand([*command, *(["--base", base_model] if base_model else [])], None, who)
 
@@ -177,14 +150,14 @@ def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None, options: V
     runner = ["--runner", "pooling"] if model.is_classifier else []
     share = ["--gpu-memory-utilization", str(SHARE_BESIDE)] if options.beside else []
     listening = ["--host", LOOPBACK, "--port", str(port), *options.words, *share, *runner]
+    path, address = str(model.path.absolute()), f"http://{LOOPBACK}:{port}"
     if not model.is_adapter:
-        command = [vllm, "serve", str(model.path.absolute()), "--served-model-name", model.name, *listening]
-        return _ServerCommand(command, f"http://{LOOPBACK}:{port}", _VLLM)
+        return _ServerCommand([vllm, "serve", path, "--served-model-name", model.name, *listening], address, _VLLM)
     base = base_model or model.base_model
     if base is None:
         raise InputError(f"{model.path} is an adapter that does not name its base model; say which it is")
-    adapter = ["--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={model.path.absolute()}"]
-    return _ServerCommand([vllm, "serve", base, *adapter, *listening], f"http://{LOOPBACK}:{port}", _VLLM)
+    adapter = ["--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={path}"]
+    return _ServerCommand([vllm, "serve", base, *adapter, *listening], address, _VLLM)
 
 
 def count_gpus() -> int:
@@ -237,35 +210,54 @@ def _missing(python: Path, needed: Sequence[str]) -> list[str]:
 # -- from start to end -------------------------------------------------------------------------------------------
 
 
-async def _read(process: asyncio.subprocess.Process, heard: _ServerOutput) -> None:
-    """Keep its last words, and note where it listens; ends when it does."""
-    output = cast("asyncio.StreamReader", process.stdout)
-    while line := await output.readline():
-        text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
-        if text:
-            heard.last.append(text)
-        if found := _LISTENS.match(text):
-            heard.address = found[1]
-    await process.wait()
+class _Running:
+    """A server's process, where it listens once that is known, and its last words."""
 
+    def __init__(self, name: str, process: asyncio.subprocess.Process, address: str | None) -> None:
+        self._name, self._process, self._address = name, process, address
+        self._last: deque[str] = deque(maxlen=_LINES)
 
-async def _started(
-    process: asyncio.subprocess.Process, name: str, *, heard: _ServerOutput, say: Callable[[str], None]
-) -> str:
-    """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
-    began = reported = time.monotonic()
-    while True:
-        if heard.address and await _is_healthy(heard.address):
-            return heard.address
-        if process.returncode is not None:
-            raise ReasonragError(_death_message(name, process.returncode, heard))
-        now = time.monotonic()
-        if now - began > START_S:
-            raise ReasonragError(f"{name} does not answer after {START_S / 60:.0f} minutes. {heard}")
-        if now - reported > REPORT_S:
-            reported = now
-            say(f"still loading after {now - began:.0f} s: {heard.last[-1] if heard.last else 'no output yet'}")
-        await asyncio.sleep(_ASK_S)
+    async def read(self) -> None:
+        """Keep its last words, and note where it listens; ends when it does."""
+        output = cast("asyncio.StreamReader", self._process.stdout)
+        while line := await output.readline():
+            text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
+            if text:
+                self._last.append(text)
+            if found := _LISTENS.match(text):
+                self._address = found[1]
+        await self._process.wait()
+
+    async def started(self, say: Callable[[str], None]) -> str:
+        """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
+        began = reported = time.monotonic()
+        while not (self._address and await _is_healthy(self._address)):
+            if self._process.returncode is not None:
+                raise ReasonragError(self.death())
+            now = time.monotonic()
+            if now - began > START_S:
+                raise ReasonragError(f"{self._name} does not answer after {START_S / 60:.0f} minutes. {self._words}")
+            if now - reported > REPORT_S:
+                reported = now
+                say(f"still loading after {now - began:.0f} s: {self._last[-1] if self._last else 'no output yet'}")
+            await asyncio.sleep(_ASK_S)
+        say(f"{self._name} is served at {self._address}/v1 after {time.monotonic() - began:.0f} s")
+        return self._address
+
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
+    def death(self, remedy: str = "") -> str:
+        """How it ended, with its last words."""
+        status = self._process.returncode or 0
+        how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
+        return f"the server of {self._name} {how}{remedy}. {self._words}"
+
+    @property
+    def _words(self) -> str:
+        words = "\n".join(f"  {each}" for each in self._last)
+        return f"Its last output:\n{words}" if words else "It printed nothing"
 
 
 async def _is_healthy(address: str) -> bool:
@@ -279,35 +271,24 @@ async def _is_healthy(address: str) -> bool:
 
 
 @asynccontextmanager
-async def _watched(server: LocalServer, reading: asyncio.Task[None]) -> AsyncIterator[None]:
+async def _watched(running: _Running, reading: asyncio.Task[None]) -> AsyncIterator[None]:
     """Cancel the block when the server dies, and say so in its place."""
     task = cast("asyncio.Task[object]", asyncio.current_task())
-    died = False
 
-    def note(_: object) -> None:
-        nonlocal died
-        died = True
+    def end_block(_: object) -> None:
         task.cancel()
 
-    reading.add_done_callback(note)
+    reading.add_done_callback(end_block)
     try:
         yield
-    except asyncio.CancelledError:
-        if not died:
+    except (asyncio.CancelledError, Exception) as error:
+        if not running.ended:
             raise
-        task.uncancel()
-        raise RunStopped(server.ended or "the server closed its output") from None
-    except Exception as error:
-        if server.ended:
-            raise RunStopped(server.ended) from error
-        raise
+        if isinstance(error, asyncio.CancelledError):
+            task.uncancel()
+        raise RunStopped(running.death(". The same command starts it again")) from error
     finally:
-        reading.remove_done_callback(note)
-
-
-def _death_message(name: str, status: int, heard: _ServerOutput, remedy: str = "") -> str:
-    how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
-    return f"the server of {name} {how}{remedy}. {heard}"
+        reading.remove_done_callback(end_block)
 
 
 async def _end(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:

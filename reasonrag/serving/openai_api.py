@@ -1,7 +1,7 @@
-"""The server side of OpenAI's chat completions: request validation, and the form of answers and errors.
+"""The server side of OpenAI's chat completions and vLLM's `/pooling`: valid requests, the form of answers and errors.
 
-Shared by all servers here behind `/v1/chat/completions`. Does not know where replies come from. Unknown fields are
-ignored, as other servers do; known ones must be valid.
+Does not know where replies and scores come from. Unknown fields are ignored, as other servers do; known ones must be
+valid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import orjson
 from aiohttp import web
@@ -18,20 +18,40 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from preference import Message
 from preference.records import Items, first_error
-from reasonrag.llm.chat import TokenLogprob
 
 MOST_CHOICES = 128
 """OpenAI's limit per request."""
 MOST_BODY_BYTES = 8 * 1024 * 1024
 
 
-class ChatCompletionRequest(BaseModel):
-    """A chat completion request, with OpenAI's defaults; null means the default too."""
+class _Asked(BaseModel):
+    """What every request names."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     model: str | None = None
     messages: Items[Message] = Field(min_length=1)
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Parse a body. Raises ValueError if it is not a valid request."""
+        try:
+            return cls.model_validate(orjson.loads(body))
+        except ValidationError as error:
+            raise ValueError(first_error(error)) from error
+        except orjson.JSONDecodeError as error:
+            raise ValueError(f"the body is not JSON: {error}") from error
+
+
+class PoolingRequest(_Asked):
+    """A conversation whose last turn is the step to be scored. use_activation: vLLM applies a sigmoid by default."""
+
+    use_activation: Literal[False]
+
+
+class ChatCompletionRequest(_Asked):
+    """A chat completion request, with OpenAI's defaults; null means the default too."""
+
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -58,16 +78,6 @@ class ChatCompletionRequest(BaseModel):
         if "" in said:
             raise ValueError("an empty string would end every reply at once")
         return said
-
-    @classmethod
-    def read(cls, body: bytes) -> Self:
-        """Parse a body. Raises ValueError if it is not a valid request."""
-        try:
-            return cls.model_validate(orjson.loads(body))
-        except ValidationError as error:
-            raise ValueError(first_error(error)) from error
-        except orjson.JSONDecodeError as error:
-            raise ValueError(f"the body is not JSON: {error}") from error
 
     @property
     def token_limit(self) -> int | None:
@@ -104,13 +114,13 @@ def completion(
     }
 
 
-def add_logprobs(body: dict[str, Any], tokens: Iterable[Iterable[TokenLogprob]]) -> None:
-    """Add to an answer the tokens of each choice."""
+def add_logprobs(body: dict[str, Any], tokens: Iterable[Iterable[tuple[str, float]]]) -> None:
+    """Add to an answer the tokens of each choice, with their log-probabilities."""
     for choice, listed in zip(body["choices"], tokens, strict=True):
         choice["logprobs"] = {
             "content": [
-                {"token": each.text, "logprob": each.logprob, "bytes": list(each.text.encode()), "top_logprobs": []}
-                for each in listed
+                {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+                for text, logprob in listed
             ]
         }
 

@@ -28,12 +28,12 @@ from reasonrag import evaluate
 from reasonrag.errors import InputError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
-from reasonrag.llm.servers.local_server import LocalServer, VllmOptions, served
-from reasonrag.llm.servers.model_folder import open_model
+from reasonrag.model_folder import open_model
+from reasonrag.serving.local_server import LocalServer, VllmOptions, served
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 PROMPTS = [
     "Who?",
     "Question: Which river flows through the capital of France?",
@@ -402,7 +402,7 @@ def test_a_server_does_not_outlive_a_parent_that_is_killed(made: Made, train_pyt
     folder = made.home / "merged"
     code = (
         "import asyncio, os; from pathlib import Path\n"
-        "from reasonrag.llm.servers.local_server import LocalServer, served\n"
+        "from reasonrag.serving.local_server import LocalServer, served\n"
         "async def main():\n"
         "    async with served(Path(os.environ['FOLDER']), say=print): pass\n"
         "asyncio.run(main())"
@@ -451,7 +451,7 @@ def test_a_model_whose_chat_template_never_ends_is_not_served(made: Made, train_
     template = tmp_path / "tiny" / "chat_template.jinja"
     template.write_text("{% for each in range(99999) %}" * 3 + "{% endfor %}" * 3)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [train_python, "-m", "reasonrag.model_serving", template.parent]
+    command = [train_python, "-m", "reasonrag.serving", template.parent]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(

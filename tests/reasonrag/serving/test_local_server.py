@@ -14,7 +14,7 @@ import pytest
 from reasonrag.errors import InputError
 from reasonrag.llm.critic import critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.servers.local_server import VllmOptions, served
+from reasonrag.serving.local_server import VllmOptions, served
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
 
 VLLM = f"""#!{sys.executable}

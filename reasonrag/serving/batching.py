@@ -3,8 +3,8 @@
 Decides which rows share a forward pass and how the next token is drawn. Rows enter and leave a running batch between
 steps, left-padded; keys and values stay in buffers with spare columns on the right, so that a step writes one column,
 and new rows take the places of those that ended, instead of copying all. For a small model that copying, and the
-per-token overhead of transformers' `generate`, cost more than the model. Beginnings that many prompts share are read
-once (`heads`).
+per-token overhead of transformers' `generate`, cost more than the model: batches of `generate` take 3.7 times the CPU
+(benchmarks/RESULTS.md, 27 November 2026).
 
 Each row has its own random generator, so a reply depends on its prompt, parameters and seed, not on the rest of the
 batch, up to floating-point noise: another summation order may swap two nearly equally likely tokens. Knows no HTTP and
@@ -23,8 +23,6 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from reasonrag.llm.servers.heads import Heads
-
 ROOM = 64
 """Spare columns of a newly assembled batch; once they are used up, it is assembled anew, which copies all of it."""
 PREFILL_TOKENS = 8192
@@ -34,8 +32,6 @@ PATIENCE = 8
 """Most steps between two admissions while there is room: prompts wait for others to enter with them."""
 COLDEST = 1e-6
 """A lower temperature takes the most likely token, as 0 does: logits divided by it are too large for float32."""
-_BLOCK = 256
-"""Tokens whose probabilities are summed before a block is chosen."""
 _IDLE_S = 0.25
 
 
@@ -125,14 +121,6 @@ class _Batch:
         return columns - self.width
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Rows whose prompts are read together. head: tokens that all of them begin with, and that were read before."""
-
-    rows: list[Generation]
-    head: tuple[int, ...]
-
-
 class Decoder:
     """A model and the rows waiting for it. `tokenizer` decodes replies that have stop strings.
 
@@ -145,9 +133,6 @@ class Decoder:
         self._waiting: deque[Generation] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._heads: Heads[list[tuple[Any, Any]]] = Heads()
-        """Keys and values of each layer."""
-        self._shares_heads = _attends_to_all(model.config)
         self._steps = 0
         """Steps since rows last entered."""
         self._batch: _Batch | None = None
@@ -195,7 +180,7 @@ class Decoder:
         """One more token for every row, and the first one for admitted rows."""
         if self._batch:
             self._step(self._batch)
-        batch, read = self._batch, [self._read(group) for group in self._groups(admitted)]
+        batch, read = self._batch, [self._read(group) for group in _length_groups(admitted)]
         living = sum(not row.ended for part in (*([batch] if batch else ()), *read) for row in part.rows)
         if not living:
             self._batch = None
@@ -229,38 +214,18 @@ class Decoder:
                 batch.rows[place] = part.rows[i]
         return True
 
-    def _groups(self, rows: Sequence[Generation]) -> list[_Group]:
-        """Which rows to read together: of the same head, and then of similar length."""
-        if not self._shares_heads:
-            return [_Group(group, ()) for group in _length_groups(rows, 0)]
-        for row in rows:
-            self._heads.remember(row.prompt)
-        of_head: dict[tuple[int, ...], list[Generation]] = {}
-        for row in rows:
-            head = row.prompt[: self._heads.shared(row.prompt)]
-            if head and head not in of_head:
-                self._read_head(head)  # now, so that the next rows take it rather than one a little longer
-            of_head.setdefault(head, []).append(row)
-        return [_Group(group, head) for head, those in of_head.items() for group in _length_groups(those, len(head))]
-
-    def _read(self, group: _Group) -> _Batch:
+    def _read(self, rows: list[Generation]) -> _Batch:
         """Prefill: a batch of new rows with their first tokens. Equal prompts are read once."""
-        rows, before = group.rows, len(group.head)
         prompts = list(dict.fromkeys(row.prompt for row in rows))
-        width = max(map(len, prompts)) - before
-        ids = torch.zeros((len(prompts), width), dtype=torch.long)
-        mask = torch.zeros((len(prompts), before + width), dtype=torch.long)
+        width = max(map(len, prompts))
+        ids, mask = torch.zeros((2, len(prompts), width), dtype=torch.long)
         for i, prompt in enumerate(prompts):
-            own = len(prompt) - before
-            ids[i, width - own :] = torch.tensor(prompt[before:])
-            mask[i, :before] = 1
-            mask[i, before + width - own :] = 1
+            ids[i, width - len(prompt) :] = torch.tensor(prompt)
+            mask[i, width - len(prompt) :] = 1
         device = self._model.device
         ids, mask = ids.to(device), mask.to(device)
-        cache = self._cache_after(group.head, rows=len(prompts), room=width)
-        logits = self._logits(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0)[:, before:], cache)
-        if before:
-            mask = _align(cache, mask, before)
+        cache = self._new_cache()
+        logits = self._logits(ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
         places = {prompt: i for i, prompt in enumerate(prompts)}
         index = torch.tensor([places[row.prompt] for row in rows], device=device)
         if len(prompts) < len(rows):
@@ -268,30 +233,7 @@ class Decoder:
             for layer in cache.layers:
                 layer.keys, layer.values = layer.keys[index], layer.values[index]
         tokens = self._extend(rows, logits)
-        return _Batch(rows, cache, mask, before + width, tokens, mask.sum(-1))
-
-    def _cache_after(self, head: tuple[int, ...], *, rows: int, room: int) -> Any:
-        """A cache that holds the head in each of so many rows, and has room for so many columns more."""
-        cache = self._new_cache()
-        for layer, (keys, values) in zip(cache.layers, self._read_head(head) if head else (), strict=False):
-            whole = (rows, keys.shape[1], len(head) + room, keys.shape[-1])
-            layer.keys, layer.values = keys.new_zeros(whole), values.new_zeros((*whole[:-1], values.shape[-1]))
-            layer.keys[:, :, : len(head)], layer.values[:, :, : len(head)] = keys, values
-            layer.used, layer.is_initialized = len(head), True
-        return cache
-
-    def _read_head(self, head: tuple[int, ...]) -> list[tuple[Any, Any]]:
-        """Keys and values of each layer, [1, heads, tokens, size]; read behind the longest part of it that is kept."""
-        if (kept := self._heads.get(head)) is not None:
-            return kept
-        before = self._heads.longest(head)
-        cache = self._cache_after(head[:before], rows=1, room=len(head) - before)
-        ids = torch.tensor([head[before:]], device=self._model.device)
-        positions = torch.arange(before, len(head), device=self._model.device)[None]
-        self._logits(ids, torch.ones((1, len(head)), dtype=torch.long, device=ids.device), positions, cache)
-        made = [(layer.keys, layer.values) for layer in cache.layers]
-        self._heads.keep(head, made)
-        return made
+        return _Batch(rows, cache, mask, width, tokens, mask.sum(-1))
 
     def _new_cache(self) -> Any:
         cache = DynamicCache()
@@ -404,24 +346,11 @@ def draw(rows: Sequence[Generation], logits: Any) -> Any:
             likely, order = likely.sort(dim=-1, descending=True, stable=True)
             before = likely.cumsum(-1, dtype=torch.double) - likely
             likely = likely * (before < logits.new_tensor([row.top_p for row in those], dtype=torch.double)[:, None])
-        found = _inverse_cdf(likely, logits.new_tensor([row.draw() for row in those], dtype=torch.double))
-        chosen[index] = found if order is None else order.gather(-1, found[:, None])[:, 0]
+        sums = likely.cumsum(-1, dtype=torch.double)
+        shares = logits.new_tensor([row.draw() for row in those], dtype=torch.double)[:, None] * sums[:, -1:]
+        found = torch.searchsorted(sums, shares, right=True)
+        chosen[index] = (found if order is None else order.gather(-1, found))[:, 0]
     return chosen
-
-
-def _inverse_cdf(weights: Any, shares: Any) -> Any:
-    """Where the running sum of each row first exceeds a share of the row's sum. weights: [rows, columns]; shares, in
-    [0, 1), and what is returned: [rows]. Sums blocks first: a running sum over a whole vocabulary costs more."""
-    rows, columns = weights.shape
-    blocks = torch.nn.functional.pad(weights, (0, -columns % _BLOCK)).view(rows, -1, _BLOCK)
-    upto = blocks.sum(-1, dtype=torch.double).cumsum(-1)
-    wanted = shares[:, None] * upto[:, -1:]
-    block = torch.searchsorted(upto, wanted, right=True).clamp(max=upto.shape[1] - 1)
-    rest = wanted - torch.nn.functional.pad(upto, (1, 0)).gather(1, block)
-    inside = blocks[torch.arange(rows, device=weights.device), block[:, 0]].double().cumsum(-1)
-    # Rounding may put the rest at the very end of its block: then the last column of any weight is meant.
-    last = (inside < inside[:, -1:]).sum(-1, keepdim=True)
-    return (block * _BLOCK + torch.minimum(torch.searchsorted(inside, rest, right=True), last))[:, 0]
 
 
 def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[float]:
@@ -433,40 +362,14 @@ def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[floa
     return found
 
 
-def _attends_to_all(config: Any) -> bool:
-    """Whether every token sees all before it. A window is counted in columns, and padding between a head and the rest
-    of its row would stand in it."""
-    text = config.get_text_config()
-    kinds = getattr(text, "layer_types", None)
-    if kinds is not None:
-        return set(kinds) == {"full_attention"}
-    return not getattr(text, "sliding_window", None)
-
-
-def _align(cache: Any, mask: Any, head: int) -> Any:
-    """Move the head of each row of a cache up to the rest of the row, over the padding between them.
-
-    mask: [rows, columns]; head: columns. Returns the mask of the aligned rows.
-    """
-    columns = torch.arange(mask.shape[1], device=mask.device)[None]
-    padding = mask.shape[1] - mask.sum(-1, keepdim=True)
-    if padding.any():
-        moved = (columns >= padding) & (columns < head + padding)
-        source = torch.where(moved, columns - padding, columns)[:, None, :, None]
-        for layer in cache.layers:
-            layer.keys = layer.keys.gather(2, source.expand(-1, layer.keys.shape[1], -1, layer.keys.shape[-1]))
-            layer.values = layer.values.gather(2, source.expand(-1, layer.values.shape[1], -1, layer.values.shape[-1]))
-    return (columns >= padding).long()
-
-
-def _length_groups(rows: Sequence[Generation], head: int) -> list[list[Generation]]:
-    """Groups of rows to prefill together: of similar length behind a head of so many tokens, within PREFILL_TOKENS."""
+def _length_groups(rows: Sequence[Generation]) -> list[list[Generation]]:
+    """Groups of rows to prefill together: of similar length, within PREFILL_TOKENS."""
     groups: list[list[Generation]] = []
     for row in sorted(rows, key=lambda row: len(row.prompt)):
-        length = len(row.prompt) - head
+        length = len(row.prompt)
         group = groups[-1] if groups else []
         fits = group and length * (len(group) + 1) <= PREFILL_TOKENS
-        if fits and length <= 1.25 * (len(group[0].prompt) - head) + 16:
+        if fits and length <= 1.25 * len(group[0].prompt) + 16:
             group.append(row)
         else:
             groups.append([row])

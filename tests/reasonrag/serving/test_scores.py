@@ -81,20 +81,16 @@ async def _speaks_as_vllm_does(home: str, name: str, raw: float) -> None:
             async with client.post(home + path, json=body) as answer:
                 return answer.status, await answer.json()
 
-        status, found = await ask("/classify", {"model": name, "messages": turns, "use_activation": False})
-        assert (status, found["data"][0]["probs"]) == (200, pytest.approx([raw], abs=1e-4))
-        status, found = await ask("/classify", {"messages": turns})
-        assert found["data"][0]["probs"] == [pytest.approx(1 / (1 + 2.718281828459045**-raw), abs=1e-4)]
-        status, found = await ask("/pooling", {"input": ["one text", "another text"], "use_activation": False})
-        assert (status, [len(each["data"]) for each in found["data"]]) == (200, [1, 1])
+        raw_wanted = {"messages": turns, "use_activation": False}
+        status, found = await ask("/pooling", raw_wanted | {"model": name})
+        assert (status, found["data"][0]["data"]) == (200, pytest.approx([raw], abs=1e-4))
+        long = [*turns[:-1], {"role": "assistant", "content": "river " * 40_000}]
         refused = [
-            ({}, 400, "give either messages"),
-            ({"messages": turns, "input": "a"}, 400, "give either messages"),
-            ({"input": []}, 400, "1 to 256 texts"),
-            ({"input": [[10**9]]}, 400, "not in the vocabulary"),
-            ({"input": [[]]}, 400, "has 0 tokens"),
-            ({"input": [[1] * 40_000]}, 400, "has 40,000 tokens"),
-            ({"messages": turns, "model": "other"}, 404, "there is no model 'other' here"),
+            ({}, 400, "messages"),
+            ({"messages": turns}, 400, "use_activation"),
+            ({"messages": turns, "use_activation": True}, 400, "use_activation"),
+            (raw_wanted | {"messages": long}, 400, "tokens"),
+            (raw_wanted | {"model": "other"}, 404, "there is no model 'other' here"),
         ]
         answers = await asyncio.gather(*(ask("/pooling", body) for body, _, _ in refused))
         for (_, expected, says), (status, told) in zip(refused, answers, strict=True):

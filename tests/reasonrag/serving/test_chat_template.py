@@ -12,7 +12,7 @@ import pytest
 
 from preference import Message
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.chat_template import ChatTemplate, open_tokenizer
+from reasonrag.serving.chat_template import ChatTemplate, open_tokenizer
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def test_a_lower_limit_of_memory_stays_as_it_is() -> None:
     code = (
         "import os, resource\n"
         "from pathlib import Path\n"
-        "from reasonrag.llm.servers.chat_template import _limit_memory\n"
+        "from reasonrag.serving.chat_template import _limit_memory\n"
         "pages = int(Path('/proc/self/statm').read_text('ascii').split()[0])\n"
         "limit = (pages * resource.getpagesize() + (256 << 20),) * 2\n"
         "resource.setrlimit(resource.RLIMIT_AS, limit)\n"

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from reasonrag.llm.servers.openai_api import ChatCompletionRequest
+from reasonrag.serving.openai_api import ChatCompletionRequest
 
 
 @pytest.mark.parametrize("field", ["messages", "stop"])

@@ -15,7 +15,7 @@ from reasonrag.errors import InputError
 
 PYTHON_VARIABLE = "REASONRAG_TRAIN_PYTHON"
 _MADE_BY_MAKE = Path(".venv-train/bin/python")
-_PROJECT = Path(__file__).parents[3]
+_PROJECT = Path(__file__).parents[2]
 """Root of the checkout, where `make train-env` builds."""
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from preference import Message
 from reasonrag.errors import InputError
-from reasonrag.llm.servers.model_folder import read_json
+from reasonrag.model_folder import read_json
 from reasonrag.redaction import child_environment, hub_tokens
 
 CPU_S = 2.0
@@ -34,7 +34,7 @@ LOAD_S = 300.0
 _GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Tokenizer classes that only read tokenizer.json."""
 _HELLO = {"role": "user", "content": "hello"}
-_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.llm.servers.chat_template import main; main()"
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.serving.chat_template import main; main()"
 
 
 def open_tokenizer(source: str | Path) -> Any:
@@ -91,7 +91,7 @@ class ChatTemplate:
     async def _started(self) -> Process:
         """Start a process and load the tokenizer. Raises InputError if that fails."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _BOOT, str(Path(__file__).parents[3])),
+            *(sys.executable, "-c", _BOOT, str(Path(__file__).parents[2])),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,

@@ -1,1 +1,0 @@
-"""An OpenAI-compatible server of our own: model folders, served while they are needed."""
