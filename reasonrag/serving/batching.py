@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,8 @@ class Generation:
     """A reply being generated; a row of the batch.
 
     temperature: 0 takes the most likely token. top_p: share of the probability mass, in (0, 1]. stop: strings that end
-        the reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set. wants_logprobs:
-        whether each token's log-probability is computed, under the model's own distribution, which temperature and
-        top_p do not change.
+        the reply. done: called once, in the decoder's thread, when `finish_reason` or `error` is set. logprobs: of the
+        tokens of the reply, under the model's own distribution, which temperature and top_p do not change.
     """
 
     prompt: tuple[int, ...]
@@ -52,10 +51,8 @@ class Generation:
     stop: tuple[str, ...]
     seed: int
     done: Callable[[Generation], None]
-    wants_logprobs: bool = False
     reply: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Of the tokens of the reply."""
     finish_reason: str | None = None
     error: Exception | None = None
     cancelled: bool = False
@@ -115,10 +112,24 @@ class _Batch:
     lengths: Any
 
     @property
-    def spare(self) -> int:
-        """Columns that are left."""
-        columns: int = self.mask.shape[1]
-        return columns - self.width
+    def living(self) -> list[int]:
+        """Places of rows whose reply goes on."""
+        return [i for i, row in enumerate(self.rows) if not row.ended]
+
+    def take(self, other: _Batch, places: Sequence[int]) -> None:
+        """Put the living rows of another batch into these places, which are as many; no row may be longer than this
+        batch is wide."""
+        width, which = min(self.width, other.width), other.living
+        ours, theirs = slice(self.width - width, self.width), slice(other.width - width, other.width)
+        to = torch.tensor(places, dtype=torch.long, device=self.mask.device)
+        for layer, new in zip(self.cache.layers, other.cache.layers, strict=True):
+            layer.keys[to, :, ours] = new.keys[which][:, :, theirs]
+            layer.values[to, :, ours] = new.values[which][:, :, theirs]
+        self.mask[to] = 0
+        self.mask[to, ours] = other.mask[which][:, theirs]
+        self.tokens[to], self.lengths[to] = other.tokens[which], other.lengths[which]
+        for place, i in zip(places, which, strict=True):
+            self.rows[place] = other.rows[i]
 
 
 class Decoder:
@@ -180,38 +191,23 @@ class Decoder:
         """One more token for every row, and the first one for admitted rows."""
         if self._batch:
             self._step(self._batch)
-        batch, read = self._batch, [self._read(group) for group in _length_groups(admitted)]
-        living = sum(not row.ended for part in (*([batch] if batch else ()), *read) for row in part.rows)
+        parts = [*([self._batch] if self._batch else []), *map(self._read, _length_groups(admitted))]
+        entering = parts[1:] if self._batch else parts
+        living = sum(len(part.living) for part in parts)
         if not living:
             self._batch = None
-        elif batch is None:
-            self._batch = self._joined(read)
-        elif batch.spare == 0 or 2 * living <= len(batch.rows) or not self._replaced(batch, read):
-            self._batch = self._joined([batch, *read])
+        elif self._batch is None or 2 * living <= len(self._batch.rows) or not self._replaced(self._batch, entering):
+            self._batch = self._joined(parts)
 
-    def _replaced(self, batch: _Batch, read: Sequence[_Batch]) -> bool:
+    def _replaced(self, batch: _Batch, entering: Sequence[_Batch]) -> bool:
         """Put new rows into the places of rows that ended; False, and nothing done, where they do not fit."""
-        entering = [(part, i, row) for part in read for i, row in enumerate(part.rows) if not row.ended]
         places = [i for i, row in enumerate(batch.rows) if row.ended]
-        if len(entering) > len(places) or any(row.length > batch.width for _, _, row in entering):
+        lengths = [part.rows[i].length for part in entering for i in part.living]
+        if batch.width == batch.mask.shape[1] or len(lengths) > len(places) or max(lengths, default=0) > batch.width:
             return False
-        for part in read:
-            chosen = [i for i, row in enumerate(part.rows) if not row.ended]
-            if not chosen:
-                continue
-            taken, places = places[: len(chosen)], places[len(chosen) :]
-            width = min(part.width, batch.width)
-            device = self._model.device
-            to, which = (torch.tensor(each, dtype=torch.long, device=device) for each in (taken, chosen))
-            columns, those = slice(batch.width - width, batch.width), slice(part.width - width, part.width)
-            for ours, new in zip(batch.cache.layers, part.cache.layers, strict=True):
-                ours.keys[to, :, columns] = new.keys[which][:, :, those]
-                ours.values[to, :, columns] = new.values[which][:, :, those]
-            batch.mask[to] = 0
-            batch.mask[to, columns] = part.mask[which][:, those]
-            batch.tokens[to], batch.lengths[to] = part.tokens[which], part.lengths[which]
-            for place, i in zip(taken, chosen, strict=True):
-                batch.rows[place] = part.rows[i]
+        for part in entering:
+            taken, places = places[: len(part.living)], places[len(part.living) :]
+            batch.take(part, taken)
         return True
 
     def _read(self, rows: list[Generation]) -> _Batch:
@@ -261,47 +257,32 @@ class Decoder:
         ).logits[:, -1]
 
     def _joined(self, parts: Sequence[_Batch]) -> _Batch:
-        """Merge the unfinished rows of several batches into one of minimal width, with spare columns."""
-        kept = [[i for i, row in enumerate(part.rows) if not row.ended] for part in parts]
-        rows = [part.rows[i] for part, places in zip(parts, kept, strict=True) for i in places]
-        width, device = max(row.length for row in rows), self._model.device
-        indices = [torch.tensor(places, dtype=torch.long, device=device) for places in kept]  # else floats if empty
+        """Merge the living rows of several batches into one of minimal width, with spare columns."""
+        rows = [part.rows[i] for part in parts for i in part.living]
+        width, first = max(row.length for row in rows), parts[0]
         cache = self._new_cache()
-
-        def gathered(tensors: Sequence[Any], like: Any) -> Any:
-            """Columns of the kept rows, right-aligned. tensors: one per part, columns at dimension -2."""
-            whole = like.new_zeros((len(rows), *like.shape[1:-2], width + ROOM, like.shape[-1]))
-            start = 0
-            for part, tensor, index in zip(parts, tensors, indices, strict=True):
-                taken = min(part.width, width)
-                whole[start : start + len(index), ..., width - taken : width, :] = tensor[
-                    ..., part.width - taken : part.width, :
-                ][index]
-                start += len(index)
-            return whole
-
-        for i, layer in enumerate(cache.layers):
-            of_parts = [part.cache.layers[i] for part in parts]
-            layer.keys = gathered([each.keys for each in of_parts], of_parts[0].keys)
-            layer.values = gathered([each.values for each in of_parts], of_parts[0].values)
+        for layer, like in zip(cache.layers, first.cache.layers, strict=True):
+            shape = (len(rows), like.keys.shape[1], width + ROOM)
+            layer.keys = like.keys.new_zeros((*shape, like.keys.shape[-1]))
+            layer.values = like.values.new_zeros((*shape, like.values.shape[-1]))
             layer.used, layer.is_initialized = width, True
-        masks = [part.mask[:, :, None] for part in parts]
-        return _Batch(
-            rows,
-            cache,
-            gathered(masks, masks[0])[:, :, 0],
-            width,
-            torch.cat([part.tokens[index] for part, index in zip(parts, indices, strict=True)]),
-            torch.cat([part.lengths[index] for part, index in zip(parts, indices, strict=True)]),
-        )
+        mask = first.mask.new_zeros((len(rows), width + ROOM))
+        tokens, lengths = first.tokens.new_zeros((2, len(rows)))
+        joined = _Batch(rows, cache, mask, width, tokens, lengths)
+        start = 0
+        for part in parts:
+            end = start + len(part.living)
+            joined.take(part, range(start, end))
+            start = end
+        return joined
 
     # -- the next token --------------------------------------------------------------------------------------------
 
     def _extend(self, rows: Sequence[Generation], logits: Any) -> Any:
         """Draw a token for each row, and end complete rows. logits: [rows, vocabulary]."""
         chosen = draw(rows, logits)
-        numbers = _logprobs(rows, logits, chosen)
-        for row, token, number in zip(rows, chosen.tolist(), numbers, strict=True):
+        numbers = torch.log_softmax(logits.float(), -1).gather(-1, chosen[:, None])[:, 0]
+        for row, token, number in zip(rows, chosen.tolist(), numbers.tolist(), strict=True):
             if not row.ended:
                 self._append(row, token, number)
         return chosen
@@ -327,39 +308,29 @@ class Decoder:
 def draw(rows: Sequence[Generation], logits: Any) -> Any:
     """The next token of each row: the most likely at temperature 0, else by inverse-CDF sampling with the row's own
     random number. logits: [rows, vocabulary]; returns [rows]."""
-    chosen = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
-    greedy = [i for i, row in enumerate(rows) if row.temperature < COLDEST and not row.ended]
-    whole = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and row.top_p >= 1 and not row.ended]
-    cut = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and row.top_p < 1 and not row.ended]
-    if greedy:
-        index = torch.tensor(greedy, device=logits.device)
-        chosen[index] = logits[index].argmax(-1)
-    for places, nucleus in ((whole, False), (cut, True)):
-        if not places:
-            continue
-        index = torch.tensor(places, device=logits.device)
-        those = [rows[i] for i in places]
-        temperatures = logits.new_tensor([row.temperature for row in those], dtype=torch.float)
-        likely = torch.softmax(logits[index].float() / temperatures[:, None], -1)
-        order = None
-        if nucleus:
-            likely, order = likely.sort(dim=-1, descending=True, stable=True)
-            before = likely.cumsum(-1, dtype=torch.double) - likely
-            likely = likely * (before < logits.new_tensor([row.top_p for row in those], dtype=torch.double)[:, None])
-        sums = likely.cumsum(-1, dtype=torch.double)
-        shares = logits.new_tensor([row.draw() for row in those], dtype=torch.double)[:, None] * sums[:, -1:]
-        found = torch.searchsorted(sums, shares, right=True)
-        chosen[index] = (found if order is None else order.gather(-1, found))[:, 0]
+    chosen = logits.argmax(-1)
+    drawn = [i for i, row in enumerate(rows) if row.temperature >= COLDEST and not row.ended]
+    for places in ([i for i in drawn if rows[i].top_p >= 1], [i for i in drawn if rows[i].top_p < 1]):
+        if places:
+            chosen[places] = _sampled([rows[i] for i in places], logits[places].float())
     return chosen
 
 
-def _logprobs(rows: Sequence[Generation], logits: Any, chosen: Any) -> list[float]:
-    """The log-probability of each row's chosen token; 0 where no row wants any. logits: [rows, vocabulary]; chosen:
-    [rows]."""
-    if not any(row.wants_logprobs and not row.ended for row in rows):
-        return [0.0] * len(rows)
-    found: list[float] = torch.log_softmax(logits.float(), -1).gather(-1, chosen[:, None])[:, 0].tolist()
-    return found
+def _sampled(rows: Sequence[Generation], logits: Any) -> Any:
+    """As `draw`; sorts the vocabulary only if the first row has a nucleus, and then the others have one too."""
+
+    def column(values: Iterable[float], dtype: Any = torch.double) -> Any:
+        return logits.new_tensor(list(values), dtype=dtype)[:, None]
+
+    likely = torch.softmax(logits / column((row.temperature for row in rows), torch.float), -1)
+    order = None
+    if rows[0].top_p < 1:
+        likely, order = likely.sort(dim=-1, descending=True, stable=True)
+        before = likely.cumsum(-1, dtype=torch.double) - likely
+        likely = likely * (before < column(row.top_p for row in rows))
+    sums = likely.cumsum(-1, dtype=torch.double)
+    found = torch.searchsorted(sums, column(row.draw() for row in rows) * sums[:, -1:], right=True)
+    return (found if order is None else order.gather(-1, found))[:, 0]
 
 
 def _length_groups(rows: Sequence[Generation]) -> list[list[Generation]]:

@@ -179,7 +179,6 @@ class _Service:
                 stop=asked.stop,
                 seed=seed + i,
                 done=note,
-                wants_logprobs=asked.logprobs,
             )
             for i in range(asked.n)
         ]
