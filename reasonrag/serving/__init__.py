@@ -1,1 +1,1 @@
-"""A model's folder, served while it is needed: by vLLM, else by transformers. Imports the hall and `preference`."""
+"""A model's folder, served while it is needed, by vLLM or by transformers; imports only the hall and `preference`."""

@@ -183,6 +183,7 @@ SHOWN_BY = {
     "reasonrag/scale/test_index_build": """
         reasonrag/retrieval/dense/piece_worker reasonrag/retrieval/index_build reasonrag/scale/ray_encoding
         """,
+    "reasonrag/serving/test_server": "reasonrag/serving/loading",
     "reasonrag/studies/test_calibrate": """
         reasonrag/studies/display reasonrag/studies/from_settings reasonrag/studies/revaluation
         reasonrag/studies/settings
