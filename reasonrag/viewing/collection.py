@@ -7,7 +7,6 @@ goes on. Knows nothing of pages or terminals.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import threading
@@ -15,8 +14,10 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import BinaryIO, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import ValidationError
@@ -268,38 +269,37 @@ class DataSetCollection:
         return self._candidates.share(self._read)
 
     def scan(self) -> Iterator[ExploredQuestion]:
-        self._places.clear()
-        numbers: dict[str, int] = {}
-        questions: list[list[QuestionRecord]] = []
+        grouped = self._grouped()
+        numbers = {key: number for number, key in enumerate(grouped)}
+        questions = [[record for record, _ in each] for each in grouped.values()]
+        self._places = [([], [place for _, place in each]) for each in grouped.values()]
+        of_one = groupby(self._numbered(numbers), key=itemgetter(0))
+        due = 0
+        for number, states in chain(of_one, [(len(questions), ())]):
+            for without in range(due, number):
+                yield self._explored(without, questions[without], [])
+            if number < len(questions):
+                yield self._explored(number, questions[number], [state for _, state in states])
+            due = number + 1
+
+    def _grouped(self) -> dict[str, list[tuple[QuestionRecord, LineSpan]]]:
+        """The questions, each with its line; those of one text together."""
+        found: dict[str, list[tuple[QuestionRecord, LineSpan]]] = {}
         for place, line, where in self._questions.all():
-            question = _parsed(line, QuestionRecord, where)
-            number = numbers.setdefault(question_key(question.question), len(numbers))
-            if number == len(questions):
-                questions.append([])
-                self._places.append(([], []))
-            questions[number].append(question)
-            self._places[number][1].append(place)
-        given = 0
-        states: list[StateRecord] = []
-        current = -1
+            record = _parsed(line, QuestionRecord, where)
+            found.setdefault(question_key(record.question), []).append((record, place))
+        return found
+
+    def _numbered(self, numbers: Mapping[str, int]) -> Iterator[tuple[int, StateRecord]]:
+        """The states, each with the number of its question; notes where they stand."""
         for place, line, where in self._candidates.all():
             state = _parsed(line, StateRecord, where)
-            number = numbers.get(question_key(state.question), -1)
-            if number < 0:
+            number = numbers.get(question_key(state.question))
+            if number is None:
                 raise InputError(f"{where}: the question of this state is not in {QUESTIONS}; make the data set again")
-            if number != current:
-                if states:
-                    yield self._explored(current, questions[current], states)
-                for between in range(given, number):
-                    yield self._explored(between, questions[between], [])
-                current, given, states = number, number + 1, []
-            states.append(state)
             self._places[number][0].append(place)
             self._read = sum(place)
-        if states:
-            yield self._explored(current, questions[current], states)
-        for between in range(given, len(questions)):
-            yield self._explored(between, questions[between], [])
+            yield number, state
 
     def at(self, number: int) -> ExploredQuestion:
         of_states, of_questions = self._places[number]
@@ -311,25 +311,21 @@ class DataSetCollection:
 
     def find(self, question_id: str) -> ExploredQuestion | None:
         """One question, without reading the states of the others; None if it is not here."""
-        groups: dict[str, list[QuestionRecord]] = {}
-        for _, line, where in self._questions.all():
-            question = _parsed(line, QuestionRecord, where)
-            groups.setdefault(question_key(question.question), []).append(question)
-        alike = [questions for questions in groups.values() if question_id in {each.question_id for each in questions}]
-        if len(alike) > 1:
+        every = [[record for record, _ in each] for each in self._grouped().values()]
+        named = [number for number, each in enumerate(every) if question_id in {one.question_id for one in each}]
+        if not named:
+            return None
+        if len(named) > 1:
             raise InputError(
-                f"{self.path} has {len(alike)} questions with the id {question_id!r}, from several runs: "
+                f"{self.path} has {len(named)} questions with the id {question_id!r}, from several runs: "
                 f"reasonrag view {self.path}"
             )
-        for number, questions in enumerate(groups.values()):
-            names = {each.question_id for each in questions}
-            if question_id in names:
-                lines = ((line, where) for _, line, where in self._candidates.all() if _field(line, ID) in names)
-                states = [_parsed(line, StateRecord, where) for line, where in lines]
-                key = question_key(questions[0].question)
-                of_it = [each for each in states if question_key(each.question) == key]
-                return replace(self._explored(number, questions, of_it), trees=self._trees.of(questions))
-        return None
+        questions = every[named[0]]
+        names, key = {each.question_id for each in questions}, question_key(questions[0].question)
+        lines = ((line, where) for _, line, where in self._candidates.all() if _field(line, ID) in names)
+        states = [_parsed(line, StateRecord, where) for line, where in lines]
+        of_it = [each for each in states if question_key(each.question) == key]
+        return replace(self._explored(named[0], questions, of_it), trees=self._trees.of(questions))
 
     def ids(self) -> Iterator[str]:
         return (_parsed(line, QuestionRecord, where).question_id for _, line, where in self._questions.all())
@@ -453,31 +449,13 @@ class _TreeIndex:
 # -- lines -----------------------------------------------------------------------------------------------------
 
 
-class _FromStart(io.RawIOBase):
-    """An open file, read from its beginning up to a size, independently of other readers."""
-
-    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read = read
-        self._size = size
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        found = self._read(self._place, min(len(buffer), self._size - self._place))
-        buffer[: len(found)] = found
-        self._place += len(found)
-        return len(found)
-
-
 class _LineFile:
     """A file of lines that is kept open: the lines that it had when it was opened can be read from any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with reading(path):
-            self._file = path.open("rb", buffering=0)
+            self._file = path.open("rb", buffering=_BLOCK)
         weakref.finalize(self, self._file.close)
         self._size = os.fstat(self._file.fileno()).st_size
         self._reading = threading.Lock()
@@ -487,19 +465,20 @@ class _LineFile:
 
     def all(self) -> Iterator[tuple[LineSpan, bytes, str]]:
         """Every line that was there at opening: its place, its bytes, and how messages name it."""
-        place = 0
-        with io.BufferedReader(_FromStart(self._read, self._size), _BLOCK) as lines:
-            for number, line in enumerate(lines, start=1):
-                yield (place, len(line)), line, f"{self.path}, line {number}"
-                place += len(line)
+        place, number = 0, 0
+        while line := self._read(place, lambda file, left: file.readline(left)):
+            number += 1
+            yield (place, len(line)), line, f"{self.path}, line {number}"
+            place += len(line)
 
     def at(self, place: LineSpan) -> bytes:
-        return self._read(*place)
+        start, size = place
+        return self._read(start, lambda file, _: file.read(size))
 
-    def _read(self, place: int, size: int) -> bytes:
+    def _read(self, place: int, read: Callable[[BinaryIO, int], bytes]) -> bytes:
         with self._reading:  # Windows has no pread
             self._file.seek(place)
-            return self._file.read(size)
+            return read(self._file, self._size - place)
 
 
 def _field(line: bytes, name: str) -> object:

@@ -1,4 +1,4 @@
-"""What a person sees of a run or data set in numbers: the tables and small histograms of an `Overview`.
+"""What a person sees of a run or data set in numbers: the tables of an `Overview`, whose histograms the page draws.
 
 Decides the drawing only. Names from files are never markup here.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
-from rich.bar import Bar
 from rich.markup import escape
 from rich.table import Column, Table
 
 from preference import Usage
 from preference.causes import NOT_DEAD, CauseCount
-from reasonrag.curation.audit.report import Histogram
 from reasonrag.exploration.degeneracy import shown_signs
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
@@ -32,9 +29,6 @@ from reasonrag.terminal import (
 from reasonrag.viewing.explanations import end_words
 from reasonrag.viewing.overview import Overview, TreeFacts
 
-_MOST_ROWS = 10
-"""Rows of a histogram; finer bins are put together."""
-_BAR_WIDTH = 24
 _LONGEST_EXAMPLE = 200
 """In characters: a query may be as long as a reply."""
 _TYPES = ("query", "evidence", "answer", "unreadable")
@@ -42,7 +36,7 @@ _ENDS = ("right", "partly right", "wrong", "failed")
 
 
 def show_stats(found: Overview) -> None:
-    """The numbers, pairs by depth, lengths of paths, histograms, then warnings."""
+    """The numbers, pairs by depth, lengths of paths, then warnings."""
     facts = found.trees
     print_table(f"{found.kind} {found.path}", [*_about(found), *(_of_trees(facts) if facts else []), *_costs(found)])
     _layers(found)
@@ -50,7 +44,6 @@ def show_stats(found: Overview) -> None:
         _ends(facts.ends_by_steps)
     if facts and facts.causes:
         _causes(facts.causes)
-    _histograms(found)
     warn(found.warnings)
     place = shlex.quote(on_one_line(found.path))
     print_shown(f"next: reasonrag show {place} QUESTION_ID, or reasonrag view {place}")
@@ -180,73 +173,6 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
-
-
-# -- histograms ------------------------------------------------------------------------------------------------
-
-
-def _histograms(found: Overview) -> None:
-    histograms = found.histograms
-    rewards = {each: histograms[name] for each in _TYPES if (name := f"reward_{each}") in histograms}
-    sides: tuple[str, ...] = ("chosen", "rejected")
-    lengths = {each: histograms[each] for each in sides if each in histograms}
-    several = {
-        "reward of steps": rewards,
-        "margin of pairs": _alone(histograms, "margin"),
-        "confidence of pairs": _alone(histograms, "confidence"),
-        f"length of replies, in {found.length_unit}": lengths,
-        "completions per question": _alone(histograms, "calls") if found.usage and found.usage.calls else {},
-        "dollars per question": _alone(histograms, "cost"),
-    }
-    for title, columns in several.items():
-        if columns:
-            print_titled(title, _histogram(columns))
-
-
-def _alone(histograms: Mapping[str, Histogram], name: str) -> dict[str, Histogram]:
-    return {"": histograms[name]} if name in histograms else {}
-
-
-def _histogram(columns: Mapping[str, Histogram]) -> Table:
-    """Counts and bars of one histogram, or of several over the same edges; each column has its own scale."""
-    coarse = [_coarser(each) for each in _trimmed(list(columns.values()))]
-    width = max(_BAR_WIDTH // len(coarse), 8)
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("from", justify="right", no_wrap=True)
-    table.add_column("to", justify="right", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-        table.add_column(no_wrap=True, width=width)
-    for place, (low, high) in enumerate(pairwise(coarse[0].edges)):
-        cells: list[str | Bar] = []
-        for each in coarse:
-            count, most = each.counts[place], max(each.counts) or 1
-            cells += [f"{count:,}", Bar(most, 0, count, width=width)]
-        table.add_row(_edge(low), _edge(high), *cells)
-    return table
-
-
-def _trimmed(several: list[Histogram]) -> list[Histogram]:
-    """The same, without the bins at either end that are empty in all of them."""
-    full = [place for place, counts in enumerate(zip(*(each.counts for each in several), strict=True)) if any(counts)]
-    if not full:
-        return several
-    first, last = full[0], full[-1] + 1
-    return [Histogram(edges=each.edges[first : last + 1], counts=each.counts[first:last]) for each in several]
-
-
-def _coarser(found: Histogram) -> Histogram:
-    """The same in at most `_MOST_ROWS` bins."""
-    together = -(-len(found.counts) // _MOST_ROWS)
-    places = range(0, len(found.counts), together)
-    return Histogram(
-        edges=[*(found.edges[place] for place in places), found.edges[-1]],
-        counts=[sum(found.counts[place : place + together]) for place in places],
-    )
-
-
-def _edge(value: float) -> str:
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - four digits are exact from there
 
 
 # -- words -----------------------------------------------------------------------------------------------------
