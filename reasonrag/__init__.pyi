@@ -1895,7 +1895,6 @@ def view(
     trees: str | Path | Sequence[str | Path] = [],
     out: str | Path | None = None,
     max_mb: int = 64,
-    seed: int = 0,
     port: int = 8766,
 ) -> Path:
     """Write the page of a run or a data set, and return where it is.
@@ -1914,6 +1913,5 @@ def view(
         out: Page to write [default: view.html in the folder shown]
         max_mb: Maximum size of the page, in MB; a page of a larger set lists all questions and holds the trees of a
             sample
-        seed: Seed of the sample
         port: Port of --serve; 0 picks a free one
     """

@@ -71,7 +71,6 @@ class Panel(StrEnum):
     MACHINES = "Machines and launch"
     EXECUTION = "Execution"
     BUDGET = "Budget and prices"
-    LIMITS = "Rate limits"
 
 
 COMMON = "common"

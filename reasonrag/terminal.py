@@ -6,7 +6,6 @@ counts and dollars are written. Knows no command.
 
 from __future__ import annotations
 
-import select
 import shlex
 import signal
 import sys
@@ -14,7 +13,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
@@ -96,7 +95,6 @@ PLAIN_LINE_EVERY_S = 10.0
 """How often progress is written if stderr is not a terminal."""
 LARGE = 10**8
 """Bytes that take some ten seconds to read."""
-CTRL_C_SEEN_WITHIN_S = 0.5
 WHOLE_JOB_S = 7 * 24 * 3600.0
 """The remaining time is estimated from this much of the job: all of it, since single questions differ widely."""
 
@@ -213,7 +211,7 @@ class TerminalWatcher(TerminalMessages):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.say(f"{question}. Go on? [y/N]")
-            return _typed_line().strip().casefold() in ("y", "yes")
+            return sys.stdin.readline().strip().casefold() in ("y", "yes")
         except KeyboardInterrupt:
             return False
         finally:
@@ -222,7 +220,7 @@ class TerminalWatcher(TerminalMessages):
     def started(self, *, total: int, done: int) -> None:
         self._total, self._done_before = total, done
         if done == total:
-            self.say(f"{_all_done(total)}; nothing left to ask")
+            self.say(f"{'the question is' if total == 1 else f'all {total:,} questions are'} done; nothing left to ask")
         elif done:
             self.say(f"{done:,} of {counted(total, 'question')} are done; continuing with the rest")
         if self._console.is_terminal and done < total:
@@ -244,14 +242,6 @@ class TerminalWatcher(TerminalMessages):
     def ended(self) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def _typed_line() -> str:
-    """Raises KeyboardInterrupt even for a Ctrl-C in the moment before the wait, which a read alone would sit out."""
-    with suppress(OSError):  # Windows waits for sockets only
-        while not select.select([sys.stdin], [], [], CTRL_C_SEEN_WITHIN_S)[0]:
-            pass
-    return sys.stdin.readline()
 
 
 def share_with_interval(share: Share) -> str:
@@ -297,10 +287,6 @@ def print_titled(title: str, table: Table) -> None:
 def warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
         print_prose(f"warning: {on_one_line(warning)}", file=sys.stderr)
-
-
-def _all_done(total: int) -> str:
-    return "the question is done" if total == 1 else f"all {total:,} questions are done"
 
 
 def _clock(seconds: float) -> str:

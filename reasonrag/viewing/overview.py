@@ -92,14 +92,14 @@ class Overview(BaseModel):
     warnings: list[str]
 
 
+@without_cycle_collection()
 def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], OverviewCounts]:
     """Every question as a row of the list, and the counts of all. watch: is told the share that was read."""
     counts = OverviewCounts(collection)
     rows: dict[int, QuestionRow] = {}
-    with without_cycle_collection():
-        for explored in collection.scan():
-            rows[explored.number] = counts.add(explored)
-            watch(collection.scanned)
+    for explored in collection.scan():
+        rows[explored.number] = counts.add(explored)
+        watch(collection.scanned)
     return [capped_row(rows[number], collection.capped) for number in sorted(rows)], counts
 
 

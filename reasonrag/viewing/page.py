@@ -51,20 +51,16 @@ class Listing(BaseModel):
     """Share of the files that has been read."""
 
 
-def write_page(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
+@without_cycle_collection()
+def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[[float], None]) -> None:
     """Write the page.
 
-    most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample. seed: of the
-    sample. watch: is told the share of the work that is done. Raises OSError, and InputError for a malformed line.
+    most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample, always the
+    same. watch: is told the share of the work that is done. Raises OSError, and InputError for a malformed line.
     """
-    with without_cycle_collection():
-        _write(collection, out, most=most, seed=seed, watch=watch)
-
-
-def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Callable[[float], None]) -> None:
     rows, counts = read_all(collection, watch=lambda share: watch(share / 2))
     parts, size = dict[int, bytes](), 0
-    order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=seed))
+    order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
     room = most - len(_frame("packed", _title(collection), b"")) - 200 * len(rows)
     for done, row in enumerate(order):
         part = packed(question_view(collection.at(row.number), collection.rules))
@@ -74,7 +70,12 @@ def _write(collection: Collection, out: Path, *, most: int, seed: int, watch: Ca
         parts[row.number] = part
         watch(0.5 + done / len(order) / 2)
     held = sorted(parts) if len(parts) < len(rows) else None
-    about = [*about_page(collection), *_sampled(collection, held, len(rows), seed)]
+    about = about_page(collection)
+    if held is not None:
+        about += [
+            f"It embeds the trees of a sample of {len(held):,} of {len(rows):,} questions; list and numbers cover all.",
+            f"Show every tree with: reasonrag view {collection.path} --serve",
+        ]
     listing = Listing(rows=rows, overview=counts.overview(), about=about, held=held)
     with atomic_replacement(out) as file:
         file.write(_frame("packed", _title(collection), packed(listing)))
@@ -92,16 +93,6 @@ def served_page(collection: Collection) -> bytes:
 def about_page(collection: Collection) -> list[str]:
     """What the page was made of, and by which version."""
     return [f"Made by reasonrag {__version__} from {collection.path}."]
-
-
-def _sampled(collection: Collection, held: Sequence[int] | None, questions: int, seed: int) -> list[str]:
-    """Which trees are in the page, if not all are."""
-    if held is None:
-        return []
-    return [
-        f"It embeds the trees of {len(held):,} of {questions:,} questions, sampled with seed {seed}.",
-        f"The list and all numbers cover all questions. Show every tree with: reasonrag view {collection.path} --serve",
-    ]
 
 
 def packed(content: BaseModel) -> bytes:

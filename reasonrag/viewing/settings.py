@@ -32,5 +32,4 @@ class ViewSettings(ShowSettings):
         default=PAGE_MB,
         ge=1,
     )
-    seed: int = setting("Seed of the sample", default=0)
     port: Port = setting("Port of --serve; 0 picks a free one", default=VIEW_PORT)

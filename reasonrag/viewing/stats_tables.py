@@ -6,12 +6,11 @@ Decides the drawing only. Names from files are never markup here.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Column, Table
 
-from preference import Usage
 from preference.causes import NOT_DEAD, CauseCount
 from reasonrag.exploration.degeneracy import shown_signs
 from reasonrag.rendering import counted, of_which_reasoning, percent
@@ -86,31 +85,23 @@ def _costs(found: Overview) -> list[tuple[str, str]]:
     if usage is None or not usage.calls:  # trees that were imported do not say
         return [("completions, cost", "unknown")]
     reasoning = of_which_reasoning(usage.reasoning_tokens)
+    calls = f"{usage.calls:,} in {counted(usage.requests, 'request')}"
     return [
-        ("completions", f"{usage.calls:,} in {counted(usage.requests, 'request')}{_each(usage.calls, found)}"),
+        ("completions", "; ".join([calls, *_shares(usage.calls, found, lambda each: f"{each:,.1f}")])),
         ("tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"),
-        ("cost", _cost(usage, found)),
+        (
+            "cost",
+            "unknown"
+            if usage.cost_usd is None
+            else "; ".join([dollars(usage.cost_usd), *_shares(usage.cost_usd, found, dollars)]),
+        ),
     ]
 
 
-def _cost(usage: Usage, found: Overview) -> str:
-    if usage.cost_usd is None:
-        return "unknown"
-    each = [
-        f"{dollars(usage.cost_usd / many)} per {what}"
-        for many, what in ((found.questions, "question"), (found.pairs, "pair"))
-        if many
-    ]
-    return "; ".join([dollars(usage.cost_usd), *each])
-
-
-def _each(calls: int, found: Overview) -> str:
-    shares = [
-        f"{calls / many:,.1f} per {what}"
-        for many, what in ((found.questions, "question"), (found.pairs, "pair"))
-        if many
-    ]
-    return f"; {', '.join(shares)}" if shares else ""
+def _shares(total: float, found: Overview, form: Callable[[float], str]) -> list[str]:
+    """Of a question and of a pair."""
+    among = (("question", found.questions), ("pair", found.pairs))
+    return [f"{form(total / many)} per {what}" for what, many in among if many]
 
 
 # -- tables ----------------------------------------------------------------------------------------------------

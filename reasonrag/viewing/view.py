@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reasonrag.errors import InputError, choices
+from reasonrag.errors import InputError
 from reasonrag.files import VIEW_PAGE
+from reasonrag.rendering import counted
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.viewing.collection import Collection, open_collection
@@ -46,7 +47,7 @@ def view(path: str | Path, *, watch: Callable[[float], None] | None = None, **fl
         raise InputError(f"--out {out} is a directory; name a file in it, for instance {out / VIEW_PAGE}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_page(collection, out, most=settings.max_mb * 10**6, seed=settings.seed, watch=watch or (lambda _: None))
+        write_page(collection, out, most=settings.max_mb * 10**6, watch=watch or (lambda _: None))
     except OSError as error:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
     return out
@@ -110,20 +111,11 @@ def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> 
 
 
 def _not_there(collection: Collection, question_id: str | None) -> str:
+    """Names similar ids; if there are none, the first ones."""
     known = list(dict.fromkeys(collection.ids()))
-    where = f"{collection.path} has {len(known):,} question{'' if len(known) == 1 else 's'}"
+    where = f"{collection.path} has {counted(len(known), 'question')}"
     if not known:
         return f"{where}; nothing can be shown of it yet"
-    if question_id is None:
-        return f"say which question to show: {where}, for instance {', '.join(known[:_EXAMPLES])}"
-    return f"{where}, none has the id {question_id!r}: {choices(question_id, _close(question_id, known))}{_more(known)}"
-
-
-def _close(wrong: str, known: Iterable[str]) -> list[str]:
-    """Similar ids; if there are none, the first ones."""
-    several = list(known)
-    return difflib.get_close_matches(wrong, several, n=_EXAMPLES, cutoff=_ALIKE) or several[:_EXAMPLES]
-
-
-def _more(known: list[str]) -> str:
-    return ", .." if len(known) > _EXAMPLES else ""
+    asked = "say which question to show" if question_id is None else f"no question has the id {question_id!r}"
+    similar = difflib.get_close_matches(question_id or "", known, n=_EXAMPLES, cutoff=_ALIKE)
+    return f"{asked}: {where}, for instance {', '.join(similar or known[:_EXAMPLES])}"

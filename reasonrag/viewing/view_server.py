@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 import orjson
 from aiohttp import web
@@ -25,7 +26,6 @@ from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
 
-_FOUND, _BAD, _MISSING, _BROKEN = 200, 400, 404, 500
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -52,12 +52,12 @@ class BackgroundScan:
 
     def _read(self) -> None:
         try:
-            with without_cycle_collection():
-                self._read_all()
+            self._read_all()
         except Exception as error:  # noqa: BLE001 - told to the page, which would wait for ever
             self.error = redact(str(error) or type(error).__name__)
         self._complete = True
 
+    @without_cycle_collection()
     def _read_all(self) -> None:
         for explored in self.collection.scan():
             if self._given_up:
@@ -108,16 +108,16 @@ def make_app(reading: BackgroundScan) -> web.Application:
     async def show_list(request: web.Request) -> web.Response:
         first = request.query.get("from", "0")
         if not re.fullmatch(r"[0-9]{1,9}", first):
-            return _json({"error": "from must be a number of a question"}, _BAD)
+            return _json({"error": "from must be a number of a question"}, HTTPStatus.BAD_REQUEST)
         found = await asyncio.to_thread(reading.listing, int(first))
         if reading.error is not None:  # checked last: a scan that is complete has not failed meanwhile
-            return _json({"error": reading.error}, _BROKEN)
+            return _json({"error": reading.error}, HTTPStatus.INTERNAL_SERVER_ERROR)
         return _json(found.model_dump(mode="json"))
 
     async def show_question(request: web.Request) -> web.Response:
         number = int(request.match_info["number"])
         if not reading.has(number):
-            return _json({"error": f"there is no question {number} here"}, _MISSING)
+            return _json({"error": f"there is no question {number} here"}, HTTPStatus.NOT_FOUND)
         collection = reading.collection
 
         def view() -> bytes:
@@ -127,7 +127,7 @@ def make_app(reading: BackgroundScan) -> web.Application:
         try:
             return _answer(await asyncio.to_thread(view))
         except (InputError, OSError) as error:
-            return _json({"error": redact(str(error))}, _BROKEN)
+            return _json({"error": redact(str(error))}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     app = web.Application(middlewares=[_answered])
     app.router.add_get("/", show_page)
@@ -147,11 +147,11 @@ async def _answered(request: web.Request, handler: _Handler) -> web.StreamRespon
     return answer
 
 
-def _json(content: object, status: int = _FOUND) -> web.Response:
+def _json(content: object, status: int = HTTPStatus.OK) -> web.Response:
     return _answer(orjson.dumps(content), status)
 
 
-def _answer(body: bytes, status: int = _FOUND) -> web.Response:
+def _answer(body: bytes, status: int = HTTPStatus.OK) -> web.Response:
     answer = web.Response(body=body, status=status, content_type="application/json")
     answer.enable_compression()
     return answer

@@ -862,21 +862,23 @@ def listing_of(page: Path) -> Listing:
 
 
 def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """It keeps to its size, lists every question, and the same seed draws the same sample."""
+    """It keeps to its size, lists every question, and is the same page again."""
     noise = Random(0)  # does not pack well
     replies = [[query(f"{noise.randbytes(60_000).hex()}", reward) for reward in (0.9, 0.0)] for _ in range(8)]
     run = run_of(
         tmp_path / "run",
         *(siblings(*each, question_id=f"q{i}", question=f"Who {i}?") for i, each in enumerate(replies)),
     )
-    pages = [tmp_path / f"{name}.html" for name in ("first", "again", "other")]
-    for page, seed in zip(pages, (0, 0, 1), strict=True):
-        assert reasonrag("view", run, "--out", page, "--max-mb", 1, "--seed", seed).status == 0
+    pages = [tmp_path / f"{name}.html" for name in ("first", "again")]
+    for page in pages:
+        assert reasonrag("view", run, "--out", page, "--max-mb", 1).status == 0
         assert page.stat().st_size <= 10**6
-    first, again, other = (listing_of(page) for page in pages)
+    first = listing_of(pages[0])
     assert first.held is not None
     assert 0 < len(first.held) < len(first.rows) == 8
-    assert f"It embeds the trees of {len(first.held)} of 8 questions, sampled with seed 0." in first.about
+    assert (
+        f"It embeds the trees of a sample of {len(first.held)} of 8 questions; list and numbers cover all."
+        in first.about
+    )
     assert any("--serve" in text for text in first.about)
     assert pages[0].read_bytes() == pages[1].read_bytes()
-    assert again.held == first.held != other.held

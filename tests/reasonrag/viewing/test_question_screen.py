@@ -166,8 +166,8 @@ def test_show_of_a_pair_has_both_sides_and_every_reason(reasonrag: Reasonrag, ru
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("q11",), "did you mean 'q1'? choose from q1, q10"),
-        (("nothing like it",), "run has 3 questions, none has the id 'nothing like it': choose from q1, q10, q2"),
+        (("q11",), "no question has the id 'q11': "),
+        (("nothing like it",), "run has 3 questions, for instance q1, q2, q10"),
         ((), "say which question to show: "),
         (("q2", "--pair", "ffff"), "question q2 has no pair 'ffff'; choose from "),
         (("q2", "--pair", ""), "question q2 has no pair ''"),
@@ -262,7 +262,7 @@ def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> N
     paid = [asked(each, usage={"calls": 10, "requests": 4, "cost_usd": 0.5}) for each in range(4)]
     out = words(reasonrag("stats", written(tmp_path / "paid", *paid)).out)
     assert "$2.00; $0.50 per question; $0.50 per pair" in out
-    assert "40 in 16 requests; 10.0 per question, 10.0 per pair" in out
+    assert "40 in 16 requests; 10.0 per question; 10.0 per pair" in out
     assert "unknown" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
 
 
