@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
 BEARER = {"Authorization": "Bearer any"}
 AZURE_KEY = {"api-key": "any"}
-MOST_PARAMETERS = {"top_p": 0.9, "stop": ["</query>", "</answer>"], "n": 2, "temperature": 0.5}
 LEARNED = {
     "gpt-5": ["max_tokens", "stop", "temperature"],
     "gpt-5.6": ["max_tokens"],
@@ -47,7 +46,6 @@ LEARNED = {
     "ollama": ["n"],
 }
 """What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
-IN_CONTENT = [name for name, each in PROFILES.items() if each.reasoning in ("think", "headless")]
 REASONING = [name for name, each in PROFILES.items() if each.reasoning]
 
 
@@ -98,157 +96,78 @@ def without_refused(profile: str | None, parameters: Mapping[str, object]) -> di
 # -- what is refused, and how ------------------------------------------------------------------------------------
 
 
-def openai_error(message: str, param: str, code: str = "unsupported_parameter") -> dict[str, object]:
-    return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
-
-
-def forbidden(name: str, value: object) -> dict[str, object]:
-    message = "Extra inputs are not permitted"
-    return {"type": "extra_forbidden", "loc": ["body", name], "msg": message, "input": value}
-
-
-NOT_WITH_THIS_MODEL = "is not supported with this model."
 NO_SEED = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
-BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
-MISTRAL = {"object": "error", "type": "invalid_request_error", "param": None, "code": None}
+REFUSED = {"type": "invalid_request_error"}
 
 
 @pytest.mark.parametrize(
-    ("profile", "parameters", "status", "expected"),
+    ("profile", "parameters", "expected"),
     [
         (
             "gpt-5",
             {"max_tokens": None, "stop": ["x"]},
-            400,
-            openai_error(f"Unsupported parameter: 'stop' {NOT_WITH_THIS_MODEL}", "stop"),
-        ),
-        (
-            "gpt-5",
-            {"max_tokens": 9, "top_p": 0.9, "stop": "x", "temperature": 0},
-            400,
-            openai_error(
-                f"Unsupported parameter: 'max_tokens' {NOT_WITH_THIS_MODEL} Use 'max_completion_tokens' instead.",
-                "max_tokens",
+            (
+                400,
+                {
+                    "error": REFUSED
+                    | {
+                        "message": "Unsupported parameter: 'stop' is not supported with this model.",
+                        "param": "stop",
+                        "code": "unsupported_parameter",
+                    }
+                },
             ),
-        ),
-        (
-            "gpt-5",
-            {"max_tokens": None, "temperature": 0},
-            400,
-            openai_error(
-                "Unsupported value: 'temperature' does not support 0 with this model. "
-                "Only the default (1) value is supported.",
-                "temperature",
-                "unsupported_value",
-            ),
-        ),
-        (
-            "gpt-6",
-            {"max_tokens": None, "reasoning_effort": "none", "tools": [{}], "top_p": 0.9, "stop": "x"},
-            200,
-            None,
-        ),
-        (
-            "gpt-6",
-            {"max_tokens": None, "temperature": None, "reasoning_effort": "low", "tools": [{}]},
-            400,
-            openai_error(f"Unsupported parameter: 'tools' {NOT_WITH_THIS_MODEL}", "tools"),
-        ),
-        (
-            "gpt-5.6",
-            {"max_tokens": None, "temperature": None, "reasoning_effort": "minimal"},
-            400,
-            openai_error(
-                "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. "
-                "Supported values are: 'none', 'low', 'medium', 'high', and 'xhigh'.",
-                "reasoning_effort",
-                "unsupported_value",
-            ),
-        ),
-        (
-            "gpt-6-astra",
-            {"max_tokens": None, "temperature": None, "reasoning_effort": "none"},
-            400,
-            openai_error(
-                "Unsupported value: 'reasoning_effort' does not support 'none' with this model. "
-                "Supported values are: 'low', 'medium', 'high', and 'xhigh'.",
-                "reasoning_effort",
-                "unsupported_value",
-            ),
-        ),
-        (
-            "gpt-6-astra",
-            {"max_tokens": None, "stop": "x"},
-            400,
-            openai_error(f"Unsupported parameter: 'stop' {NOT_WITH_THIS_MODEL}", "stop"),
-        ),
-        (
-            "gpt-4o",
-            {"model": "gpt-3.5-turbo-0301"},
-            404,
-            {
-                "error": {
-                    "message": "The model `gpt-3.5-turbo-0301` does not exist or you do not have access to it.",
-                    "type": "invalid_request_error",
-                    "param": None,
-                    "code": "model_not_found",
-                }
-            },
         ),
         (
             "gemini",
             {},
-            400,
-            [
-                {
-                    "error": {
-                        "code": 400,
-                        "message": NO_SEED,
-                        "status": "INVALID_ARGUMENT",
-                        "details": [{"@type": BAD_REQUEST, "fieldViolations": [{"description": NO_SEED}]}],
+            (
+                400,
+                [
+                    {
+                        "error": {
+                            "code": 400,
+                            "message": NO_SEED,
+                            "status": "INVALID_ARGUMENT",
+                            "details": [
+                                {
+                                    "@type": "type.googleapis.com/google.rpc.BadRequest",
+                                    "fieldViolations": [{"description": NO_SEED}],
+                                }
+                            ],
+                        }
                     }
-                }
-            ],
+                ],
+            ),
         ),
-        ("mistral", {}, 422, MISTRAL | {"message": {"detail": [forbidden("seed", 1)]}}),
         (
             "fastapi-strict",
-            {"service_tier": "flex"},
-            422,
-            {"detail": [forbidden("seed", 1), forbidden("service_tier", "flex")]},
+            {},
+            (
+                422,
+                {
+                    "detail": [
+                        {
+                            "type": "extra_forbidden",
+                            "loc": ["body", "seed"],
+                            "msg": "Extra inputs are not permitted",
+                            "input": 1,
+                        }
+                    ]
+                },
+            ),
         ),
         (
             "anthropic",
             {"n": 2},
-            400,
-            {
-                "error": {
-                    "code": "invalid_request_error",
-                    "message": "n: Input should be 1",
-                    "type": "invalid_request_error",
-                }
-            },
-        ),
-        (
-            "claude-opus",
-            {"n": 1},
-            400,
-            {
-                "error": {
-                    "code": "invalid_request_error",
-                    "message": "`temperature` is deprecated for this model.",
-                    "type": "invalid_request_error",
-                }
-            },
+            (400, {"error": REFUSED | {"code": "invalid_request_error", "message": "n: Input should be 1"}}),
         ),
     ],
 )
 async def test_a_refusal_has_the_form_of_its_endpoint(
-    profile: str, parameters: dict[str, object], status: int, expected: object
+    profile: str, parameters: dict[str, object], expected: object
 ) -> None:
-    """Status, nesting, and one parameter at a time or all at once."""
-    found, said = await ask(profile, **parameters)
-    assert (found, said if expected else None) == (status, expected)
+    assert await ask(profile, **parameters) == expected
 
 
 async def test_a_list_of_models_says_when_one_ends_and_has_none_that_is_gone() -> None:
@@ -265,20 +184,6 @@ async def test_a_list_of_models_says_when_one_ends_and_has_none_that_is_gone() -
         name: day for name, day in dated.items() if day > today
     }
     assert {"offline", "gpt-6-luna"} <= {name for name, day in listed.items() if day is None}
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_what_is_left_after_the_refusals_is_answered(profile: str) -> None:
-    """Every profile answers the request that a client arrives at, and only gives as many choices as it does."""
-    status, body = await ask(profile, **without_refused(profile, MOST_PARAMETERS))
-    assert status == 200, body
-    one = {"n"} & (PROFILES[profile].ignores | PROFILES[profile].only.keys())
-    assert len(body["choices"]) == (1 if one else 2)
-
-
-async def test_azure_wants_a_key_in_either_header() -> None:
-    """At the v1 address."""
-    assert [(await ask("azure", headers))[0] for headers in (BEARER, AZURE_KEY, {"x": "y"})] == [200, 200, 401]
 
 
 async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None:
@@ -313,47 +218,6 @@ async def test_no_profile_changes_what_a_reply_says(profile: str) -> None:
     assert (THOUGHT in str(said)) == (PROFILES[profile].reasoning not in (None, "hidden"))
 
 
-async def test_qwen_thinks_in_its_content_and_a_stop_string_ends_it_there() -> None:
-    """The tags that it considers are part of the text that the server looks through."""
-    said, usage = await choice("qwen3-think")
-    content = said["message"]["content"]
-    assert content.startswith(f"<think>\n{THOUGHT}")
-    assert "<answer>a guess</answer>" in content
-    assert usage["completion_tokens"] == estimate_tokens(content)
-    cut, _ = await choice("qwen3-think", stop=["</query>", "</answer>"])
-    assert cut["finish_reason"] == "stop"
-    assert content.startswith(cut["message"]["content"])
-    assert "</think>" not in cut["message"]["content"]
-
-
-async def test_r1_has_only_the_end_of_its_reasoning() -> None:
-    """Its chat template wrote the beginning."""
-    said, _ = await choice("r1")
-    assert said["message"]["content"].startswith(THOUGHT)
-    assert "</think>\n\n" in said["message"]["content"]
-    assert "<think>" not in said["message"]["content"]
-
-
-@pytest.mark.parametrize(
-    ("profile", "field"),
-    [("deepseek", "reasoning_content"), ("openrouter", "reasoning"), ("vllm-reasoning", "reasoning")],
-)
-async def test_reasoning_beside_the_content(profile: str, field: str) -> None:
-    """In a field of the message, and counted with the completion."""
-    said, usage = await choice(profile)
-    assert said["message"][field].startswith(THOUGHT)
-    assert THOUGHT not in said["message"]["content"]
-    both = estimate_tokens(said["message"][field]) + estimate_tokens(said["message"]["content"])
-    assert usage["completion_tokens"] == both
-
-
-async def test_vllm_ends_reasoning_at_a_stop_string() -> None:
-    """Then there is no content, and the reply is said to have ended by itself."""
-    said, _ = await choice("vllm-reasoning", stop=["</query>"])
-    assert (said["message"]["content"], said["finish_reason"]) == (None, "stop")
-    assert said["message"]["reasoning"].endswith("<query>something else")
-
-
 async def test_hidden_reasoning_is_only_counted() -> None:
     """OpenAI tells it as a part of the completion tokens, Gemini only in the total."""
     said, usage = await choice("gpt-5")
@@ -363,15 +227,6 @@ async def test_hidden_reasoning_is_only_counted() -> None:
     said, usage = await choice("gemini")
     assert usage["completion_tokens"] == estimate_tokens(said["message"]["content"])
     assert usage["completion_tokens"] + usage["prompt_tokens"] < usage["total_tokens"]
-
-
-@pytest.mark.parametrize("profile", [name for name in REASONING if PROFILES[name].no_reasoning])
-async def test_reasoning_can_be_switched_off_as_its_endpoint_does(profile: str) -> None:
-    """By a field of the request."""
-    off = dict(PROFILES[profile].no_reasoning)
-    said, usage = await choice(profile, **off)
-    assert THOUGHT not in str(said)
-    assert usage["total_tokens"] - usage["prompt_tokens"] == estimate_tokens(said["message"]["content"])
 
 
 # -- the token limit ---------------------------------------------------------------------------------------------
@@ -397,25 +252,6 @@ def test_a_limit_only_cuts_the_end_of_a_reply(
     cut = (less.content, less.reasoning) != (whole.content, whole.reasoning)
     assert cut <= (less.finish_reason == "length")
     assert whole.finish_reason == "stop"
-
-
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_a_reply_is_cut_at_the_limit_and_billed_up_to_it(name: str) -> None:
-    """Four characters a token."""
-    whole, usage = await choice(None)
-    said, cut_usage = await choice(None, **{"max_tokens": None} | {name: 3})
-    assert said["message"]["content"] == whole["message"]["content"][:12]
-    assert (said["finish_reason"], cut_usage["completion_tokens"]) == ("length", 3)
-    assert (whole["finish_reason"], usage["completion_tokens"] > 3) == ("stop", True)
-
-
-@pytest.mark.parametrize("profile", REASONING)
-async def test_reasoning_eats_the_limit(profile: str) -> None:
-    """Nothing of the answer is left, and all tokens are billed."""
-    said, usage = await choice(profile, max_tokens=4)
-    assert said["finish_reason"] == "length"
-    assert len(said["message"]["content"]) == (16 if profile in IN_CONTENT else 0)
-    assert usage["total_tokens"] - usage["prompt_tokens"] == 4
 
 
 # -- with everything else ----------------------------------------------------------------------------------------
