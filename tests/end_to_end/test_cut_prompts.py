@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from aiohttp import web
 
 from preference.candidates import StateRecord, read_lines
@@ -23,14 +21,9 @@ BYTES_PER_TOKEN = 4
 SAID = "seems to CUT PROMPTS of"
 
 
-def serving(
-    tells: Callable[[int], int | None] = lambda tokens: tokens,
-    *,
-    window: int = WINDOW,
-    leaves: Callable[[int], int] = lambda _: WINDOW,
-) -> Answering:
+def serving(*, window: int = WINDOW, leaves: int = WINDOW) -> Answering:
     """An endpoint with this context window: of a longer prompt it keeps the system turn and the end of the user turn.
-    tells: what it says of the tokens that it read. leaves: tokens of longer prompts that it reads."""
+    leaves: tokens of longer prompts that it reads."""
 
     async def chat(request: web.Request) -> web.Response:
         wanted = ChatCompletionRequest.read(await request.read())
@@ -42,11 +35,8 @@ def serving(
             said = offline.reply(seen, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
             texts.append("yes" if last.content == "Say yes." else said)
         tokens = sum(len(each.content.encode()) for each in wanted.messages) // BYTES_PER_TOKEN
-        tokens = tokens if tokens <= window else leaves(tokens)
-        body = completion(
-            "m", [(each, "stop") for each in texts], prompt_tokens=tells(tokens) or 0, completion_tokens=99
-        )
-        return as_json(body)
+        read = tokens if tokens <= window else leaves
+        return as_json(completion("m", [(each, "stop") for each in texts], prompt_tokens=read, completion_tokens=99))
 
     return Answering(chat)
 
@@ -146,55 +136,11 @@ def test_a_run_that_goes_on_at_another_server_keeps_its_mark(reasonrag: Reasonra
     assert recorded_cut(config("runs/ranks")["operational"]["refused_parameters"])
 
 
-@pytest.mark.parametrize(
-    "leaves",
-    [
-        lambda _: WINDOW // 2,
-        lambda tokens: tokens - (2 * tokens // WINDOW - 1) * (WINDOW // 2),
-        lambda tokens: WINDOW - tokens % 90,
-    ],
-    ids=["half of the window", "half a window at a time", "what fits of whole passages"],
-)
-def test_a_server_that_leaves_less_than_its_window_is_named(leaves: Callable[[int], int], reasonrag: Reasonrag) -> None:
-    """Counts that fall, or fall and rise, as prompts grow: by the number of words; no pair of such states is kept."""
-    with serving(leaves=leaves).open() as server:
+def test_a_server_that_leaves_less_than_its_window_is_named(reasonrag: Reasonrag) -> None:
+    """Counts that fall as prompts grow: by the number of words; no pair of such states is kept."""
+    with serving(leaves=WINDOW // 2).open() as server:
         done = reasonrag(*generate(server.base_url, "runs/r"))
     cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
     assert (done.status, SAID in done.err, cut_from is None) == (0, True, False)
     assert cut_from is not None
     assert 0.75 < cut_from / (WINDOW * BYTES_PER_TOKEN) < 1.25
-
-
-@pytest.mark.parametrize(
-    "tells",
-    [
-        lambda tokens: tokens,
-        lambda tokens: tokens if tokens < 10 else -(-tokens // 1000) * 1000,
-        lambda tokens: float(f"{tokens:.0e}"),
-        lambda tokens: -(-tokens // 64) * 64,
-        lambda tokens: round(tokens, -2),
-        lambda tokens: tokens // 256 * 256,
-        lambda tokens: round(tokens, -3),
-        lambda _: None,
-        lambda _: 1,
-        lambda _: 700,
-    ],
-    ids=[
-        "exact",
-        "up to 1000, but the first",
-        "one digit",
-        "up to 64",
-        "to 100",
-        "down to 256",
-        "to 1000",
-        "none",
-        "always 1",
-        "always 700",
-    ],
-)
-def test_an_honest_server_is_not_suspected(tells: Callable[[int], int | None], reasonrag: Reasonrag) -> None:
-    """However it counts."""
-    with serving(tells, window=10**6).open() as server:
-        done = reasonrag(*generate(server.base_url, "runs/r"))
-    assert (done.status, SAID in done.err) == (0, False)
-    assert "messages from" not in Path("runs/r/config.json").read_text()

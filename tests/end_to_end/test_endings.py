@@ -74,10 +74,7 @@ def explored(reasonrag: Reasonrag, base_url: str, *more: object) -> dict[str, An
 
 ENDS: dict[str, tuple[str | None, bool]] = {
     "MAX_TOKENS": ("MAX_TOKENS", False),
-    "model_length": ("model_length", False),
-    "FinishReason.MAX_OUTPUT_TOKENS": ("FinishReason.MAX_OUTPUT_TOKENS", False),
     "stop at the limit": ("stop", True),
-    "nothing at the limit": (None, True),
     "nothing": (None, False),
     "OTHER": ("OTHER", False),
 }
@@ -121,16 +118,7 @@ def test_refusals_are_counted_and_not_repaired(reasonrag: Reasonrag) -> None:
     assert summary["repair_turns"] == 0
 
 
-SLOW: dict[str, Any] = {
-    "OpenRouter": {"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"},
-    "a string": {"error": "Rate limit exceeded"},
-    "FastChat": {"object": "error", "message": "wait", "code": 42901},
-    "Gemini": [{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota exceeded"}}],
-}
-
-
-@pytest.mark.parametrize("case", SLOW)
-def test_a_429_in_a_200_is_waited_for(case: str, reasonrag: Reasonrag) -> None:
+def test_a_429_in_a_200_is_waited_for(reasonrag: Reasonrag) -> None:
     """From the first request on: every question is done once the endpoint answers."""
     inner, asked = teacher(lambda reply, _: ({"content": reply}, "stop")), 0
 
@@ -139,7 +127,7 @@ def test_a_429_in_a_200_is_waited_for(case: str, reasonrag: Reasonrag) -> None:
         nonlocal asked
         asked += 1
         if asked <= 24 and asked != 4:  # the trial's third retry passes
-            return web.json_response(SLOW[case], headers={"Retry-After": "0.1"})
+            return web.json_response({"error": "Rate limit exceeded"}, headers={"Retry-After": "0.1"})
         response: web.StreamResponse = await handler(request)
         return response
 
@@ -152,9 +140,7 @@ def test_a_429_in_a_200_is_waited_for(case: str, reasonrag: Reasonrag) -> None:
 
 ABOUT_THE_PROMPT: dict[str, tuple[int, Any, str]] = {
     "a filter": (400, {"error": {"code": "content_filter", "message": "filtered"}}, "withheld"),
-    "a filter in a 200": (200, {"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}, "withheld"),
     "a context": (400, {"error": {"code": "context_length_exceeded", "message": "too long"}}, "too_long"),
-    "a context in words": (400, {"message": "This model's maximum context length is 4096 tokens"}, "too_long"),
 }
 
 
@@ -241,8 +227,7 @@ def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Rea
     ]
 
 
-@pytest.mark.parametrize("kills", [[30], [5, 60, 110]], ids=["once", "three times"])
-def test_a_kill_in_a_run_whose_states_end_changes_nothing(kills: list[int], reasonrag: Reasonrag) -> None:
+def test_a_kill_in_a_run_whose_states_end_changes_nothing(reasonrag: Reasonrag) -> None:
     """What a state suffered is in the journal like any answer: little is asked twice."""
     asked = list[int]()
     with refusing_some("a filter", asked).open() as endpoint:
@@ -251,7 +236,7 @@ def test_a_kill_in_a_run_whose_states_end_changes_nothing(kills: list[int], reas
         shutil.rmtree("runs/a")
         asked.clear()
         words = ("generate", "--dataset", "atlas", "--limit", 6, "--model", "o", "--base-url", endpoint.base_url)
-        for kill in kills:
+        for kill in (5, 60, 110):
             with Command(*words, "--run", "runs/a", "--max-reply-tokens", ROOM, "--concurrency", 4, "--yes") as running:
                 until(lambda kill=kill: len(asked) >= kill or running.poll() is not None)  # type: ignore[misc]
                 running.kill()

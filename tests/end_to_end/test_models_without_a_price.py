@@ -43,9 +43,7 @@ def test_each_command_says_it_once(reasonrag: Reasonrag, endpoint: str) -> None:
     "more",
     [
         ("--model", "mystery", "--price-in", 0, "--price-out", 0),
-        ("--model", "gpt-4o"),
         ("--model", "gpt-4o", "--value-model", "mystery", "--value-base-url", ""),
-        ("--model", "offline"),
     ],
 )
 def test_what_has_a_price_says_nothing(more: tuple[object, ...], reasonrag: Reasonrag, endpoint: str) -> None:

@@ -32,9 +32,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize(
-    ("mask", "private", "public"), [(0o022, 0o640, 0o644), (0o002, 0o660, 0o664), (0o077, 0o600, 0o600)]
-)
+@pytest.mark.parametrize(("mask", "private", "public"), [(0o002, 0o660, 0o664), (0o077, 0o600, 0o600)])
 def test_other_users_cannot_read_what_commands_write(
     reasonrag: Reasonrag, mask: int, private: int, public: int
 ) -> None:

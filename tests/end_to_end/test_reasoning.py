@@ -116,11 +116,10 @@ def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(
     assert summary["cost_usd"] > sum(each.usage.cost_usd or 0 for each in read_rollouts(Path("runs/r/rollouts.jsonl")))
 
 
-@pytest.mark.parametrize("profile", ["gpt-5", "gemini", "deepseek"])
-def test_reasoning_tokens_are_counted_and_priced(profile: str, reasonrag: Reasonrag) -> None:
+def test_reasoning_tokens_are_counted_and_priced(reasonrag: Reasonrag) -> None:
     """Wherever the endpoint tells of them; the table says how many completion tokens they are."""
-    own = ("--reasoning-effort", "default")  # Gemini's would be none
-    with simulated_endpoint("--profile", profile) as base_url:
+    own = ("--reasoning-effort", "default")  # its own would be none
+    with simulated_endpoint("--profile", "gemini") as base_url:
         done = reasonrag(*asked(base_url, "runs/r", *own, limit=3))
         judged = ("--judge", "o", "--run", "runs/e", "--limit", 3)
         evaluated = reasonrag("evaluate", "--model", "o", "--base-url", base_url, *judged, *own)
@@ -135,10 +134,9 @@ def test_reasoning_tokens_are_counted_and_priced(profile: str, reasonrag: Reason
     assert f"(of which {usage['reasoning_tokens']:,} reasoning)" in evaluated.out
 
 
-@pytest.mark.parametrize("profile", ["qwen3-think", "gpt-5"])
-def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(profile: str, reasonrag: Reasonrag) -> None:
+def test_a_limit_that_reasoning_uses_up_is_said_and_ends_the_run(reasonrag: Reasonrag) -> None:
     """No repair turn is wasted on it; the warning names the flag, its value, and what else helps. The flag helps."""
-    with simulated_endpoint("--profile", profile) as base_url:
+    with simulated_endpoint("--profile", "qwen3-think") as base_url:
         flags = ("--max-reply-tokens", 24, "--concurrency", 4)
         done = reasonrag(*asked(base_url, "runs/r", *flags, limit=40))
         more = reasonrag(*asked(base_url, "runs/more", "--max-reply-tokens", 2048, limit=2))
@@ -198,10 +196,7 @@ def marked(before: str, after: str, *, apart: bool = False, wrong: str = WRONG) 
     ("before", "after"),
     [
         ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-        ("analysis", "assistantfinal"),
-        ("[THINK]", "[/THINK]"),
         ("", "\n</reasoning>\n"),
-        ("◁think▷", "◁/think▷"),
     ],
 )
 def test_no_step_is_what_the_reasoning_mentions(before: str, after: str, reasonrag: Reasonrag) -> None:

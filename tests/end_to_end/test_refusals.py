@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pytest
 
-import reasonrag as package
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
 
@@ -43,14 +42,6 @@ def test_a_run_ends_clean_and_records_what_was_left_out(reasonrag: Reasonrag, pi
         assert config_of("runs/r")["decides_answers"]["sampling"]["temperature"] == 0.5
         assert reasonrag(*asked).status == 0
     assert b'sampled_temperature":0.5' not in Path("runs/r/rollouts.jsonl").read_bytes()
-
-
-def test_a_replay_needs_no_lesson(picky: str) -> None:
-    """The journal is asked for the same answers whether or not anything was refused."""
-    asked: dict[str, Any] = {"model": "o", "limit": 4, "base_url": [picky]}
-    package.generate(run="runs/r", **asked)
-    package.generate(run="runs/again", replay="runs/r/journal.jsonl", **asked)
-    assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
 
 
 def test_judges_that_ask_for_the_likeliest_reply_are_answered_too(reasonrag: Reasonrag, picky: str) -> None:

@@ -79,7 +79,7 @@ def parts_of(secret: str, found: str, *, length: int = 8) -> list[str]:
     return [each for each in parts if each in found]
 
 
-@pytest.mark.parametrize(("echoed", "command"), [*((each, "generate") for each in ECHOES), ("URL-encoded", "evaluate")])
+@pytest.mark.parametrize(("echoed", "command"), [("as it is", "generate"), ("URL-encoded", "evaluate")])
 def test_an_error_that_is_cut_within_a_key_shows_no_part_of_it(echoed: str, command: str) -> None:
     """Wherever in the key the cut is (at every third character), in an error object and in a page."""
     said, number = ECHOES[echoed](KEY), count()
@@ -165,8 +165,10 @@ def test_a_token_that_a_retriever_echoes_is_in_no_file(echoed: str) -> None:
     assert parts_of(said, found, length=12) == []
 
 
-@pytest.mark.parametrize("flag", ["--base-url", "--retriever"])
-@pytest.mark.parametrize("address", ["user:s3cr3t-pass@host:80/v1", "http://user:s3cr3t/pass@host/v1", "u:s3cr3t@host"])
+@pytest.mark.parametrize(
+    ("flag", "address"),
+    [("--base-url", "http://user:s3cr3t/pass@host/v1"), ("--retriever", "user:s3cr3t-pass@host:80/v1")],
+)
 def test_a_password_in_an_address_is_never_shown(flag: str, address: str) -> None:
     """With a scheme or without one; such an address is refused."""
     asked = ["--dataset", "atlas", "--limit", 1, "--run", "runs/a", "--yes"]
@@ -177,10 +179,9 @@ def test_a_password_in_an_address_is_never_shown(flag: str, address: str) -> Non
     assert "s3cr3t" not in found
 
 
-@pytest.mark.parametrize("echoed", ["as it is", "base64 of user and key"])
-def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them(echoed: str) -> None:
+def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them() -> None:
     """Each command asks, reads or shows what an endpoint said that puts the key into every reply."""
-    said = ECHOES[echoed](KEY)
+    said = ECHOES["base64 of user and key"](KEY)
     reply = f"<query>{said}</query> <evidence>{said}</evidence> So the answer is <answer>{said}</answer> 50 {said}"
     found = ""
     with serving(lambda _: chat(reply)) as address:

@@ -177,17 +177,6 @@ def test_every_command_names_the_flag_of_its_model(
         assert reasonrag(*again).status == 0
 
 
-def test_a_model_that_only_the_price_list_lacks_is_explored(
-    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An unknown successor has no price, which is said with the flags that give it."""
-    with catalogue(monkeypatch, **{"gpt-9": None}):
-        done = reasonrag(*FIRST, "--model", "gpt-9")
-    assert done.status == 0
-    assert "no price is known for gpt-9" in done.err
-    assert "give --price-in and --price-out" in done.err
-
-
 async def test_every_question_is_done_where_capacity_comes_and_goes() -> None:
     """Half of the requests with service_tier flex find none; the trees are those of a run that found it always, and
     as many requests may be in flight in the end as in the beginning."""

@@ -110,63 +110,29 @@ def ada(**fields: Any) -> RolloutRecord:
     first = prompt(f"Question: {question}", THINK)
     passage = "<reference>Wikipedia Title: Ada Lovelace\nBorn in London.\n\n</reference>"
     second = prompt(f"{thoughts}. Reference: {passage}", READ)
-    steps: list[Fields] = [
-        {
-            "prompt": first,
-            "response": "So the next query is <query>Ada Lovelace birthplace</query>",
-            "action_type": "query",
-            "content": "Ada Lovelace birthplace",
-            "reward": 0.3645,
-            "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 3}, {"f1": 0.0, "em": 0.0, "steps": 3}],
-        },
-        {
-            "prompt": first,
-            "response": "So the answer is <answer>no</answer>",
-            "action_type": "answer",
-            "content": "no",
-            "terminal": True,
-            "reward": 0.9,
-            "f1": 1.0,
-            "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 1}],
-        },
-        {
-            "prompt": first,
-            "response": "So the answer is <answer>yes</answer>",
-            "action_type": "answer",
-            "content": "yes",
-            "terminal": True,
-            "reward": 0.0,
-            "f1": 0.0,
-            "rollouts": [{"f1": 0.0, "em": 0.0, "steps": 1}],
-        },
-        {
-            "prompt": first,
-            "response": "I would rather not say.",
-            "terminal": True,
-            "parse_error": {"cause": "no_tag", "detail": "neither <query> nor <answer>"},
-            "reward": 0.0,
-            "rollouts": [{"f1": 0.0, "em": 0.0, "steps": 1}],
-        },
-        {
-            "prompt": second,
-            "response": "<evidence>Born in London.</evidence>",
-            "action_type": "evidence",
-            "content": "Born in London.",
-            "grounded": True,
-            "reward": 0.729,
-            "rollouts": [{"f1": 1.0, "em": 1.0, "steps": 3}],
-            "observations": 1,
-        },
-        {
-            "prompt": second,
-            "response": "<evidence>None</evidence>",
-            "action_type": "evidence",
-            "content": "None",
-            "grounded": False,
-            "reward": 0.0,
-            "rollouts": [{"f1": 0.0, "em": 0.0, "steps": 3}],
-        },
+    steps = [
+        query(
+            *("Ada Lovelace birthplace", 0.3645),
+            response="So the next query is <query>Ada Lovelace birthplace</query>",
+            rollouts=[*rollouts_of(1.0, 3), *rollouts_of(0.0, 3)],
+        ),
+        answer("no", 0.9, response="So the answer is <answer>no</answer>", f1=1.0, rollouts=rollouts_of(1.0, 1)),
+        answer("yes", 0.0, response="So the answer is <answer>yes</answer>", f1=0.0, rollouts=rollouts_of(0.0, 1)),
+        malformed(
+            "I would rather not say.",
+            parse_error={"cause": "no_tag", "detail": "neither <query> nor <answer>"},
+            rollouts=rollouts_of(0.0, 1),
+        ),
+        evidence(
+            *("Born in London.", 0.729),
+            response="<evidence>Born in London.</evidence>",
+            grounded=True,
+            rollouts=rollouts_of(1.0, 3),
+            observations=1,
+        ),
+        evidence("None", 0.0, response="<evidence>None</evidence>", grounded=False, rollouts=rollouts_of(0.0, 3)),
     ]
+    steps = [each | {"prompt": second if number > 3 else first} for number, each in enumerate(steps)]
     about = {"question": BORN, "golden_answers": ["no"], "config_hash": "0f1e"} | fields
     return tree([0, 0, 0, 0, 1, 1], steps, **about)
 
@@ -204,6 +170,13 @@ def random_trees(draw: st.DrawFn, **fields: Any) -> RolloutRecord:
     steps = draw(st.lists(random_steps, max_size=9))
     parents = [draw(st.integers(0, child)) for child in range(len(steps))]
     return tree(parents, steps, alpha=draw(st.sampled_from([0.5, 0.9, 1.0])), by_layer=draw(st.booleans()), **fields)
+
+
+def run_of(folder: Path, *records: RolloutRecord, torn: bytes = b"") -> Path:
+    """A run directory with these lines; torn: what stands behind the last line break."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rollouts.jsonl").write_bytes(b"".join(each.to_line() for each in records) + torn)
+    return folder
 
 
 def candidates_in(folder: Path, *records: RolloutRecord) -> Path:

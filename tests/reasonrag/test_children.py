@@ -161,15 +161,12 @@ def after_training(place: Path, *tokens: str) -> set[str]:
 TRAININGS: dict[str, tuple[dict[str, object], set[str]]] = {
     "of a folder": ({"model_name_or_path": "here"}, set()),
     "of a model on the Hub, which may be gated": ({"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct"}, HUB),
-    "of a folder against a reference on the Hub": ({"model_name_or_path": "here", "ref_model": "they/model"}, HUB),
     "with an adapter in a folder": ({"model_name_or_path": "here", "adapter_name_or_path": "here,here"}, set()),
     "that is pushed": ({"model_name_or_path": "here", "push_to_hub": True}, HUB),
-    "that reports to a service": ({"model_name_or_path": "here", "report_to": "wandb"}, {"WANDB_API_KEY"}),
     "that reports to two": (
         {"model_name_or_path": "here", "report_to": ["comet_ml", "wandb"]},
         {"COMET_API_KEY", "WANDB_API_KEY"},
     ),
-    "that reports to none": ({"model_name_or_path": "here", "report_to": "none"}, set()),
     "that reports to a service that is none": ({"model_name_or_path": "here", "report_to": "openai"}, set()),
 }
 

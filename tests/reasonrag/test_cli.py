@@ -105,7 +105,6 @@ def test_the_commands_are_shown_in_groups_in_the_order_of_use(reasonrag: Reasonr
         ("generate --recipe p", "prorag"),
         ("generate --max-co", "--max-cost"),
         ("pairs --format s", "sharegpt sft sft-chosen"),
-        ("generate --recipe x", ""),
     ],
 )
 def test_a_shell_completes_commands_flags_and_their_words(
@@ -165,7 +164,7 @@ def test_a_run_and_a_data_set_of_such_a_name_are_shown_under_a_harmless_one(reas
     assert Path(run).is_dir()
 
 
-@pytest.mark.parametrize("words", [("--nope",), ("nope",), ("generate", "--limit", "1", "nope"), ("index", "nope")])
+@pytest.mark.parametrize("words", [("nope",), ("generate", "--limit", "1", "nope")])
 def test_a_wrong_command_line_is_explained_without_a_frame(words: tuple[str, ...], reasonrag: Reasonrag) -> None:
     """So that the message can be searched and copied; with how to get help."""
     refused = reasonrag(*words)

@@ -162,8 +162,7 @@ def world() -> None:
 OWN = "--questions q.jsonl --corpus corpus.jsonl"
 BAD_STARTS = (
     *(
-        f"{command} --run runs/new {flags}"
-        for command in ("generate", "tune", "evaluate")
+        f"generate --run runs/new {flags}"
         for flags in (
             f"--model m --base-url {DEAD} {OWN}",
             f"--model m --base-url LOCKED {OWN}",
@@ -180,6 +179,11 @@ BAD_STARTS = (
             f"--model offline --top-k 0 {OWN}",
             f"--model m --max-cost 1 --base-url {DEAD} {OWN}",
         )
+    ),
+    *(
+        f"{command} --run runs/new {flags}"
+        for command in ("tune", "evaluate")
+        for flags in (f"--model m --base-url LOCKED {OWN}", "--model offline --questions q.jsonl --index empty")
     ),
     f"generate --run runs/new --model offline --value-model v --value-base-url {DEAD} {OWN}",
     f"generate --run runs/new --replay {OWN}",

