@@ -1,9 +1,8 @@
 """Streaming of JSON files: a list in any layout, JSON lines, or a mixture of both, one value at a time.
 
 Decides where a value begins and ends, and what replaces invalid characters. A file may be larger than memory, so values
-are cut out of the bytes before decoding; guessing the end of an object (the end of its line, or the first closing
-brace) usually saves counting brackets. Streaming libraries refuse the NaN and lone surrogates that Python's own writer
-leaves behind, and cannot continue after them. Does not know what the values mean.
+are cut out of the bytes, by counting brackets, before decoding. Streaming libraries refuse the NaN and lone surrogates
+that Python's own writer leaves behind, and cannot continue after them. Does not know what the values mean.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ BLOCK = 1 << 20
 LONGEST_ITEM = 1 << 24
 """In bytes; a longer one is skipped. A row of RAG_ProGuide has some kB, a tree of 1,000 steps with three passages each
 some MB; a value of nothing but brackets takes 20 times its bytes once it is read."""
-_DEEPEST = 1 << 20
-"""Deepest nesting of a skipped item; JSON parsers stop at a few thousand levels."""
-_SIGN, _END_OF_STRING = re.compile(rb'["{}\[\]]'), re.compile(rb'["\\]')
 _UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
 """The text between two brackets, including whole strings. No possessive quantifiers, which the first releases of Python
 3.11 get wrong; there is no backtracking anyway, since no two parts can begin alike."""
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_IN_A_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -73,8 +69,6 @@ class _ItemReader:
         """File offset of the buffer."""
         self._here = 0
         """Offset in the buffer."""
-        self._tried = 0
-        """File offset up to which lines are not tried as objects: they hold part of an item, or several."""
         self._found = 0
 
     def items(self) -> Iterator[JsonItem]:
@@ -109,117 +103,46 @@ class _ItemReader:
         if self._here > BLOCK:
             self._base += self._here
             self._held, self._here = self._held[self._here :], 0
-        number = self._found + 1
-        item = self._on_a_line(number) or self._up_to_a_brace(number)
-        if item is None:
-            start, end = self._here, self._end_of_string() if sign == b'"' else self._end_of(sign)
-            if end is None or end - start > self._longest:
-                self._skip(sign)
-                item = JsonItem(number, None, too_long=True)
-            else:
-                item = self._decoded(self._held[start:end], number, self._base + start)
-                self._here = end
+        number, start = self._found + 1, self._base + self._here
+        content = self._cut_out(sign)
+        item = JsonItem(number, None, too_long=True) if content is None else self._decoded(content, number, start)
         self._found = number
         return item
 
-    def _on_a_line(self, number: int) -> JsonItem | None:
-        """The object on the rest of the line, if that is exactly one object."""
-        if self._base + self._here < self._tried:
-            return None
-        end = self._held.find(b"\n", self._here)
-        self._tried = self._base + (len(self._held) if end < 0 else end)
-        if end < 0:
-            return None
-        line = self._held[self._here : end].rstrip(b", \t\r")
-        return self._guessed(line, number) if line.endswith(b"}") else None
-
-    def _up_to_a_brace(self, number: int) -> JsonItem | None:
-        """The object up to the first closing brace, if that is one: a row without nested objects or braces in texts."""
-        end = self._held.find(b"}", self._here) + 1
-        return self._guessed(self._held[self._here : end], number) if end else None
-
-    def _guessed(self, content: bytes, number: int) -> JsonItem | None:
-        """The item these bytes may be. No proper prefix of an item is an item, so a match is certain."""
-        if len(content) > self._longest:
-            return None
-        try:
-            value = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            return None
-        self._here += len(content)
-        return JsonItem(number, value)
-
-    # -- where a value ends ------------------------------------------------------------------------------------
-
-    # None: the item is too long
-
-    def _end_of(self, sign: bytes) -> int | None:
-        return self._end_of_brackets() if sign in b"{[" else self._end_of_word()
-
-    def _end_of_brackets(self) -> int | None:
-        depth, position = 0, self._here
-        while True:
-            position = _UP_TO_A_BRACKET.match(self._held, position).end()  # type: ignore[union-attr] # matches nothing
-            sign = self._held[position : position + 1]
-            if sign in (b"", b'"'):  # the end of the buffer, or an incomplete string
-                if not self._read_more_of_it():
-                    return None
-                continue
-            position += 1
-            depth += 1 if sign in b"{[" else -1
-            if not depth:
-                return position
-
-    def _end_of_string(self) -> int | None:
-        while not (found := _STRING.match(self._held, self._here)):
-            if not self._read_more_of_it():
-                return None
-        return found.end()
-
-    def _end_of_word(self) -> int | None:
-        while not (found := _WORD.match(self._held, self._here)) or found.end() == len(self._held):
-            if not self._read_more_of_it():
-                return None
-        return found.end()
-
-    def _read_more_of_it(self) -> bool:
-        """Read as much again as the item has, so that a long string is rescanned only a few times; False if it is too
-        long already."""
-        held = len(self._held) - self._here
-        if held > self._longest:
-            return False
-        if not self._read(held):
-            raise self._cut_off()
-        return True
-
-    def _skip(self, sign: bytes) -> None:
-        """Move past the item that begins here with this byte, holding a block of it at a time."""
-        start, in_string = self._base + self._here, False
-        opened = bytearray()
+    def _cut_out(self, sign: bytes) -> bytes | None:
+        """The bytes of the value that begins here with this byte; None, and little of them held, if they are too many.
+        Moves past it."""
+        start, depth, in_string, whole = self._base + self._here, 0, sign == b'"', True
+        position = self._here + in_string
         while True:
             if sign not in b'"{[':
-                ended = _WORD.match(self._held, self._here)
-                self._here = ended.end() if ended else self._here
-                if self._here < len(self._held):
-                    return
-            elif found := (_END_OF_STRING if in_string else _SIGN).search(self._held, self._here):
-                self._here = found.end()
-                match found[0]:
-                    case b"\\":
-                        self._here += len(self._next(1))
-                    case b'"':
-                        in_string = not in_string
-                    case b"{" | b"[" as bracket if len(opened) < _DEEPEST:
-                        opened += bracket
-                    case bracket if bracket in b"{[" or opened.pop() != (b"{" if bracket == b"}" else b"[")[0]:
-                        break
-                if not opened and not in_string:
-                    return
-                continue
-            self._base, self._held, self._here = self._base + len(self._held), b"", 0
+                found = _WORD.match(self._held, position)
+                position = found.end() if found else position
+                ended = position < len(self._held)
+            else:
+                between = _IN_A_STRING if in_string else _UP_TO_A_BRACKET
+                position = between.match(self._held, position).end()  # type: ignore[union-attr] # matches nothing, too
+                mark = self._held[position : position + 1]
+                if mark == b'"':  # of a string that is not whole yet, the first or the last
+                    in_string = not in_string
+                elif mark in (b"{", b"["):
+                    depth += 1
+                elif mark in (b"}", b"]"):
+                    depth -= 1
+                position += bool(mark) and mark != b"\\"
+                ended = mark not in (b"", b"\\") and not depth and not in_string
+                if not ended and position < len(self._held) and mark != b"\\":
+                    continue
+            if ended or position - self._here > self._longest:
+                whole = whole and position - self._here <= self._longest
+                content = self._held[self._here : position] if whole else None
+                self._here = position
+                if ended:
+                    return content
+                self._base, self._held = self._base + position, self._held[position:]
+                self._here = position = 0
             if not self._read():
-                break
-        raise self._malformed(start, f"item {self._found + 1:,} has no end")
+                raise self._cut_off() if whole else self._malformed(start, f"item {self._found + 1:,} has no end")
 
     # -- bytes -------------------------------------------------------------------------------------------------
 
@@ -235,8 +158,8 @@ class _ItemReader:
             pass
         return self._held[self._here : self._here + length]
 
-    def _read(self, at_least: int = 0) -> bool:
-        block = self._file.read(max(BLOCK, at_least))
+    def _read(self) -> bool:
+        block = self._file.read(BLOCK)
         self._held += block
         return bool(block)
 

@@ -132,7 +132,7 @@ def test_a_bracket_that_is_missing_is_noticed_soon(file: Path, monkeypatch: pyte
     """Not when gigabytes that follow are in memory."""
     monkeypatch.setattr(json_stream, "BLOCK", 100)
     file.write_text('[{"a": {"b": 1},' + '{"a": 1},' * 10_000 + '{"a": 1}]')
-    with pytest.raises(MalformedFileError, match="item 1 has no end"):
+    with pytest.raises(MalformedFileError, match="is cut off: it ends after 1 whole items"):
         list(read_items(file, longest=1000))
 
 
