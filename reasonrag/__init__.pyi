@@ -176,8 +176,8 @@ def ask(
         data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
             the Hub]
         questions: Your own questions (JSONL), instead of --dataset
-        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
-            set's corpus, else the passages in the question file]
+        corpus: Passages to search (JSONL, also .gz), or wiki-18 for Wikipedia 2018 [default: the data set's corpus,
+            else the passages in the question file]
         model: Model name at the endpoint, folder of a trained model (which is served while the command runs), or
             offline [default for atlas: offline; otherwise required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
@@ -536,8 +536,8 @@ def estimate(
         data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
             the Hub]
         questions: Your own questions (JSONL), instead of --dataset
-        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
-            set's corpus, else the passages in the question file]
+        corpus: Passages to search (JSONL, also .gz), or wiki-18 for Wikipedia 2018 [default: the data set's corpus,
+            else the passages in the question file]
         model: Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise gpt-4o if
             OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
@@ -726,8 +726,8 @@ def evaluate(
         data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
             the Hub]
         questions: Your own questions (JSONL), instead of --dataset
-        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
-            set's corpus, else the passages in the question file]
+        corpus: Passages to search (JSONL, also .gz), or wiki-18 for Wikipedia 2018 [default: the data set's corpus,
+            else the passages in the question file]
         model: Model name at the endpoint, folder of a trained model (which is served while the command runs), or
             offline [default for atlas: offline; otherwise required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
@@ -993,8 +993,8 @@ def generate(
         data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
             the Hub]
         questions: Your own questions (JSONL), instead of --dataset
-        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
-            set's corpus, else the passages in the question file]
+        corpus: Passages to search (JSONL, also .gz), or wiki-18 for Wikipedia 2018 [default: the data set's corpus,
+            else the passages in the question file]
         model: Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise gpt-4o if
             OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else
@@ -1152,7 +1152,7 @@ def index_build(
         watcher: is told what happens while it goes on; none: silent.
         launch: makes the encoding of `on="ray"`: `reasonrag.scale.ray_encoding.RayEncoding`, which the command line
             gives.
-        corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or
+        corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz too, or
             hf://datasets/ORG/NAME[@REVISION][/FILE]
         kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
         out: Folder of the index [default: a folder in --index-home, where generate finds it]
@@ -1816,8 +1816,8 @@ def tune(
         data_dir: Folder with <dataset>/<split>.jsonl and <dataset>/corpus.jsonl [default: FlashRAG's collection on
             the Hub]
         questions: Your own questions (JSONL), instead of --dataset
-        corpus: Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the data
-            set's corpus, else the passages in the question file]
+        corpus: Passages to search (JSONL, also .gz), or wiki-18 for Wikipedia 2018 [default: the data set's corpus,
+            else the passages in the question file]
         model: Teacher: a model name at the endpoint, or offline [default: offline for atlas; otherwise gpt-4o if
             OPENAI_API_KEY is set, else required]
         base_url: OpenAI-compatible endpoint; repeat to spread the load over several [default: OPENAI_BASE_URL, else

@@ -79,7 +79,7 @@ class AgentSettings(ReadingSettings):
     )
     questions: Path | None = setting("Your own questions (JSONL), instead of --dataset", Panel.DATA, common=True)
     corpus: Path | None = setting(
-        "Passages to search (JSONL, also .gz and .zst), or wiki-18 for Wikipedia 2018 [default: the "
+        "Passages to search (JSONL, also .gz), or wiki-18 for Wikipedia 2018 [default: the "
         "data set's corpus, else the passages in the question file]",
         Panel.DATA,
         common=True,

@@ -1,4 +1,4 @@
-"""Files in another form than JSONL: gzip, Zstandard, a data set on the Hugging Face Hub, JSON lists, Parquet and TSV.
+"""Files in another form than JSONL: gzip, a data set on the Hugging Face Hub, JSON lists, Parquet and TSV.
 
 Passages and questions are read by offset, so such a file is rewritten once, into a folder of `indexes/` that is
 complete once it has a `source.json`; from then on it is a plain file. Does not look into the rows: `corpus` and
@@ -72,7 +72,11 @@ def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda 
         return _from_the_hub(home, say=say, **on_the_hub.groupdict())
     if not source.is_file():
         raise InputError(f"there is no corpus {source}")
-    return _unpacked(source, home, say=say) if _packing(source) else source
+    with source.open("rb") as file:
+        beginning = file.read(len(_ZSTANDARD))
+    if beginning == _ZSTANDARD:
+        raise InputError(f"{source} is compressed with Zstandard; unpack it: zstd -d {source.name}")
+    return _unpacked(source, home, say=say) if beginning.startswith(_GZIP) else source
 
 
 def is_on_the_hub(source: Path) -> bool:
@@ -91,14 +95,15 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
 
     def unpack(target: IO[bytes]) -> None:
         try:
-            for block in _blocks(source):
-                if target.tell() > max(_SMALL, MOST_TIMES * size):
-                    raise InputError(
-                        f"{source} unpacks to more than {MOST_TIMES} times its size, which text never does; check "
-                        "the file, or unpack it yourself"
-                    )
-                target.write(block)
-        except _damages() as error:
+            with gzip.open(source) as lines:
+                while block := lines.read(_BLOCK):
+                    if target.tell() > max(_SMALL, MOST_TIMES * size):
+                        raise InputError(
+                            f"{source} unpacks to more than {MOST_TIMES} times its size, which text never does; check "
+                            "the file, or unpack it yourself"
+                        )
+                    target.write(block)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InputError(f"{source} is damaged or truncated ({error}); download it again") from error
 
     return _kept(home, source.name.split(".")[0], _version(source), unpack, say=say)
@@ -107,46 +112,6 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
 def _version(source: Path) -> dict[str, Any]:
     stat = source.stat()
     return {"source": str(source.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-
-
-def _packing(source: Path) -> bytes:
-    """The magic number of a compressed file; empty for others."""
-    with source.open("rb") as file:
-        beginning = file.read(4)
-    return next((magic for magic in (_GZIP, _ZSTANDARD) if beginning.startswith(magic)), b"")
-
-
-def _blocks(source: Path) -> Iterator[bytes]:
-    """The decompressed content of a file, block by block. Raises EOFError if it is cut off."""
-    if _packing(source) == _GZIP:
-        with gzip.open(source) as lines:
-            while block := lines.read(_BLOCK):
-                yield block
-        return
-    with needs_extra("index", f"{source} is compressed with Zstandard, which"):
-        import zstandard
-    # frame by frame: zstandard's own reader treats a truncated file as one that ends there
-    frames = zstandard.ZstdDecompressor()
-    frame, within = frames.decompressobj(), False
-    with source.open("rb") as packed:
-        while block := packed.read(_BLOCK):
-            while block:
-                yield frame.decompress(block)
-                within, block = not frame.eof, frame.unused_data
-                if frame.eof:
-                    frame = frames.decompressobj()
-    if within:
-        raise EOFError("its last frame is incomplete")
-
-
-def _damages() -> tuple[type[Exception], ...]:
-    """The exceptions that the libraries raise for damaged data."""
-    always = (EOFError, gzip.BadGzipFile, zlib.error)
-    try:
-        import zstandard
-    except ImportError:
-        return always
-    return (*always, zstandard.ZstdError)
 
 
 def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | None, say: Callable[[str], None]) -> Path:

@@ -85,7 +85,7 @@ class IndexSettings(Settings):
     """Settings of `index build`."""
 
     corpus: Annotated[Path, COMMON] = Field(
-        description='Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz and .zst too, or '
+        description='Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz too, or '
         "hf://datasets/ORG/NAME[@REVISION][/FILE]"
     )
     kind: IndexKind | None = setting(
