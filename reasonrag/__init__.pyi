@@ -1075,10 +1075,7 @@ def import_published(
     say: Say = ...,
     out: str | Path,
     replace: bool = False,
-    recipe: Literal["released", "continuation"] = "released",
-    keep_rewards: bool = False,
     as_published: bool = False,
-    alpha: float | None = None,
     dataset: str | None = None,
     split: str | None = None,
     questions: str | Path | Sequence[str | Path] = [],
@@ -1099,12 +1096,8 @@ def import_published(
         say: receives progress.
         out: Output folder: a run if trees are imported, a data set if pairs are
         replace: Replace an import of other files
-        recipe: Rewards of trees: released (the published builder's, weighted by visits) or continuation (mean over
-            the answers below a step, margins adjusted for depth)
-        keep_rewards: Keep the rewards in the published files as labels
         as_published: Compute the rewards of trees exactly as the published builder does: none above a missing node,
             none for a forced conclusion
-        alpha: Discount per step of the rewards of trees [default: the recipe's, 0.9]
         dataset: Data set that the questions come from [default: unknown]
         split: Split that the questions come from [default: unknown]
         questions: Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable.

@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from mcts import Estimate, Step, Tree, estimates, shortest_path_reward, spre_rewards, visit_weighted_rewards
-from mcts.recipes import recipe_named
+from mcts import RECIPES, Estimate, Step, Tree, estimates, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from preference.answer_scores import builder_f1, exact_match, f1_score
 from preference.candidates import question_key
 from preference.export.sanitize import plain_text
@@ -54,7 +53,14 @@ from preference.records import (
 )
 from preference.similarity import overlap
 
-TreeRecipe = Literal["released", "continuation"]
+RELEASED = RECIPES["released"]
+"""Whose rewards make the labels: those of the published builder."""
+RECIPE = RecipeRef(
+    name=RELEASED.name,
+    reward=RELEASED.reward,
+    alpha=RELEASED.search.alpha,
+    margin_by_layer=RELEASED.margin_by_layer,
+)
 FILE_REWARD = "file"
 """Name of the rewards stored in a file."""
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
@@ -86,24 +92,15 @@ class Support(Protocol):
 
 @dataclass(frozen=True)
 class TreeRules:
-    """How trees are read. alpha: discount per step. keep_rewards: labels use the rewards in the file, whatever the
-    recipe. as_published: rewards are exactly the builder's. config_hash, dataset, split:
-    written to every record. questions: known questions, by `question_key`."""
+    """How trees are read. as_published: rewards are exactly the builder's. config_hash, dataset, split: written to
+    every record. questions: known questions, by `question_key`."""
 
-    recipe: TreeRecipe
-    alpha: float
-    keep_rewards: bool = False
     as_published: bool = False
     config_hash: str = ""
     dataset: str = "unknown"
     split: str = "unknown"
     questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
     support: Support | None = None
-
-    @property
-    def reward(self) -> str:
-        """Name of the rewards that make the labels."""
-        return FILE_REWARD if self.keep_rewards else recipe_named(self.recipe).reward
 
 
 def is_tree(item: object) -> bool:
@@ -128,9 +125,9 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         raise Unusable("no_tree", _what_it_says(item))
     steps = _steps(_skeleton(output, note), note)
     question, facts = _about(item, steps, rules, note)
-    values = _values(steps, facts.golden_answers, rules)
+    values = _values(steps, facts.golden_answers)
     if rules.as_published:
-        exact = _builder_rewards(_by_id(output), facts.golden_answers, rules.alpha)
+        exact = _builder_rewards(_by_id(output), facts.golden_answers, RELEASED.search.alpha)
         for step, rewards in zip(steps, values.rewards, strict=True):
             rewards["outcome"] = exact[step.place.old]
     repair_log.include(found)
@@ -143,7 +140,7 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         revision=revision,
         config_hash=rules.config_hash,
         seed=0,
-        recipe=recipe_of(rules),
+        recipe=RECIPE,
         usage=Usage(),
         nodes=_with_common_passages([_record(i, steps, values, rules) for i in range(len(steps))], steps),
     )
@@ -166,19 +163,10 @@ def refused_record(
         revision=revision,
         config_hash=rules.config_hash,
         seed=0,
-        recipe=recipe_of(rules),
+        recipe=RECIPE,
         usage=Usage(),
         nodes=[],
         error=QuestionError(cause=error.cause, message=str(error)),
-    )
-
-
-def recipe_of(rules: TreeRules) -> RecipeRef:
-    return RecipeRef(
-        name=rules.recipe,
-        reward=rules.reward,
-        alpha=rules.alpha,
-        margin_by_layer=recipe_named(rules.recipe).margin_by_layer,
     )
 
 
@@ -482,27 +470,22 @@ class _LabelValues:
     em: dict[int, float]
 
 
-def _values(steps: list[_PublishedStep], golds: list[str], rules: TreeRules) -> _LabelValues:
+def _values(steps: list[_PublishedStep], golds: list[str]) -> _LabelValues:
     ends = {i: step.answer for i, step in enumerate(steps) if step.answer is not None and golds}
     f1 = {i: f1_score(answer, golds) for i, answer in ends.items()}
     by_builder = {i: builder_f1(answer, golds) for i, answer in ends.items()}
     published, paper = _tree(steps, by_builder), _tree(steps, f1)
-    outcome = visit_weighted_rewards(published, alpha=rules.alpha)
-    spre = spre_rewards(paper, alpha=rules.alpha)
+    outcome = visit_weighted_rewards(published, alpha=RELEASED.search.alpha)
+    spre = spre_rewards(paper, alpha=RELEASED.search.alpha)
     rewards: list[dict[str, float | None]] = [
         {"outcome": outcome[i], "spre": spre[i]} | ({} if step.reward is None else {FILE_REWARD: step.reward})
         for i, step in enumerate(steps)
     ]
-    released = rules.recipe == "released"
-    tree = published if released else paper
     return _LabelValues(
         rewards,
-        tree,
-        estimates(tree, lambda end: end.outcome),
-        outcomes={
-            i: Outcome(name="builder_f1", value=by_builder[i]) if released else Outcome(name="f1", value=f1[i])
-            for i in ends
-        },
+        published,
+        estimates(published, lambda end: end.outcome),
+        outcomes={i: Outcome(name="builder_f1", value=by_builder[i]) for i in ends},
         f1=f1,
         em={i: exact_match(answer, golds) for i, answer in ends.items()},
     )
@@ -533,7 +516,7 @@ def _record(i: int, steps: list[_PublishedStep], values: _LabelValues, rules: Tr
         "layer": node.layer,
         "visits": node.visits,
         "value": step.value,
-        "reward": values.rewards[i].get(rules.reward),
+        "reward": values.rewards[i][RELEASED.reward],
         "rewards": values.rewards[i],
         "observations": estimate.observations if estimate else None,
         "expected_outcome": estimate.mean if estimate else None,

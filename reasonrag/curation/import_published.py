@@ -30,7 +30,7 @@ from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, 
 from preference.labelled_runs import recount_tokens
 from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occurrences, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import PassageText, TreeRules, read_tree, recipe_of, refused_record
+from preference.published.trees import RECIPE, PassageText, TreeRules, read_tree, refused_record
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, saved_prompts
@@ -180,20 +180,11 @@ def import_published(
                 versions=versions(),
             )
             if kind == "pairs":
-                _check_flags_of_trees(
-                    settings.recipe,
-                    settings.alpha,
-                    keep_rewards=settings.keep_rewards,
-                    as_published=settings.as_published,
-                )
+                if settings.as_published:
+                    raise InputError("--as-published is for trees: rows of pairs have no rewards; leave it out")
                 report = _import_pairs(found, out, staged, begun, known)
             else:
-                if settings.as_published:
-                    _check_exactness(settings.recipe, keep_rewards=settings.keep_rewards)
                 rules = TreeRules(
-                    recipe=settings.recipe,
-                    alpha=settings.discount,
-                    keep_rewards=settings.keep_rewards,
                     as_published=settings.as_published,
                     dataset=settings.dataset or UNKNOWN,
                     split=settings.split or UNKNOWN,
@@ -414,9 +405,9 @@ def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: 
         begun,
         found,
         trees.repair_log,
-        recipe=rules.recipe,
-        reward=rules.reward,
-        alpha=rules.alpha,
+        recipe=RECIPE.name,
+        reward=RECIPE.reward,
+        alpha=RECIPE.alpha,
         as_published=rules.as_published,
         config_hash=rules.config_hash,
         kept=trees.kept,
@@ -438,7 +429,7 @@ def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunCon
         "split": rules.split,
         "questions_sha256": hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
         "golden_answers_sha256": sorted({each.revision for each in rules.questions.values() if each.revision}),
-        "recipe": recipe_of(rules).model_dump(mode="json"),
+        "recipe": RECIPE.model_dump(mode="json"),
     }
     if teacher:
         decides["model"] = teacher
@@ -451,12 +442,14 @@ def _config(found: ImportFiles, teacher: str | None, rules: TreeRules) -> RunCon
 def _warnings_of_trees(trees: _TreeImporter, rules: TreeRules) -> list[str]:
     warnings = []
     if trees.without_rewards:
-        why = "the file has none" if rules.keep_rewards else "no answer was reached, or no gold answer is known"
-        warnings.append(f"{counted(trees.without_rewards, 'tree')} without rewards will yield no pairs: {why}")
-    if trees.without_golden_answers and not rules.keep_rewards:
+        warnings.append(
+            f"{counted(trees.without_rewards, 'tree')} without rewards will yield no pairs: no answer was reached, or "
+            "no gold answer is known"
+        )
+    if trees.without_golden_answers:
         warnings.append(
             f"{counted(trees.without_golden_answers, 'tree')} without gold answers: their rewards cannot be "
-            "recomputed. Give --questions FILE, or --keep-rewards if the file has rewards"
+            "recomputed. Give --questions FILE"
         )
     if rules.split == UNKNOWN:
         warnings.append(_NO_SPLIT)
@@ -602,25 +595,6 @@ def _export(staged: Path, out: Path) -> PairSummary:
     recount_tokens(staged, export.tokens)
     gated = export.decontaminate(staged, [staged])
     return export.write(staged, [out], gated, judging={}, warnings=())
-
-
-def _check_exactness(recipe: str, *, keep_rewards: bool) -> None:
-    """Raises InputError for rewards that the published builder does not compute."""
-    if keep_rewards or recipe != "released":
-        other = "--keep-rewards" if keep_rewards else f"--recipe {recipe}"
-        raise InputError(f"--as-published computes the published builder's rewards: leave out {other}")
-
-
-def _check_flags_of_trees(recipe: str, alpha: float | None, *, keep_rewards: bool, as_published: bool) -> None:
-    """Raises InputError for flags that only apply to trees."""
-    for flag, given in (
-        ("--recipe", recipe != ImportSettings.model_fields["recipe"].default),
-        ("--keep-rewards", keep_rewards),
-        ("--as-published", as_published),
-        ("--alpha", alpha is not None),
-    ):
-        if given:
-            raise InputError(f"{flag} is for trees: rows of pairs have no rewards; leave it out")
 
 
 def _warnings_of_pairs(asked: Sequence[QuestionRecord], split: str | None, summary: PairSummary) -> list[str]:

@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mcts import RECIPES, recipe_named
 from preference import ExportOptions, PairingRules
 from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
-from preference.published.trees import TreeRecipe
 from reasonrag.agent.settings import MAX_REPLY_TOKENS
 from reasonrag.errors import InputError
 from reasonrag.settings import (
@@ -302,24 +300,11 @@ class ImportSettings(Settings):
 
     out: Path = Field(description="Output folder: a run if trees are imported, a data set if pairs are")
     replace: bool = setting("Replace an import of other files", default=False)
-    recipe: TreeRecipe = setting(
-        "Rewards of trees: released (the published builder's, weighted by visits) or continuation "
-        "(mean over the answers below a step, margins adjusted for depth)",
-        Panel.REWARDS,
-        default="released",
-    )
-    keep_rewards: bool = setting("Keep the rewards in the published files as labels", Panel.REWARDS, default=False)
     as_published: Annotated[bool, Opposite(None)] = setting(
         "Compute the rewards of trees exactly as the published builder does: none above a missing node, none "
         "for a forced conclusion",
         Panel.REWARDS,
         default=False,
-    )
-    alpha: float | None = setting(
-        f"Discount per step of the rewards of trees [default: the recipe's, {RECIPES['released'].search.alpha}]",
-        Panel.REWARDS,
-        gt=0,
-        le=1,
     )
     dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
     split: str | None = setting("Split that the questions come from [default: unknown]", Panel.ORIGIN)
@@ -330,7 +315,3 @@ class ImportSettings(Settings):
         default=[],
     )
     teacher: str | None = setting("Model that wrote the completions [default: unknown]", Panel.ORIGIN)
-
-    @property
-    def discount(self) -> float:
-        return recipe_named(self.recipe).search.alpha if self.alpha is None else self.alpha

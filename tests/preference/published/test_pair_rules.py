@@ -24,7 +24,7 @@ from preference.records import RecipeRef
 from tests.helpers.published_trees import builder_rewards, builder_rows, random_tree
 from tests.helpers.trees import answer, malformed, query, siblings, tree
 
-EXACTLY = TreeRules(recipe="released", alpha=0.9, as_published=True)
+EXACTLY = TreeRules(as_published=True)
 FIELDS = 10
 SEEDS = st.integers(0, 10**6)
 

@@ -39,8 +39,7 @@ from preference.records import parse_rollout
 QUESTION = "Which river flows through the capital of France?"
 SYSTEM = "Answer, or search.\nSay <answer>..</answer> or <query>..</query>.\n"
 FIELDS = 10
-RELEASED = TreeRules(recipe="released", alpha=0.9)
-PAPER = TreeRules(recipe="continuation", alpha=0.9)
+RELEASED = TreeRules()
 NOTHING_KNOWN = RowRules()
 PUBLISHED_RULE = replace(NO_FILTERS, min_margin=0.01, allow_malformed=True)
 
@@ -163,25 +162,19 @@ def test_released_rewards_are_the_published_builders() -> None:
     assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("released", "outcome", False)
 
 
-def test_paper_rewards_are_means_over_the_answers_below() -> None:
-    """Visits do not count, F1 is SQuAD's, which leaves articles out: 2 * 1/2 / (1/2 + 1) = 2/3."""
-    record, _ = read(published_tree(), PAPER)
-    leaf = 2 / 3 * 0.9**3
-    assert [node.reward for node in record.nodes] == pytest.approx([leaf / 3, 0, leaf / 2, leaf, 0, leaf, 0])
-    assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("continuation", "spre", True)
+def test_the_papers_rewards_and_those_of_the_file_stand_beside_them() -> None:
+    """Means over the answers below: visits do not count, and F1 is SQuAD's, which leaves articles out: 2 * 1/2 /
+    (1/2 + 1) = 2/3. The file's stay where no golden answer is known; a step without one has none."""
+    tree, leaf = published_tree(), 2 / 3 * 0.9**3
+    nodes_of(tree)["intermediate_node_3"]["reward"] = 0.25
+    record, _ = read(tree)
+    assert [node.rewards["spre"] for node in record.nodes] == pytest.approx([leaf / 3, 0, leaf / 2, leaf, 0, leaf, 0])
     assert record.nodes[2].observations == 2
     assert [end.steps for end in record.nodes[0].rollouts] == [1, 3, 3]
-
-
-def test_rewards_of_the_file_can_be_kept() -> None:
-    """Also where no golden answer is known; a step without one has none."""
-    tree = published_tree()
     tree["golden_answers"] = None
-    nodes_of(tree)["intermediate_node_3"]["reward"] = 0.25
-    record, _ = read(tree, replace(RELEASED, keep_rewards=True))
-    assert [node.reward for node in record.nodes] == [None, None, None, 0.25, None, None, None]
-    assert record.recipe.reward == "file"
-    assert read(tree)[0].nodes[5].reward is None
+    unknown, _ = read(tree)
+    assert [node.reward for node in unknown.nodes] == [None] * 7
+    assert [node.rewards.get("file") for node in unknown.nodes] == [None, None, None, 0.25, None, None, None]
 
 
 def test_passages_are_named_and_best_first() -> None:
@@ -446,11 +439,8 @@ JUNK = st.recursive(
 )
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), JUNK | st.just("delete")), max_size=6),
-    st.sampled_from([RELEASED, PAPER]),
-)
-def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]], rules: TreeRules) -> None:
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12), JUNK | st.just("delete")), max_size=6))
+def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]]) -> None:
     """It is refused with a cause, or becomes a line that reads back and can be exported."""
     tree = published_tree()
     for node, field, value in changes:
@@ -464,7 +454,7 @@ def test_no_tree_however_broken_is_a_crash(changes: list[tuple[int, int, Any]], 
             found[name] = value
     record = None
     with suppress(Unusable):
-        record, _ = read(tree, rules)
+        record, _ = read(tree)
     if record is None:
         return
     assert parse_rollout(record.to_line(), where="here") == record
@@ -564,14 +554,12 @@ def test_the_published_rule_gives_the_published_rows(tree: Json) -> None:
 
 
 def test_the_real_trees_give_the_real_rows(shared_data: Path) -> None:
-    """Three trees of GPT-4o, by the published rule: all ten fields of all three rows, in order. With the rewards that
-    stand in the file (made at .95) as with those made anew."""
+    """Three trees of GPT-4o, by the published rule: all ten fields of all three rows, in order."""
     trees = json.loads((shared_data / "rollouts" / "reasonrag_gpt4o_mcts_trees.json").read_bytes())
     rows = json.loads((shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json").read_bytes())
-    for rules in (RELEASED, replace(RELEASED, keep_rewards=True)):
-        records, repairs = zip(*(read(tree, rules) for tree in trees), strict=True)
-        assert set(map(len, repairs)) == {0}
-        assert ten_fields(exported(list(records), PUBLISHED_RULE)) == rows
+    records, repairs = zip(*(read(tree) for tree in trees), strict=True)
+    assert set(map(len, repairs)) == {0}
+    assert ten_fields(exported(list(records), PUBLISHED_RULE)) == rows
 
 
 def test_the_head_of_a_real_llama_tree_is_read(shared_data: Path) -> None:

@@ -102,25 +102,6 @@ def test_every_record_says_where_it_is_from(tmp_path: Path) -> None:
     assert {each["teacher"] for each in rows} == {"gpt-4o"}
 
 
-def test_the_recipe_decides_rewards_and_margins(tmp_path: Path) -> None:
-    """Both rules stand in every node; the one of the recipe is the reward. What decides them is in the hash."""
-    saved(tmp_path / "trees.json", [tree()])
-    made = {
-        recipe: library.import_published("trees.json", out=f"runs/{recipe}", recipe=recipe)
-        for recipe in ("released", "continuation")
-    }
-    rewards = {}
-    for recipe in made:
-        [record] = read_rollouts(Path(f"runs/{recipe}/rollouts.jsonl"))
-        rewards[recipe] = record.nodes[1].reward
-        assert record.recipe.margin_by_layer is (recipe == "continuation")
-        assert record.nodes[1].rewards.keys() == {"outcome", "spre"}
-    assert rewards == pytest.approx(
-        {"released": 0.9 * 2 / 3, "continuation": 0.9}
-    )  # articles count in the builder's F1
-    assert made["released"].config_hash != made["continuation"].config_hash
-
-
 def test_rewards_and_rows_are_exactly_the_builder_s_where_that_is_asked_for(
     tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
@@ -135,9 +116,6 @@ def test_rewards_and_rows_are_exactly_the_builder_s_where_that_is_asked_for(
     assert made == {"a": [None, pytest.approx(0.6)], "b": [pytest.approx(0.6)] * 2}
     assert reasonrag("pairs", "runs/a", "--out", "data/a", "--as-published").status == 0
     assert read_json(tmp_path / "data/a/summary.json")["pairs"] == 1
-    for other in (["--recipe", "continuation"], ["--keep-rewards"]):
-        done = reasonrag("import", "trees.json", "--out", "runs/c", "--as-published", *other)
-        assert (done.status, "leave out --" in done.err) == (2, True)
 
 
 def test_support_by_passages_is_found_anew(tmp_path: Path) -> None:
@@ -482,18 +460,11 @@ def test_question_files_of_an_import_are_read_as_those_of_generate(
     assert [each.name for each in (tmp_path / "hotpotqa").iterdir()] == [name]
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [(["--recipe", "continuation"], "--recipe"), (["--keep-rewards"], "--keep-rewards"), (["--alpha", "1"], "--alpha")],
-)
-def test_flags_of_trees_are_refused_for_pairs(
-    flags: list[str], named: str, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
+def test_a_flag_of_trees_is_refused_for_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Rows have no rewards that could be made anew."""
     saved(tmp_path / "rows.json", [row()])
-    done = reasonrag("import", "rows.json", "--out", "data/p", *flags)
-    assert done.status == 2
-    assert named in done.err
+    done = reasonrag("import", "rows.json", "--out", "data/p", "--as-published")
+    assert (done.status, "--as-published is for trees" in done.err) == (2, True)
     assert not (tmp_path / "data/p").exists()
 
 
