@@ -11,7 +11,6 @@ from rich.table import Table
 from preference.statistics import COMPARISON_LEVEL, Share
 from reasonrag.files import FAILURES, TUNING
 from reasonrag.rendering import counted, percent
-from reasonrag.settings import SETTINGS_FILE
 from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.revaluation import Revaluation
 from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
@@ -123,7 +122,7 @@ def show_tuning(tuning: Tuning) -> None:
     run = Path(tuning.run)
     print_shown(f"wrote {run / TUNING}")
     if tuning.suggests_a_change:
-        print_shown(f"wrote {run / SETTINGS_FILE}: copy its table into your own, or explore with\n{tuning.command}")
+        print_shown(f"explore with it:\n{tuning.command}")
     if tuning.stopped:
         tried = sum(trial.complete for trial in tuning.trials)
         print_prose(f"stopped after {tried:,} of {tuning.planned:,} trials: {tuning.stopped.message}")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from mcts import Recipe
 from mcts.selection import SCORES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
-from preference.export.files import write_file, write_json
+from preference.export.files import write_json
 from reasonrag.agent.from_settings import caps_of, find_data, shown_settings
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
@@ -69,8 +69,6 @@ from reasonrag.studies.pareto import (
 from reasonrag.studies.settings import TuneSettings
 
 BASE = "base"
-FIRST_WORDS = "# reasonrag tune suggests"
-"""First line of a settings file that tune may replace or remove."""
 
 VARIED: dict[str, tuple[float, ...]] = {
     "alpha": (0.8, 0.9, 1.0),
@@ -163,7 +161,7 @@ class Tuning(BaseModel):
     """The base, or the cheapest trial that is significantly cheaper and not significantly worse. Null if the base did
     not finish, or if it would be a base without pairs."""
     config: dict[str, Any]
-    """The suggestion as a [generate] table; empty without one."""
+    """The suggestion as settings of generate; empty without one."""
     calls_apart: int
     """Completions the trials would have needed without sharing."""
     calls_delivered: int
@@ -278,7 +276,9 @@ async def _tune(
     journal, tried, stopped = settings.run / JOURNAL, list[_FinishedTrial](), None
     warnings, refused = list[str](), set[str]()
     async with AsyncExitStack() as opened:
-        opened.enter_context(_locked_directory(settings.run))
+        if (settings.run / CONFIG).exists():
+            raise InputError(f"{settings.run} is a run directory of generate; choose another --run for the trials")
+        opened.enter_context(only_writer(settings.run))
         opened.enter_context(another_run_named(settings.run))
         asks = needs_consent([teacher], caps_of(base), yes=base.yes)
         if not asks:
@@ -331,7 +331,7 @@ async def _tune(
             warnings=warnings,
             versions=versions(),
         )
-        _write(tuning, settings.run)
+        write_json(settings.run / TUNING, tuning.model_dump())
     return tuning
 
 
@@ -371,18 +371,6 @@ def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, 
         f"{counted(most, 'completion')}, the budgets of all together{judged}; the trials share answers{already}"
         + ("" if caps_of(base) != Caps() else ". No cap is set; --max-cost or --max-calls sets one")
     )
-
-
-@contextmanager
-def _locked_directory(place: Path) -> Iterator[None]:
-    """The directory of the trials, locked against other writers. Raises InputError."""
-    if (place / CONFIG).exists():
-        raise InputError(f"{place} is a run directory of generate; choose another --run for the trials")
-    table = place / SETTINGS_FILE
-    if table.exists() and not table.read_bytes().startswith(FIRST_WORDS.encode()):
-        raise InputError(f"{table} is not of tune, which would write over it; choose another --run for the trials")
-    with only_writer(place):
-        yield
 
 
 async def _delivered(journal: Path) -> Tokens:
@@ -539,24 +527,11 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# -- files ---------------------------------------------------------------------------------------------------------
-
-
 def _config(trial: Trial, given: set[str]) -> dict[str, Any]:
-    """Given settings and the trial's change as a [generate] table, without secrets and without settings of one run."""
+    """Given settings and the trial's change, as settings of generate, without secrets and without those of one run."""
     settings = trial.settings
     wanted = given - _OF_ONE_RUN | {"recipe", *trial.changed}
     shown = {name: value for name, value in shown_settings(settings).items() if name in wanted}
     if settings.extra_body:
         shown["extra_body"] = orjson.dumps(settings.extra_body).decode()
     return {name: value for name, value in shown.items() if value is not None}
-
-
-def _write(tuning: Tuning, place: Path) -> None:
-    write_json(place / TUNING, tuning.model_dump())
-    if not tuning.suggests_a_change:
-        (place / SETTINGS_FILE).unlink(missing_ok=True)  # of an earlier tune, which knew less
-        return
-    lines = [f"{FIRST_WORDS} {tuning.suggested}, after {tuning.questions} questions", "[generate]"]
-    lines += [f"{name} = {orjson.dumps(value).decode()}" for name, value in tuning.config.items()]
-    write_file(place / SETTINGS_FILE, "".join(f"{line}\n" for line in lines).encode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def by_name(tuning: Tuning) -> dict[str, TrialReport]:
 
 def files(run: Path) -> dict[str, bytes]:
     """What a tune leaves, but for the journal, whose order is that of the answers, and for what a session says."""
-    named = [*run.glob("*.toml"), run / "tuning.json", *run.glob("trials/*/rollouts.jsonl")]
+    named = [run / "tuning.json", *run.glob("trials/*/rollouts.jsonl")]
     return {str(path.relative_to(run)): path.read_bytes() for path in named}
 
 
@@ -169,10 +168,10 @@ def test_a_cap_stops_the_trials_and_a_larger_one_ends_them_like_no_cap(
 
 
 def test_nothing_is_suggested_before_the_base_is_done(reasonrag: Reasonrag) -> None:
-    """There is nothing to compare with, and no configuration is written."""
+    """There is nothing to compare with, and no command is printed."""
     stopped = reasonrag(*SIBLINGS, "--max-calls", 40)
     assert "no suggestion" in stopped.out
-    assert not Path("runs/t/reasonrag.toml").exists()
+    assert "reasonrag generate" not in stopped.out
 
 
 class Fails(OfflineTeacher):
@@ -257,23 +256,19 @@ def test_a_smaller_pilot_is_told_of_its_own_questions_only() -> None:
 
 
 def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reasonrag) -> None:
-    """As a table in reasonrag.toml or as the printed command: what decides the answers is what decided the trial's."""
+    """As the printed command: what decides the answers is what decided the trial's."""
     flags = ["--top-k", 2, "--max-calls", 100_000, "--price-in", 1, "--price-out", 2, "--max-calls-per-question", 48]
     tuned = reasonrag("tune", "--pilot", 14, "--vary", "max-calls-per-question", *flags, "--run", "runs/t")
     assert tuned.status == 0
     suggested = json.loads(Path("runs/t/tuning.json").read_text())["suggested"]
-    shutil.copy("runs/t/reasonrag.toml", "reasonrag.toml")
-    assert reasonrag("generate", "--limit", 2, "--run", "runs/main").status == 0
-    Path("reasonrag.toml").unlink()
     [command] = [line for line in tuned.out.splitlines() if line.startswith("reasonrag generate")]
-    assert reasonrag(*shlex.split(command)[1:-1], "runs/other", "--limit", 2).status == 0
-    trial, by_table, by_command = (
-        json.loads(Path(run, "config.json").read_text())
-        for run in (f"runs/t/trials/{suggested}", "runs/main", "runs/other")
+    assert reasonrag(*shlex.split(command)[1:], "--limit", 2).status == 0
+    trial, made = (
+        json.loads(Path(run, "config.json").read_text()) for run in (f"runs/t/trials/{suggested}", "runs/main")
     )
-    assert trial["decides_answers"] == by_table["decides_answers"] == by_command["decides_answers"]
+    assert trial["decides_answers"] == made["decides_answers"]
     assert trial["decides_answers"]["top_k"] == 2
-    assert by_table["operational"]["caps"] == {"cost": None, "calls": None, "tokens": None}
+    assert made["operational"]["caps"] == {"cost": None, "calls": None, "tokens": None}
 
 
 @pytest.mark.parametrize(
@@ -299,33 +294,13 @@ def test_a_switch_in_the_printed_command_has_no_value(flags: dict[str, Any], wor
     assert asked["recipe"] == base["recipe"]
 
 
-def test_the_written_configuration_holds_no_secret() -> None:
+def test_the_suggested_configuration_holds_no_secret() -> None:
     """A password in an address stays in the command that was typed."""
     teacher, address = OfflineTeacher(), "http://me:hidden@127.0.0.1:8000/v1"
     cheaper = {"pilot": 14, "vary": ["max_calls_per_question"], "max_calls_per_question": 48, "top_k": 2}
     tuning = package.tune(chat_model=teacher, run="runs/t", base_url=[address], price_in=1, price_out=2, **cheaper)
-    assert 'base_url = ["http://127.0.0.1:8000/v1"]' in Path("runs/t/reasonrag.toml").read_text()
     assert "--base-url http://127.0.0.1:8000/v1" in tuning.command
     assert not any(b"hidden" in path.read_bytes() for path in Path("runs/t").rglob("*") if path.is_file())
-
-
-def test_a_table_is_written_for_a_change_only_and_an_older_one_is_removed(reasonrag: Reasonrag) -> None:
-    """Two questions tell nothing from the base: what an earlier tune wrote there would pass for the suggestion."""
-    Path("runs/t").mkdir(parents=True)
-    Path("runs/t/reasonrag.toml").write_text("# reasonrag tune suggests siblings-6, after 9 questions\n[generate]\n")
-    done = reasonrag("tune", "--pilot", 2, "--vary", "temperature", "--max-calls-per-question", 24, "--run", "runs/t")
-    assert done.status == 0
-    assert json.loads(Path("runs/t/tuning.json").read_text())["suggested"] in ("base", None)
-    assert not Path("runs/t/reasonrag.toml").exists()
-    assert "reasonrag.toml" not in done.out
-
-
-def test_somebody_s_own_settings_are_not_written_over(reasonrag: Reasonrag) -> None:
-    """Trials in the directory in which one works would replace the settings they were tried with."""
-    Path("reasonrag.toml").write_text("[generate]\nsiblings = 3\n")
-    done = reasonrag(*SIBLINGS[:-1], ".")
-    assert (done.status, "reasonrag.toml is not of tune" in done.err) == (2, True)
-    assert Path("reasonrag.toml").read_text() == "[generate]\nsiblings = 3\n"
 
 
 def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonrag: Reasonrag) -> None:
