@@ -246,8 +246,8 @@ def audit(
 
     Args:
         directory: a data set, or one file of rows; a run stands for the data set that `pairs` made of it.
-        tokenizer: Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the
-            Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
+        tokenizer: Tokenizer for token counts: qwen2.5, estimate, or a folder with a tokenizer.json [default:
+            qwen2.5 if the tokens extra is installed, else estimate]
         allow: Accept this error, by its name; repeatable
         out: Folder for audit.json and audit.html [default: beside the data]
     """
@@ -1411,8 +1411,8 @@ def pairs(
             the judge again)
         as_published: Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG,
             RAG-Gym) does, without the filters above
-        tokenizer: Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the
-            Hub [default: qwen2.5 if the tokens extra is installed, else estimate]
+        tokenizer: Tokenizer for token counts: qwen2.5, estimate, or a folder with a tokenizer.json [default:
+            qwen2.5 if the tokens extra is installed, else estimate]
         allow: Write the data set despite this audit error, by its name; repeatable
         label: Source of the labels: value (rewards of the search; free), judge (--model picks a better and a worse
             step of each state, or none) or outcome (of the one trajectory in which a step was first drawn; free)

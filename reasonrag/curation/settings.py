@@ -116,7 +116,7 @@ _NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_ro
 
 
 _TOKENIZER = (
-    "Tokenizer for token counts: qwen2.5, estimate, a folder with a tokenizer.json, or a model on the Hub "
+    "Tokenizer for token counts: qwen2.5, estimate, or a folder with a tokenizer.json "
     "[default: qwen2.5 if the tokens extra is installed, else estimate]"
 )
 

@@ -20,29 +20,25 @@ from typing import Any, Protocol
 from preference import Message
 from preference.labelling import TokenCounter
 from reasonrag.data.qwen_vocabulary import qwen_vocabulary
-from reasonrag.errors import InputError, needs_extra
+from reasonrag.errors import InputError
 from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
 QWEN, ESTIMATE = "qwen2.5", "estimate"
-"""Values of `--tokenizer` other than folders and names on the Hub."""
+"""Values of `--tokenizer` other than folders."""
 QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 """The system turn that template `qwen` uses for rows without one."""
 _REMEMBERED = 512
 """Cached text lengths: rows of a state are adjacent, and there are few distinct system turns."""
 
 
-class SpecialTokens(Protocol):
-    """The special tokens of a template that a counter knows."""
+class TemplateTokenCounter(TokenCounter, Protocol):
+    """A token counter that also knows the special tokens of its template."""
 
     @property
     def specials(self) -> frozenset[str]:
         """Texts that are read as one token wherever they occur, and that none of our texts should contain."""
         ...
-
-
-class TemplateTokenCounter(TokenCounter, SpecialTokens, Protocol):
-    """A token counter that also knows its special tokens."""
 
 
 class EstimatingCounter:
@@ -132,33 +128,11 @@ def _of_a_file(name: str) -> TokenizerFileCounter:
         raise InputError(
             f"--tokenizer {name}: reading a tokenizer.json needs the tokens extra: pip install 'reasonrag[tokens]'"
         )
-    folder = Path(name).expanduser()
-    if folder.is_dir() or folder.is_file():
-        path = folder if folder.is_file() else folder / "tokenizer.json"
-        if not path.is_file():
-            raise InputError(f"--tokenizer {name}: the folder has no tokenizer.json")
-        return TokenizerFileCounter(path.resolve(), path.parent.resolve().name)
-    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
-        raise InputError(
-            f"--tokenizer {name}: there is no such folder, and it is not a name on the Hub (ORG/NAME); "
-            f"give one of these, {QWEN} or {ESTIMATE}"
-        )
-    return TokenizerFileCounter(_fetched(name), name)
-
-
-def _fetched(name: str) -> Path:
-    """The `tokenizer.json` of a model on the Hub. Raises InputError if it cannot be downloaded."""
-    otherwise = f". Or give a folder with its tokenizer.json, or {QWEN}"
-    with needs_extra("hub", f"--tokenizer {name} would be fetched from the Hub, which", otherwise):
-        from huggingface_hub import hf_hub_download
-    try:
-        return Path(hf_hub_download(name, "tokenizer.json")).resolve()
-    except Exception as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(
-            f"--tokenizer {name}: there is no such folder here, and its tokenizer.json cannot be fetched from the Hub: "
-            f"{first} Check name and network, or give a folder that has the file; {QWEN} needs no network"
-        ) from error
+    path = Path(name).expanduser()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise InputError(f"--tokenizer {name}: there is no {path}; give a folder that has it, {QWEN} or {ESTIMATE}")
+    return TokenizerFileCounter(path.resolve(), path.parent.resolve().name)
 
 
 def _in_template(prompt: Sequence[Message], length: Any) -> int:
