@@ -73,10 +73,6 @@ class CostEstimate(BaseModel):
     dollars: Range | None
     """Cost of all models; null if one has no price."""
     dollars_by_model: dict[str, Range | None]
-    batch_discount: float
-    """Share that a Batch API would save; reasonrag does not use one."""
-    cached_price_in: float | None
-    """Dollars per million prompt tokens from the endpoint's cache; `dollars` does not assume it."""
     prices_as_of: str
     """The price list and its version; `given by hand` where the user gave the prices."""
     reasoning: bool
@@ -192,8 +188,6 @@ def estimate(
         **vars(whole),
         dollars=sum_of_dollars(share.dollars(model.price) for model, share in shares),
         dollars_by_model=by_model,
-        batch_discount=teacher.price.batch_discount if teacher.price else 0.0,
-        cached_price_in=teacher.price.cached_in if teacher.price else None,
         prices_as_of=price_list() if settings.price_in is settings.price_out is None else "given by hand",
         reasoning=teacher.reasons,
         hours=hours,

@@ -14,7 +14,7 @@ from reasonrag.files import FAILURES, ROLLOUTS
 from reasonrag.llm.endpoint.prompt_window import CUT_FROM, recorded_cut
 from reasonrag.llm.expected_usage import Range
 from reasonrag.ranks import RANKS, whole_of
-from reasonrag.rendering import counted, of_which_reasoning, percent
+from reasonrag.rendering import counted, of_which_reasoning
 from reasonrag.terminal import (
     counts_text,
     depths_text,
@@ -137,11 +137,8 @@ def show_estimate(estimate: CostEstimate) -> None:
             f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent; "
             "--pilot 10 explores ten questions and measures them"
         )
-    if estimate.dollars and estimate.batch_discount:
-        print_prose(
-            f"prices: {estimate.prices_as_of}. Not counted: cached prompts (${estimate.cached_price_in:g} per million "
-            f"tokens), and Batch APIs ({percent(estimate.batch_discount)} less), which reasonrag does not use"
-        )
+    if estimate.dollars:
+        print_prose(f"prices: {estimate.prices_as_of}; prompts from the endpoint's cache may cost less")
 
 
 def _range(values: Range) -> str:

@@ -34,13 +34,11 @@ class Price:
     """Dollars per million tokens.
 
     cached_in: for prompt tokens in the endpoint's prompt cache.
-    batch_discount: share that a Batch API would save; reasonrag does not use one, but the estimate shows it.
     """
 
     tokens_in: float
     tokens_out: float
     cached_in: float
-    batch_discount: float = 0.0
 
     def cost(self, prompt_tokens: float, completion_tokens: float, *, cached_tokens: float = 0) -> float:
         """The cost in dollars. `cached_tokens` are included in the prompt tokens."""
@@ -101,17 +99,11 @@ def _listed(model: str, addresses: Sequence[str], extra_body: Mapping[str, Any])
     # some are cheaper at night; a cap has to hold at any hour
     hour = max(hours, key=lambda each: _first_tier(found.get_prices(each).output_mtok) or 0)
     usual = found.get_prices(hour, {"service_tier": str(extra_body.get("service_tier"))})
-    batch = found.get_prices(hour, {"processing": "batch"})
     tokens_in, tokens_out = _first_tier(usual.input_mtok), _first_tier(usual.output_mtok)
     if tokens_in is None or tokens_out is None or usual.requests_kcount:  # a price per request is none per token
         return None
-    cached_in, batched = _first_tier(usual.cache_read_mtok), _first_tier(batch.output_mtok)
-    return Price(
-        tokens_in,
-        tokens_out,
-        cached_in=tokens_in if cached_in is None else cached_in,
-        batch_discount=max(0.0, 1 - batched / tokens_out) if batched and tokens_out else 0.0,
-    )
+    cached_in = _first_tier(usual.cache_read_mtok)
+    return Price(tokens_in, tokens_out, cached_in=tokens_in if cached_in is None else cached_in)
 
 
 def _first_tier(price: Decimal | TieredPrices | None) -> float | None:

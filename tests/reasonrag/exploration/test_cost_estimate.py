@@ -79,7 +79,7 @@ def test_without_a_pilot_nobody_is_asked_and_no_key_is_needed() -> None:
     found = estimate(model="gpt-4o", limit=30, **SMALL)
     assert (found.measured_by, found.measured_questions, found.questions) == ("rehearsal", REHEARSED, 30)
     assert (found.model, found.recipe, found.prices_as_of) == ("gpt-4o", "economy", price_list())
-    assert (found.batch_discount, found.cached_price_in, found.spent_dollars) == (0.5, 1.25, None)
+    assert found.spent_dollars is None
     assert found.dollars is not None
     assert found.dollars.low > 0
     assert not Path("runs").exists()
@@ -112,7 +112,7 @@ def test_a_talkative_teacher_s_thoughts_make_prompts_longer() -> None:
 
 
 def test_dollars_are_the_tokens_at_the_model_s_price() -> None:
-    """Nothing is hoped for from caches or a Batch API."""
+    """Nothing is hoped for from caches."""
     found = estimate(model="gpt-4o", limit=5, **SMALL)
     price = find_price("gpt-4o")
     assert price is not None
@@ -124,7 +124,7 @@ def test_dollars_are_the_tokens_at_the_model_s_price() -> None:
 def test_a_model_without_a_price_has_no_dollars() -> None:
     """Everything else is told all the same."""
     found = estimate(model="my-own/model", limit=5, **SMALL)
-    assert (found.dollars, found.batch_discount, found.cached_price_in) == (None, 0.0, None)
+    assert found.dollars is None
     assert found.calls.low > 0
 
 

@@ -12,8 +12,8 @@ from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
 from reasonrag.llm.prices import Price, find_price, is_sold_at, price_list
 
-GPT_4O = Price(2.50, 10.00, cached_in=1.25, batch_discount=0.5)
-OLD_GPT_4O = Price(5.00, 15.00, cached_in=5.00, batch_discount=0.5)
+GPT_4O = Price(2.50, 10.00, cached_in=1.25)
+OLD_GPT_4O = Price(5.00, 15.00, cached_in=5.00)
 FREE = Price(0.0, 0.0, cached_in=0.0)
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
 GATEWAY = "https://gateway.example.org/v1"
@@ -25,14 +25,14 @@ MODELS = sorted({(provider.id, model.id) for provider in providers for model in 
     [
         ("gpt-4o", GPT_4O),
         ("gpt-4o-2024-05-13", OLD_GPT_4O),
-        ("gpt-4o-mini", Price(0.15, 0.60, cached_in=0.075, batch_discount=0.5)),
-        ("gpt-4.1", Price(2.00, 8.00, cached_in=0.50, batch_discount=0.5)),
-        ("gpt-4.1-mini", Price(0.40, 1.60, cached_in=0.10, batch_discount=0.5)),
-        ("gpt-4.1-nano", Price(0.10, 0.40, cached_in=0.025, batch_discount=0.5)),
-        ("gpt-5", Price(1.25, 10.00, cached_in=0.125, batch_discount=0.5)),
-        ("gpt-5-mini", Price(0.25, 2.00, cached_in=0.025, batch_discount=0.5)),
-        ("gpt-5-nano", Price(0.05, 0.40, cached_in=0.005, batch_discount=0.5)),
-        ("o4-mini", Price(1.10, 4.40, cached_in=0.275, batch_discount=0.5)),
+        ("gpt-4o-mini", Price(0.15, 0.60, cached_in=0.075)),
+        ("gpt-4.1", Price(2.00, 8.00, cached_in=0.50)),
+        ("gpt-4.1-mini", Price(0.40, 1.60, cached_in=0.10)),
+        ("gpt-4.1-nano", Price(0.10, 0.40, cached_in=0.025)),
+        ("gpt-5", Price(1.25, 10.00, cached_in=0.125)),
+        ("gpt-5-mini", Price(0.25, 2.00, cached_in=0.025)),
+        ("gpt-5-nano", Price(0.05, 0.40, cached_in=0.005)),
+        ("o4-mini", Price(1.10, 4.40, cached_in=0.275)),
     ],
 )
 def test_the_list_agrees_with_the_table_that_it_replaced(model: str, price: Price) -> None:
@@ -48,8 +48,8 @@ def test_the_list_agrees_with_the_table_that_it_replaced(model: str, price: Pric
         ("gpt-4o-mini-2024-07-18", find_price("gpt-4o-mini")),
         ("gpt-4.1-2025-04-14", find_price("gpt-4.1")),
         ("gpt-5-2025-08-07", find_price("gpt-5")),
-        ("claude-sonnet-4-5-20250929", Price(3.0, 15.0, cached_in=0.3, batch_discount=0.5)),  # the first of two tiers
-        ("gemini-2.5-pro", Price(1.25, 10.0, cached_in=0.125, batch_discount=0.5)),
+        ("claude-sonnet-4-5-20250929", Price(3.0, 15.0, cached_in=0.3)),  # the first of two tiers
+        ("gemini-2.5-pro", Price(1.25, 10.0, cached_in=0.125)),
         ("deepseek-chat", Price(0.27, 1.10, cached_in=0.07)),  # half of it at night
         ("GPT-4o", GPT_4O),
         ("offline", FREE),
@@ -93,7 +93,7 @@ def test_the_provider_whose_address_is_asked_decides(model: str, addresses: list
 @pytest.mark.parametrize(
     ("extra_body", "price"),
     [
-        ({"service_tier": "flex"}, Price(0.625, 5.00, cached_in=0.0625)),  # half already: a batch would save no more
+        ({"service_tier": "flex"}, Price(0.625, 5.00, cached_in=0.0625)),
         ({"service_tier": "default", "reasoning_effort": "low"}, find_price("gpt-5")),
         ({"service_tier": None}, find_price("gpt-5")),
         ({"service_tier": "of my own"}, find_price("gpt-5")),
@@ -125,10 +125,10 @@ def test_a_server_of_ones_own_is_no_seller() -> None:
         ("mine", 0.0, 0.0, Price(0.0, 0.0, cached_in=0.0)),
         ("mine", 0.3, None, None),
         ("mine", None, 0.9, None),
-        ("gpt-4o", 2.0, None, Price(2.0, 10.0, cached_in=2.0, batch_discount=0.5)),
-        ("gpt-4o", None, 9.0, Price(2.5, 9.0, cached_in=1.25, batch_discount=0.5)),
-        ("gpt-4o", 0.0, 0.0, Price(0.0, 0.0, cached_in=0.0, batch_discount=0.5)),
-        ("gpt-4o-2024-11-20", 2.0, 9.0, Price(2.0, 9.0, cached_in=2.0, batch_discount=0.5)),
+        ("gpt-4o", 2.0, None, Price(2.0, 10.0, cached_in=2.0)),
+        ("gpt-4o", None, 9.0, Price(2.5, 9.0, cached_in=1.25)),
+        ("gpt-4o", 0.0, 0.0, Price(0.0, 0.0, cached_in=0.0)),
+        ("gpt-4o-2024-11-20", 2.0, 9.0, Price(2.0, 9.0, cached_in=2.0)),
     ],
 )
 def test_a_user_s_own_prices_stand_over_the_list(
@@ -156,12 +156,11 @@ def test_dollars_are_per_million_tokens(prompt: int, completion: int, cached: in
 
 
 def test_every_price_of_the_large_providers_is_possible() -> None:
-    """Cached tokens never cost more than fresh ones, and a batch is never dearer."""
+    """Cached tokens never cost more than fresh ones."""
     for provider, address in ("openai", OPENAI), ("anthropic", ANTHROPIC):
         found = [price for of, model in MODELS if of == provider and (price := find_price(model, addresses=[address]))]
         assert len(found) > 15
         assert all(0 <= each.cached_in <= each.tokens_in for each in found)
-        assert all(0 <= each.batch_discount < 1 for each in found)
 
 
 def test_the_list_is_named_with_its_version() -> None:
