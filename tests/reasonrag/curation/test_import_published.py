@@ -410,16 +410,17 @@ def test_rows_are_read_in_every_form(form: str, tmp_path: Path) -> None:
 
 
 def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Each of its own: DATASET/SPLIT.jsonl names both, and what nobody knows stays unknown, with a warning."""
-    for place, question in {"hotpotqa/train": "who was ada", "popqa/test": "Who was Grace?"}.items():
-        path = tmp_path / f"{place}.jsonl"
-        path.parent.mkdir()
-        path.write_text(json.dumps({"id": "q7", "question": question, "golden_answers": ["x"]}), "utf-8")
+    """Each of its own, in any form of `generate`: DATASET/SPLIT names both, a column that is not read is named, and
+    what nobody knows stays unknown, with a warning."""
+    grace = {"id": "q7", "question": "Who was Grace?", "golden_answers": ["x"]}
+    saved(tmp_path / "popqa/test.jsonl", grace).write_text(json.dumps(grace), "utf-8")
+    ada = {"_id": "q7", "question": "who was ada", "answer": "x", "supporting_facts": [], "level": "hard"}
+    saved(tmp_path / "hotpotqa/train.json", [ada])
     saved(
         tmp_path / "rows.json",
         [row(input=f"Question: Who was {who}?", prompt=None) for who in ("Ada", "Grace", "Joan")],
     )
-    files = ("--questions", "hotpotqa/train.jsonl", "--questions", "popqa/test.jsonl")
+    files = ("--questions", "hotpotqa/train.json", "--questions", "popqa/test.jsonl")
     done = reasonrag("import", "rows.json", "--out", "data/p", *files)
     origins = [
         (each["question_id"][:2], each["golden_answers"], each["origin"]["dataset"], each["origin"]["split"])
@@ -430,34 +431,10 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
         ("q7", ["x"], "popqa", "test"),
         ("q-", [], "unknown", "unknown"),
     ]
+    assert "columns that are not read: 'level'" in done.err
+    assert [each.name for each in (tmp_path / "hotpotqa").iterdir()] == ["train.json"]
     assert "1 question without gold answers" in done.err
     assert "made of popqa/test questions" in done.err
-
-
-QUESTION_FILES = {
-    "a JSON list of HotpotQA": (
-        "dev.json",
-        '[{"_id": "q7", "question": "who was ada", "answer": "x", "supporting_facts": [], "level": "hard"}]',
-    ),
-    "DPR's table": ("dev.tsv", "who was ada\t['x']\n"),
-    "a table with a header": ("dev.tsv", 'id\tquestion\tgolden_answers\tlevel\nq7\twho was ada\t["x"]\thard\n'),
-    "JSONL": ("dev.jsonl", '{"id": "q7", "question": "who was ada", "golden_answers": ["x"], "level": "hard"}\n'),
-}
-
-
-@pytest.mark.parametrize(("name", "content"), QUESTION_FILES.values(), ids=QUESTION_FILES.keys())
-def test_question_files_of_an_import_are_read_as_those_of_generate(
-    name: str, content: str, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """In every form, with the columns that are not read named; DATASET/SPLIT names both in every form."""
-    (tmp_path / "hotpotqa").mkdir()
-    (tmp_path / "hotpotqa" / name).write_text(content, "utf-8")
-    saved(tmp_path / "rows.json", [row(input="Question: Who was Ada?", prompt=None)])
-    done = reasonrag("import", "rows.json", "--out", "data/p", "--questions", f"hotpotqa/{name}")
-    [asked] = lines(tmp_path / "data/p/questions.jsonl")
-    assert (asked["golden_answers"], asked["origin"]["dataset"], asked["origin"]["split"]) == (["x"], "hotpotqa", "dev")
-    assert done.err.count("columns that are not read: 'level'") == ("level" in content)
-    assert [each.name for each in (tmp_path / "hotpotqa").iterdir()] == [name]
 
 
 def test_a_flag_of_trees_is_refused_for_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -522,6 +499,10 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reaso
     for place in ("run", "file"):
         done = reasonrag("import", "trees.json", "--out", place)
         assert (done.status, list((tmp_path / "run").iterdir())) == (2, [tmp_path / "run/rollouts.jsonl"])
+    for source, name in (("trees.json", "summary.json"), ("rows.json", "dataset_info.json")):
+        theirs = saved(tmp_path / name / name, {"mine": 1})
+        assert f"is taken: it has {name}" in reasonrag("import", source, "--out", name).err
+        assert read_json(theirs) == {"mine": 1}
     assert reasonrag("import", "trees.json", "--out", "made").status == 0
     assert reasonrag("import", "rows.json", "--out", "made").status == 2
     before = (tmp_path / "made/rollouts.jsonl").read_bytes()
@@ -532,13 +513,13 @@ def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reaso
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["RAG_ProGuide.json", "mine.json"])
-def test_the_file_that_is_read_is_never_overwritten(name: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """The data set has a file of the published name; beside it is no place for it."""
+@pytest.mark.parametrize("name", ["RAG_ProGuide.json", "mine.json", "questions.jsonl"])
+def test_a_file_that_is_read_is_never_overwritten(name: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """The data set has files of these names; beside what is read, or asked for answers, is no place for it."""
     source = saved(tmp_path / "data" / name, [row()])
-    done = reasonrag("import", source, "--out", "data")
-    assert done.status == 2
-    assert "could be overwritten" in done.err
+    asked = ("--questions", source) if name == "questions.jsonl" else ()
+    done = reasonrag("import", saved(tmp_path / "rows.json", [row()]) if asked else source, "--out", "data", *asked)
+    assert (done.status, "could be overwritten" in done.err) == (2, True)
     assert read_json(source) == [row()]
 
 
@@ -546,13 +527,6 @@ def test_every_repair_and_refusal_is_described() -> None:
     """Whoever reads a name in the report finds it on the page on formats."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "formats" / "import.md").read_text("utf-8")
     assert [name for name in REPAIRS | REFUSALS if f"`{name}`" not in page] == []
-
-
-def test_an_out_is_needed(reasonrag: Reasonrag) -> None:
-    """There is no place that would do for all."""
-    done = reasonrag("import", "x")
-    assert done.status == 2
-    assert "--out" in done.err
 
 
 # -- texts of strangers ----------------------------------------------------------------------------------------
@@ -646,28 +620,6 @@ def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: R
     assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["who was ada"]
     done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
     assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
-
-
-@pytest.mark.parametrize("name", ["dataset_info.json", "questions.jsonl", "summary.json"])
-@pytest.mark.parametrize("source", ["rows.json", "trees.json"])
-def test_files_of_others_are_not_replaced(name: str, source: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """The trainer's own data directory, above all, describes more data sets than this one."""
-    saved(tmp_path / "rows.json", [row()])
-    saved(tmp_path / "trees.json", [tree()])
-    saved(tmp_path / "theirs" / name, {"mine": 1})
-    done = reasonrag("import", source, "--out", "theirs")
-    assert done.status == 2
-    assert f"is taken: it has {name}" in done.err
-    assert read_json(tmp_path / "theirs" / name) == {"mine": 1}
-
-
-def test_the_questions_that_are_asked_for_answers_are_not_replaced(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """An earlier import is there, and questions.jsonl is a name that is written."""
-    saved(tmp_path / "rows.json", [row()])
-    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
-    done = reasonrag("import", "rows.json", "--out", "data/p", "--questions", "data/p/questions.jsonl")
-    assert done.status == 2
-    assert "could be overwritten" in done.err
 
 
 def test_pairs_do_not_replace_the_description_of_other_data_sets(tmp_path: Path, reasonrag: Reasonrag) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -204,25 +202,6 @@ def test_a_run_takes_one_writer_at_a_time(home: Path) -> None:
         run.append(rollout("a"))
 
 
-def test_the_lock_holds_between_processes_and_dies_with_them(home: Path) -> None:
-    """A killed writer leaves no lock behind."""
-    code = (
-        "import sys; from pathlib import Path; from reasonrag.exploration.run_directory import RunDirectory\n"
-        "from reasonrag.run_config import RunConfig\n"
-        f"config = RunConfig.model_validate({CONFIGURATION.model_dump()!r})\n"
-        f"with RunDirectory(Path({str(home)!r}), config, say=print):\n"
-        "    print('open', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdout
-        assert writer.stdout.readline() == b"open\n"
-        assert "is being written by another reasonrag" in refusal(open_run(home))
-        writer.kill()
-        writer.wait()
-        with open_run(home) as run:
-            run.append(rollout("a"))
-
-
 def test_a_refused_writer_leaves_everything_as_it_was(home: Path) -> None:
     """Who is let in decides nothing about the run."""
     fill(home, "a")
@@ -357,24 +336,6 @@ def test_a_clean_end_puts_lines_in_question_order(written: str, order: str, left
     assert (home / ROLLOUTS).read_bytes() == b"".join(each.to_line() for each in expected)
     with open_run(home) as run:
         assert {each for each in "abcd" if run.is_done(each)} == {m for m in marks(left) if not m.endswith("!")}
-
-
-def test_the_order_in_which_trees_finish_does_not_show(home: Path, tmp_path: Path) -> None:
-    """Two runs that finished in different orders, one with a stop between, end with the same bytes."""
-    other = tmp_path / "other"
-    with open_run(home) as run:
-        for question_id in "abcd":
-            run.append(rollout(question_id))
-        run.sort_by_question("abcd")
-    with open_run(other) as run:
-        run.append(rollout("d"))
-        run.append(rollout("b", failed=True))
-        run.sort_by_question("abcd")
-    with open_run(other) as run:
-        for question_id in "cba":
-            run.append(rollout(question_id))
-        run.sort_by_question("abcd")
-    assert (other / ROLLOUTS).read_bytes() == (home / ROLLOUTS).read_bytes()
 
 
 def test_a_run_can_be_added_to_after_it_was_put_in_order(home: Path) -> None:

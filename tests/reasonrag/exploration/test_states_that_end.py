@@ -40,16 +40,12 @@ def said(**choice: Any) -> Said:
     return answer
 
 
-AZURE = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": {"violence": {"filtered": True}}}
-SUFFERED: dict[str, tuple[Said, str]] = {
+SUFFERED: dict[str, tuple[Said, str]] = {  # what else providers say: tests/reasonrag/llm/endpoint/test_error_objects.py
     "content_filter with 400": (error(400, "no", code="content_filter"), "withheld"),
-    "Azure": (error(400, "The prompt was filtered", code="content_filter", innererror=AZURE), "withheld"),
-    "Azure, by the inner error alone": (error(400, "no", code=None, innererror=AZURE), "withheld"),
     "a null message": (
         said(message={"role": "assistant", "content": None}, finish_reason="content_filter"),
         "withheld",
     ),
-    "no message": (said(message=None, finish_reason="SAFETY"), "withheld"),
     "no choices": (
         lambda _: web.json_response({"choices": [], "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}),
         "withheld",
@@ -59,14 +55,8 @@ SUFFERED: dict[str, tuple[Said, str]] = {
         "withheld",
     ),
     "OpenAI's context": (error(400, "too long", code="context_length_exceeded"), "too_long"),
-    "vLLM's context": (
-        error(400, "This model's maximum context length is 2048 tokens. However, your request has 2301 input tokens."),
-        "too_long",
-    ),
-    "llama.cpp's context": (error(400, "no", type="exceed_context_size_error"), "too_long"),
     "a body that is too large": (error(413, "Request Entity Too Large"), "too_long"),
     "a 400 of its own": (error(400, "cannot render this conversation"), "rejected"),
-    "a 422": (error(422, "unprocessable"), "rejected"),
     "a firewall's 403": (lambda _: web.Response(status=403, text="<html>Attention required</html>"), "rejected"),
 }
 

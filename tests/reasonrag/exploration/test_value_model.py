@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ from preference import RolloutRecord, read_rollouts
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
-from reasonrag.exploration.degeneracy import observed_signs
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
@@ -127,13 +124,6 @@ async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriev
     assert evidence.parent_id == query.id
 
 
-async def test_a_question_that_only_ever_goes_wrong_is_said_to(retriever: IndexRetriever) -> None:
-    """Nothing counts for the root, as all its steps are proposals; what became of them is known, and is no secret."""
-    record = await explored(retriever, values=ScriptedModel(student_says, name="student"))
-    assert [end.f1 for end in record.ends] == [0.0, 0.0]
-    assert "all_wrong" in observed_signs(record).signs
-
-
 async def test_without_a_value_model_the_teacher_is_the_policy(retriever: IndexRetriever) -> None:
     """Its proposals count everywhere, and nobody else is named."""
     record = await explored(retriever, values=None)
@@ -228,42 +218,6 @@ def test_a_run_that_was_stopped_again_and_again_pays_once(recipe: str) -> None:
     assert set(keys.values()) == {1}
     assert (part.calls, part.cost_usd) == (whole.calls, whole.cost_usd)
     assert {line.get("model") for line in lines("runs/parts")} == {None, "offline-student"}
-
-
-class PressesCtrlC:
-    """A value model in whose third request somebody presses Ctrl-C."""
-
-    name = "student"
-
-    def __init__(self) -> None:
-        self._asked = 0
-        self._student = OfflineTeacher(name=self.name)
-
-    async def complete(self, request: ChatRequest) -> Any:
-        self._asked += 1
-        if self._asked == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        return await self._student.complete(request)
-
-    async def check(self) -> None:
-        """It is there."""
-
-    async def close(self) -> None:
-        """It holds nothing open."""
-
-
-def test_ctrl_c_stops_both_models_and_keeps_what_they_answered() -> None:
-    """The run goes on where it was, to the same bytes."""
-    student = OfflineTeacher(name="student")
-    with pytest.raises(KeyboardInterrupt):
-        package.generate(**SMALL, run="runs/a", value_chat_model=PressesCtrlC())
-    before = lines("runs/a")
-    assert {line.get("model") for line in before} == {None, "student"}
-    package.generate(**SMALL, run="runs/a", value_chat_model=student)
-    package.generate(**SMALL, run="runs/b", value_chat_model=student)
-    assert content("runs/a") == content("runs/b")
-    assert lines("runs/a")[: len(before)] == before
-    assert max(Counter(key for line in lines("runs/a") for key in line["keys"]).values()) == 1
 
 
 # -- what it costs ---------------------------------------------------------------------------------------------

@@ -6,16 +6,14 @@ import json
 import os
 import re
 import signal
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 import reasonrag as package
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
@@ -27,8 +25,11 @@ from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import OfflineTeacher
+from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
+from reasonrag.studies.revaluation import Revaluation
 from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.endpoints import Answering
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
@@ -60,6 +61,13 @@ def keys(journal: Path) -> list[str]:
 def told(report: Any) -> Any:
     """What a calibration found, apart from what was asked for now."""
     return report.model_dump(exclude={"revaluation": {"session_calls"}})
+
+
+def revalued(run: Path | str, **flags: Any) -> Revaluation:
+    """What the fresh continuations of a calibration found."""
+    found = package.calibrate(run, **flags).revaluation
+    assert found is not None
+    return found
 
 
 class Offline(ScriptedModel):
@@ -134,8 +142,7 @@ def test_the_sample_is_of_the_pairs_that_would_be_exported(run: Path) -> None:
     }
     drawn = {}
     for seed, size in ((0, 10), (1, 10), (1, 100_000)):
-        found = package.calibrate(run, revalue=size, k=1, seed=seed).revaluation
-        assert found is not None
+        found = revalued(run, revalue=size, k=1, seed=seed)
         drawn[seed, size] = [(each.question_id, each.chosen_id, each.rejected_id) for each in found.sample]
         assert found.exportable == len(exported)
         assert set(drawn[seed, size]) <= exported
@@ -145,13 +152,10 @@ def test_the_sample_is_of_the_pairs_that_would_be_exported(run: Path) -> None:
 
 def test_a_larger_sample_holds_the_smaller_one(run: Path) -> None:
     """In whatever order the trees stand: what was paid for is used, and only the rest is asked for."""
-    first = package.calibrate(run, revalue=5, k=2).revaluation
+    first = revalued(run, revalue=5, k=2)
     lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
     (run / "rollouts.jsonl").write_bytes(b"".join(reversed(lines)))
-    same, grown = (package.calibrate(run, revalue=size, k=2).revaluation for size in (5, 9))
-    assert first is not None
-    assert same is not None
-    assert grown is not None
+    same, grown = (revalued(run, revalue=size, k=2) for size in (5, 9))
     assert (same.sample, same.session_calls) == (first.sample, 0)
     assert grown.sample[:5] == first.sample
     assert grown.calls == first.calls + grown.session_calls
@@ -180,8 +184,7 @@ def test_labels_of_a_policy_without_chance_are_all_confirmed(recipe: str) -> Non
     """The student always goes on in the same way, so its fresh continuations are those that the labels rest on."""
     student = {"value_model": "offline", "value_temperature": 0.0}
     package.generate(dataset="atlas", limit=40, recipe=recipe, run="runs/a", **student)
-    found = package.calibrate("runs/a", revalue=20, k=3).revaluation
-    assert found is not None
+    found = revalued("runs/a", revalue=20, k=3)
     assert (found.model, found.pairs) == ("offline-student", 20)
     assert (found.confirmed.confirmed.share, found.confirmed.ties) == (1.0, 0)
     assert found.mean_fresh_margin == pytest.approx(found.mean_margin)
@@ -192,8 +195,7 @@ def test_labels_of_a_policy_without_chance_are_all_confirmed(recipe: str) -> Non
 def test_a_student_may_find_all_proposals_equally_bad(run: Path) -> None:
     """Whatever it is given it answers nothing, so only answers that were given already are told apart."""
     student = ScriptedModel(lambda _request, _position: "<answer>nothing</answer>", name="student")
-    found = package.calibrate(run, revalue=30, k=2, chat_model=student).revaluation
-    assert found is not None
+    found = revalued(run, revalue=30, k=2, chat_model=student)
     assert found.model == "student"
     for each in found.sample:
         ends = trees_by_id()[each.question_id].nodes
@@ -207,8 +209,7 @@ def test_a_student_may_find_all_proposals_equally_bad(run: Path) -> None:
 
 def test_the_outcome_of_fresh_continuations_is_told_without_the_discount(run: Path) -> None:
     """Beside the discounted value: an answer's own outcome; of others, at least its value, as every step discounts."""
-    found = package.calibrate(run, revalue=30, k=2).revaluation
-    assert found is not None
+    found = revalued(run, revalue=30, k=2)
     assert {each.action_type for each in found.sample} > {"answer"}
     for each in found.sample:
         nodes = trees_by_id()[each.question_id].nodes
@@ -238,8 +239,7 @@ def test_continuations_with_a_repaired_step_do_not_count(run: Path) -> None:
         repaired = len(request.messages) > 2
         return "<answer>nothing</answer>" if repaired else "well"
 
-    found = package.calibrate(run, revalue=30, k=2, chat_model=ScriptedModel(stammers, name="student")).revaluation
-    assert found is not None
+    found = revalued(run, revalue=30, k=2, chat_model=ScriptedModel(stammers, name="student"))
     thought_after = [each for each in found.sample if each.action_type == "evidence"]
     assert thought_after
     assert all(each.fresh_margin is None for each in thought_after)
@@ -258,8 +258,7 @@ def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
         return "<evidence>None</evidence>" if reads else f"<query>{position}</query>"
 
     student = ScriptedModel(answers_at_last, name="student")
-    found = package.calibrate("runs/a", revalue=10, k=2, chat_model=student).revaluation
-    assert found is not None
+    found = revalued("runs/a", revalue=10, k=2, chat_model=student)
     nodes = {key: tree.nodes for key, tree in trees_by_id().items()}
     fresh = [(nodes[each.question_id][each.chosen_id].terminal, each.chosen_fresh) for each in found.sample]
     assert fresh
@@ -272,8 +271,7 @@ def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
 def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> None:
     """What is asked is a prompt of the tree, byte by byte; no draw is one of the search's, none is asked for twice."""
     teacher = Offline()
-    found = package.calibrate(run, revalue=40, k=4, chat_model=teacher).revaluation
-    assert found is not None
+    found = revalued(run, revalue=40, k=4, chat_model=teacher)
     prompts = {tuple(node.prompt) for tree in trees() for node in tree.nodes if node.prompt}
     firsts = [request for request in teacher.requests if len(request.samples) == 4]
     assert len(firsts) > 10
@@ -405,16 +403,13 @@ def test_who_has_all_answers_needs_no_model(endpoint: str) -> None:
 
 def test_each_model_has_answers_and_caps_of_its_own(run: Path) -> None:
     """Another model's calibration neither uses the teacher's answers nor pays out of its cap."""
-    teachers = package.calibrate(run, revalue=5, k=2).revaluation
-    students = package.calibrate(run, revalue=5, k=2, model="offline-student", max_calls=10_000).revaluation
-    assert teachers is not None
-    assert students is not None
+    teachers = revalued(run, revalue=5, k=2)
+    students = revalued(run, revalue=5, k=2, model="offline-student", max_calls=10_000)
     assert students.model == "offline-student"
     assert students.calls == students.session_calls > 0
     lines = [orjson.loads(line) for line in JOURNAL.read_bytes().splitlines()]
     assert {line.get("model") for line in lines} == {None, "offline-student"}
-    again = package.calibrate(run, revalue=5, k=2, max_calls=teachers.calls).revaluation
-    assert again is not None
+    again = revalued(run, revalue=5, k=2, max_calls=teachers.calls)
     assert (again.calls, again.session_calls) == (teachers.calls, 0)
 
 
@@ -428,15 +423,13 @@ def test_a_step_that_gets_no_answer_costs_its_pairs(run: Path) -> None:
             raise ModelError("no", cause="http_400")
         return "<answer>nothing</answer>"
 
-    found = package.calibrate(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s")).revaluation
-    assert found is not None
+    found = revalued(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s"))
     assert found.failures_by_cause == {"http_400": 1}
     [given_up] = [json.loads(line) for line in FAILURES.read_text().splitlines()]
     assert (given_up["kind"], given_up["cause"], given_up["message"]) == ("step", "http_400", "no")
     assert given_up["node_id"] in {node.id for node in trees_by_id()[given_up["question_id"]].nodes}
     assert 0 < found.unvalued < 10
-    mended = package.calibrate(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s")).revaluation
-    assert mended is not None
+    mended = revalued(run, revalue=10, k=1, chat_model=ScriptedModel(refuses_the_third, name="s"))
     assert (mended.unvalued, mended.failures_by_cause) == (0, {})
 
 
@@ -461,15 +454,13 @@ def make_own_run() -> None:
 
 def test_no_flag_is_needed_and_files_that_moved_may_be_named(own_run: Path) -> None:
     """The run says what it was made with; the corpus and the prompts are told by their content."""
-    first = package.calibrate(own_run, revalue=3, k=2).revaluation
+    first = revalued(own_run, revalue=3, k=2)
     Path("moved").mkdir()
     for name in ("corpus.jsonl", "prompts"):
         Path(name).rename(Path("moved") / name)
     with pytest.raises(InputError, match=r"give `corpus` or `index`"):
         package.calibrate(own_run, revalue=3, k=2)
-    moved = package.calibrate(own_run, revalue=3, k=2, corpus="moved/corpus.jsonl", prompts="moved/prompts").revaluation
-    assert first is not None
-    assert moved is not None
+    moved = revalued(own_run, revalue=3, k=2, corpus="moved/corpus.jsonl", prompts="moved/prompts")
     assert moved.pairs > 0
     assert (moved.sample, moved.session_calls) == (first.sample, 0)
 
@@ -539,10 +530,11 @@ def test_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
     assert "there is no runs/none/rollouts.jsonl" in done.err
 
 
-def test_only_one_calibration_of_a_run_may_ask_at_a_time(run: Path) -> None:
-    """Two would write over each other's answers."""
+@pytest.mark.parametrize("revalue", [0, 3])
+def test_a_calibration_has_one_writer(run: Path, revalue: int) -> None:
+    """Two would write over each other's answers, and the free part over a report."""
     with only_writer(run / "calibration"), pytest.raises(InputError, match="being written by another reasonrag"):
-        package.calibrate(run, revalue=3, k=2)
+        package.calibrate(run, revalue=revalue, k=2)
 
 
 def test_a_cap_in_dollars_needs_a_price(run: Path) -> None:
@@ -559,8 +551,7 @@ def test_the_teacher_is_asked_where_the_run_had_asked_it(endpoint: str, monkeypa
     monkeypatch.setenv("OPENAI_BASE_URL", endpoint)
     package.generate(**FEW, model="gpt-4o")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    found = package.calibrate("runs/a", revalue=8, k=1).revaluation
-    assert found is not None
+    found = revalued("runs/a", revalue=8, k=1)
     assert found.session_calls > 0
 
 
@@ -568,7 +559,7 @@ def test_the_offline_teacher_has_no_address(monkeypatch: pytest.MonkeyPatch) -> 
     """Whatever the environment said, it answers in this process."""
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     package.generate(**FEW)
-    assert package.calibrate("runs/a", revalue=2, k=1).revaluation
+    assert revalued("runs/a", revalue=2, k=1)
 
 
 def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoint: str) -> None:
@@ -586,8 +577,7 @@ def test_an_unknown_model_at_an_address_of_its_own_is_not_free(run: Path, endpoi
 def test_a_price_of_nothing_is_a_price(endpoint: str) -> None:
     """Also over the table's, for the run's own teacher."""
     package.generate(**FEW, model="gpt-4o", base_url=[endpoint])
-    found = package.calibrate("runs/a", revalue=2, k=1, price_in=0, price_out=0).revaluation
-    assert found is not None
+    found = revalued("runs/a", revalue=2, k=1, price_in=0, price_out=0)
     assert found.cost_usd == 0.0
 
 
@@ -606,8 +596,7 @@ def test_messages_name_flags_and_keys_of_this_command(run: Path, monkeypatch: py
 
 def test_the_free_part_keeps_what_a_revaluation_has_paid_for(run: Path) -> None:
     """Of the same run only; what was asked for now is nothing."""
-    paid = package.calibrate(run, revalue=3, k=2).revaluation
-    assert paid is not None
+    paid = revalued(run, revalue=3, k=2)
     kept = package.calibrate(run).revaluation
     assert kept == paid.model_copy(update={"session_calls": 0})
     assert json.loads(REPORT.read_text())["revaluation"] == kept.model_dump()
@@ -624,12 +613,6 @@ def test_a_report_that_cannot_be_read_is_replaced(run: Path, reasonrag: Reasonra
     assert shown.status == 0
     assert f"{REPORT} cannot be read; its revaluation is left out" in shown.err
     assert json.loads(REPORT.read_text())["revaluation"] is None
-
-
-def test_nobody_writes_a_report_while_another_calibration_does(run: Path) -> None:
-    """Not even the free part."""
-    with only_writer(run / "calibration"), pytest.raises(InputError, match="being written by another reasonrag"):
-        package.calibrate(run)
 
 
 @pytest.mark.parametrize("missing", ["config_hash", "model", "retriever", "prompts"])
@@ -675,11 +658,20 @@ def test_what_is_asked_is_said_before(run: Path, reasonrag: Reasonrag) -> None:
     assert not FAILURES.exists()
 
 
+async def refused(request: web.Request) -> web.Response:
+    """The check is answered, everything else is refused, with the key repeated."""
+    wanted = ChatCompletionRequest.read(await request.read())
+    if wanted.messages[-1].content == "Say yes.":
+        return as_json(completion("qwen", [("yes", "stop")], prompt_tokens=3, completion_tokens=1))
+    return web.json_response({"error": {"message": f"not with {request.headers['Authorization']}"}}, status=404)
+
+
 def test_steps_that_were_given_up_are_told(run: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
     """Status 1, and where to read why, without the key; a free calibration afterwards is no failure."""
     monkeypatch.setenv("OPENAI_API_KEY", "hunter2hunter2")
-    with refusing_endpoint() as address:
-        shown = reasonrag("calibrate", run, "--revalue", 3, "--k", 1, "--model", "qwen", "--base-url", address)
+    with Answering(refused).open() as served:
+        flags = ("--revalue", 3, "--k", 1, "--model", "qwen", "--base-url", served.base_url)
+        shown = reasonrag("calibrate", run, *flags)
     assert shown.status == 1, shown.err
     assert f"failure causes: {FAILURES}; the same command retries the failed steps" in shown.out
     lines = [json.loads(line) for line in FAILURES.read_text().splitlines()]
@@ -688,35 +680,6 @@ def test_steps_that_were_given_up_are_told(run: Path, reasonrag: Reasonrag, monk
     assert "hunter2" not in FAILURES.read_text()
     assert "[secret]" in FAILURES.read_text()
     assert reasonrag("calibrate", run).status == 0
-
-
-@contextmanager
-def refusing_endpoint() -> Iterator[str]:
-    """Answers the check, and refuses everything else, repeating the key."""
-
-    class Refuses(BaseHTTPRequestHandler):
-        asked = 0
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            Refuses.asked += 1
-            choice = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
-            good = {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
-            bad = {"error": {"message": f"not with {self.headers['Authorization']}"}}
-            content = json.dumps(good if Refuses.asked == 1 else bad).encode()
-            self.send_response(200 if Refuses.asked == 1 else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base names it
-            """Not on the terminal."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
 
 
 # -- two policies ----------------------------------------------------------------------------------------------
@@ -747,7 +710,6 @@ def test_two_policies_are_told_how_often_they_disagree(reasonrag: Reasonrag) -> 
 
 def test_another_model_than_the_teacher_may_disagree_too(run: Path) -> None:
     """Where the teacher had continued by itself."""
-    found = package.calibrate(run, revalue=10, k=2, model="offline-student").revaluation
-    assert found is not None
+    found = revalued(run, revalue=10, k=2, model="offline-student")
     assert found.disagreement is not None
     assert (found.disagreement.label_model, found.disagreement.fresh_model) == ("offline", "offline-student")
