@@ -16,15 +16,12 @@ from preference import PairSummary
 from preference.candidates import Origin, QuestionRecord
 from reasonrag.curation.decontamination import CONTAMINATION, decontaminate, find_contaminated
 from reasonrag.data.eval_splits import EvalSplits, open_split
+from tests.helpers.trees import rows as lines
 
 pytestmark = pytest.mark.slow
 
 Reasonrag = Callable[..., Any]
 NO_SPLIT = "no evaluation split was available"
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def put(path: Path, *records: dict[str, Any]) -> Path:
@@ -172,14 +169,6 @@ def test_a_bad_evaluation_file_stops_before_anything_is_written(
     assert done.status == 2
     assert "dev.jsonl, line 2 is not a question" in done.err
     assert not (tmp_path / "data").exists()
-
-
-def test_the_environment_names_splits_too(
-    atlas: Path, with_pairs: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As for any setting."""
-    monkeypatch.setenv("REASONRAG_EVAL", str(put(tmp_path / "nq" / "dev.jsonl", with_pairs[0])))
-    assert package.pairs(str(atlas), out=str(tmp_path / "data")).contamination["dropped"] == 1
 
 
 # -- the published problem -------------------------------------------------------------------------------------
@@ -344,14 +333,6 @@ def test_training_questions_of_the_same_name_are_no_own_split(tmp_path: Path) ->
     made = data_set(tmp_path, ("Who wrote Up?", []), dataset="nq", split="train")
     file = put(tmp_path / "nq" / "train.jsonl", {"id": "1", "question": "Who wrote Up?"})
     assert len(decontaminate(made, splits_of(file)).contaminated) == 1
-
-
-def test_a_question_that_several_runs_asked_is_flagged_once(tmp_path: Path) -> None:
-    """One line for each question, data set and split."""
-    made = data_set(tmp_path, ("Who wrote Up?", []), ("Who wrote Jaws?", []))
-    (made / "questions.jsonl").write_bytes((made / "questions.jsonl").read_bytes() * 3)
-    file = put(tmp_path / "nq" / "dev.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    assert len(decontaminate(made, splits_of(file)).flagged) == 1
 
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from reasonrag.agent.imported_prompts import is_rendered_by
 from reasonrag.agent.prompting import load_prompts, renderer_hash
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.published_rows import published_rows
+from tests.helpers.trees import rows as lines
 
 Json = dict[str, Any]
 TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question: Who was Ada?"}]
@@ -58,10 +59,6 @@ def saved(path: Path, content: object) -> Path:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
-
-
-def lines(path: Path) -> list[Json]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 # -- trees -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import reasonrag as package
 from mcts import RECIPES
 from preference import read_rollouts
 from reasonrag.errors import ModelError
-from reasonrag.exploration.cost_estimate import CostEstimate, NothingMeasured, estimate
+from reasonrag.exploration.cost_estimate import CostEstimate, estimate
 from reasonrag.exploration.display import show_estimate
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.expected_usage import REHEARSED, VERBOSE_REPLY_TOKENS, Range
@@ -23,7 +23,6 @@ from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import find_price, price_list
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import simulated_endpoint
-from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
 
@@ -85,8 +84,14 @@ def test_without_a_pilot_nobody_is_asked_and_no_key_is_needed() -> None:
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("recipe", [*RECIPES])
-@pytest.mark.parametrize("flags", [{}, {"limit": 3}, {"rpm": 60, "tpm": 1_000}, {"simulations": 1, "siblings": 1}])
+@pytest.mark.parametrize(
+    ("recipe", "flags"),
+    [
+        *((recipe, {"limit": 3}) for recipe in RECIPES),
+        ("economy", {"rpm": 60, "tpm": 1_000}),
+        *((recipe, {"simulations": 1, "siblings": 1}) for recipe in ("economy", "released", "ragym")),
+    ],
+)
 def test_the_low_end_is_never_above_the_high_one(recipe: str, flags: dict[str, Any]) -> None:
     """Whatever the recipe and the limits; and everything is more than nothing."""
     found = estimate(model="gpt-4o", recipe=recipe, **(SMALL | {"limit": 10} | flags))
@@ -224,25 +229,6 @@ def test_a_pilot_of_a_model_without_a_price_has_cost_nobody_knows_what() -> None
     assert found.prompt_tokens.low > 0
 
 
-def test_a_pilot_that_explores_nothing_is_an_error_with_its_cause() -> None:
-    """There is nothing to measure, and a guess would pass for a measurement."""
-
-    def fail(_request: ChatRequest, _position: int) -> str:
-        raise ModelError("nobody answers", cause="connection")
-
-    with pytest.raises(NothingMeasured, match=r"the pilot explored no question.*connection") as nothing:
-        estimate(pilot=2, chat_model=ScriptedModel(fail), limit=6, **SMALL)
-    assert nothing.value.stopped is None
-
-
-def test_a_pilot_that_a_cap_stops_is_an_error_that_names_it() -> None:
-    """Caps hold for the pilot: its money is real."""
-    with pytest.raises(NothingMeasured, match=r"the pilot explored no question.*`max_calls`") as nothing:
-        estimate(pilot=2, chat_model=Teacher(), limit=6, max_calls=1, **SMALL)
-    assert nothing.value.stopped is not None
-    assert nothing.value.stopped.cause == "cap"
-
-
 PILOT: list[object] = ["generate", "--limit", 6, "--max-calls-per-question", 24, "--concurrency", 1, "--run", "runs/a"]
 PILOT += ["--dry-run", "--pilot", 3]
 
@@ -290,9 +276,3 @@ def test_a_pilot_whose_questions_all_fail_leaves_with_status_1(reasonrag: Reason
     done = reasonrag(*PILOT, "--model", "gpt-4o", "--base-url", failing)
     assert (done.status, "the pilot explored no question" in done.err) == (1, True)
     assert Path("runs/a/failures.jsonl").stat().st_size > 0
-
-
-def test_caps_do_not_cap_a_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rehearsal spends nothing, so the caps of the run, wherever they are set, are not for it."""
-    monkeypatch.setenv("REASONRAG_MAX_CALLS", "1")
-    assert estimate(model="gpt-4o", limit=3, simulations=2, run="runs/a").calls.low > 1

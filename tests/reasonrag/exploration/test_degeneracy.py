@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,9 +38,10 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.real_runs import QUESTIONS, real_run
 from tests.helpers.scripted_model import Script, ScriptedModel
 from tests.helpers.shared import Shared
+from tests.helpers.trees import Fields, rows
+from tests.helpers.trees import tree as grown
 
 ROOT = Path(__file__).parents[3]
-Fields = dict[str, Any]
 THINK, READ, CONCLUDE = "think", "read", "conclude"
 ASKED = "Which river flows through the capital of France?"
 
@@ -70,33 +70,9 @@ def ends(*each: tuple[float, int, str]) -> list[Fields]:
 
 def tree(*steps: Fields, rollouts: Sequence[Fields] = ()) -> RolloutRecord:
     """Node i + 1 is steps[i]; the root's continuations are `rollouts`."""
-    layers: list[int] = []
-    for step in steps:
-        layers.append(0 if step["parent_id"] == 0 else layers[step["parent_id"] - 1] + 1)
-    parents = [step["parent_id"] for step in steps]
-    nodes = [{"id": 0, "parent_id": None, "layer": None, "rollouts": list(rollouts)}, *steps]
-    return RolloutRecord.model_validate(
-        {
-            "question_id": "q1",
-            "question": ASKED,
-            "golden_answers": ["Seine"],
-            "dataset": "toy",
-            "split": "train",
-            "config_hash": "0f",
-            "seed": 0,
-            "recipe": {"name": "paper", "alpha": 0.9, "margin_by_layer": True},
-            "usage": {},
-            "nodes": [
-                {
-                    "id": node_id,
-                    "layer": layers[node_id - 1] if node_id else None,
-                    "children_ids": [child for child, parent in enumerate(parents, start=1) if parent == node_id],
-                }
-                | node
-                for node_id, node in enumerate(nodes)
-            ],
-        }
-    )
+    found = grown([each["parent_id"] for each in steps], steps, question=ASKED, golden_answers=["Seine"]).model_dump()
+    found["nodes"][0]["rollouts"] = rollouts
+    return RolloutRecord.model_validate(found)
 
 
 def chain(*contents: str) -> list[Fields]:
@@ -547,13 +523,9 @@ def test_a_stopped_run_goes_on_only_if_told_to_and_pays_nothing_again() -> None:
     assert Path("runs/a/rollouts.jsonl").read_bytes() == stopped
     summary = package.generate(**settings, chat_model=broken, abort_degenerate=0)
     assert (summary.stopped, summary.done) == (None, 30)
-    keys = [key for line in journal_lines() for key in line["keys"]]
+    keys = [key for line in rows(Path("runs/a/journal.jsonl")) for key in line["keys"]]
     assert len(keys) == len(set(keys)) == sum(len(each.samples) for each in broken.requests)
     assert package.generate(**settings, chat_model=broken).stopped is None, "nothing was left to ask"
-
-
-def journal_lines() -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
 
 
 def test_a_run_stops_with_the_same_bytes_at_any_concurrency() -> None:

@@ -12,35 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preference import QuestionError, RolloutRecord, Usage, read_rollouts
+from preference import RolloutRecord, read_rollouts
 from preference.export.summary import SUMMARY
-from preference.records import RecipeRef
 from reasonrag.errors import InputError
 from reasonrag.exploration.run_directory import RunDirectory
 from reasonrag.files import CONFIG, FAILURES, ROLLOUTS
 from reasonrag.run_config import RunConfig
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.trees import failure, siblings
 
 CONFIGURATION = RunConfig.model_validate(
     {"config_hash": "c0", "decides_answers": {"seed": 0, "model": "m"}, "operational": {}}
 )
 
 
-def rollout(question_id: str, *, failed: bool = False, question: str = "Where?") -> RolloutRecord:
+def rollout(question_id: str, *, failed: bool = False) -> RolloutRecord:
     """A tree, or the line of a question that has none."""
-    return RolloutRecord(
-        question_id=question_id,
-        question=question,
-        golden_answers=["here"],
-        dataset="own",
-        split="dev",
-        config_hash="c0",
-        seed=0,
-        recipe=RecipeRef(name="paper", alpha=0.9, margin_by_layer=True),
-        usage=Usage(),
-        nodes=[],
-        error=QuestionError(cause="http_500", message="down") if failed else None,
-    )
+    made = failure(question_id) if failed else siblings(question_id=question_id)
+    return made.model_copy(update={"config_hash": CONFIGURATION.config_hash})
 
 
 def silent(message: str) -> None:

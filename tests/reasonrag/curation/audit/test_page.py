@@ -55,7 +55,12 @@ def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") ->
     return audit.report()
 
 
-def test_text_of_others_stays_text() -> None:
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_audit_page(report())
+
+
+def test_text_of_others_stays_text(page: str) -> None:
     """In every field of a row, in file names and in the name of the folder: no element, no attribute, no address of
     the data's comes to be."""
     bad = {name: HOSTILE for name, value in row().items() if isinstance(value, str)}
@@ -64,10 +69,7 @@ def test_text_of_others_stays_text() -> None:
         row(2, renderer=HOSTILE, split=HOSTILE, dataset=HOSTILE, tags=[HOSTILE], label=HOSTILE),
         row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
     ]
-    fine, hostile = (
-        Elements(render_audit_page(report())),
-        Elements(render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE))),
-    )
+    fine, hostile = Elements(page), Elements(render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE)))
     assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements} | {"pattern"}
     assert "script" not in {tag for tag, _ in hostile.elements}
     for _, attributes in hostile.elements:
@@ -77,34 +79,32 @@ def test_text_of_others_stays_text() -> None:
     assert "49" not in re.findall(r"onerror=alert\(2\)>\"'(..)", "".join(hostile.text))
 
 
-def test_the_page_needs_no_network_and_runs_nothing() -> None:
+def test_the_page_needs_no_network_and_runs_nothing(page: str) -> None:
     """Not one address outside itself, and a policy that would stop it."""
-    text = render_audit_page(report())
-    elements = Elements(text).elements
+    elements = Elements(page).elements
     policy = next(each["content"] for tag, each in elements if tag == "meta" and "http-equiv" in each)
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
     for _, attributes in elements:
         for name, value in attributes.items():
             if name in ("href", "xlink:href"):
                 assert (value or "").startswith("#")
-    outside = [url for url in re.findall(r"https?://[^\s\"'<]+", text) if not url.startswith("http://www.w3.org/")]
+    outside = [url for url in re.findall(r"https?://[^\s\"'<]+", page) if not url.startswith("http://www.w3.org/")]
     assert outside == [], "but for the names of SVG"
-    assert "@import" not in text
-    assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
+    assert "@import" not in page
+    assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", page)
 
 
-def test_names_in_the_page_are_unique_and_lead_somewhere() -> None:
+def test_names_in_the_page_are_unique_and_lead_somewhere(page: str) -> None:
     """Drawings that were made apart share a page: their clip paths and marks must not meet."""
-    text = render_audit_page(report())
-    ids = [each["id"] for _, each in Elements(text).elements if "id" in each]
+    ids = [each["id"] for _, each in Elements(page).elements if "id" in each]
     assert len(ids) == len(set(ids))
-    led_to = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", text))
+    led_to = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", page))
     assert led_to <= set(ids)
 
 
-def test_drawings_can_be_read_aloud() -> None:
+def test_drawings_can_be_read_aloud(page: str) -> None:
     """Each has a role, a title, a description, and its numbers in a table."""
-    elements = Elements(render_audit_page(report())).elements
+    elements = Elements(page).elements
     ids = {each["id"] for _, each in elements if "id" in each}
     drawings = [each for tag, each in elements if tag == "svg"]
     assert len(drawings) == 2
@@ -131,9 +131,9 @@ def test_a_page_of_no_rows_is_a_page() -> None:
     assert "no_rows" in render_audit_page(empty)
 
 
-def test_the_same_report_gives_the_same_page() -> None:
+def test_the_same_report_gives_the_same_page(page: str) -> None:
     """No date, no random names: a data set that did not change shows no difference."""
-    assert render_audit_page(report()) == render_audit_page(report())
+    assert render_audit_page(report()) == page
 
 
 # -- contrast, by WCAG 2.2 -------------------------------------------------------------------------------------
