@@ -160,14 +160,6 @@ def clustered_mean(values: Column, clusters: Column) -> IntervalEstimate:
     return IntervalEstimate(value=mean, low=mean - reach, high=mean + reach)
 
 
-def clustered_median(values: Column, clusters: Column) -> IntervalEstimate:
-    """A median with the interval between two order statistics, as wide as that of a share of one half."""
-    middle = clustered_share(values <= np.median(values), clusters)
-    reach = max(middle.high - middle.value, middle.value - middle.low)
-    low, high = np.quantile(values, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)])
-    return IntervalEstimate(value=float(np.median(values)), low=float(low), high=float(high))
-
-
 def _by_cluster(values: Column, clusters: Column) -> tuple[Column, Column]:
     """Rows of each cluster, and the sum of their values."""
     _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
@@ -228,7 +220,6 @@ def length_gap(columns: RowColumns) -> LengthGap:
         equal=float(np.mean(sign == 0)),
         shorter_of_unequal=clustered_share(sign[unequal] == 1, questions[unequal]) if unequal.any() else None,
         mean=clustered_mean(gap, questions),
-        median=clustered_median(gap, questions),
     )
 
 

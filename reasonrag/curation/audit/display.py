@@ -73,14 +73,14 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
     if report.advised_cutoff:
         about = "" if report.token_counter.exact else ", by estimated lengths"
         rows.append(("cutoff_len to use", f"{report.advised_cutoff:,}: cuts nothing{about}"))
-    if gap.mean is not None and gap.median is not None and gap.shorter is not None:
+    if gap.mean is not None and gap.shorter is not None:
         rows.append(
             (
                 "chosen side shorter",
                 f"in {percent(gap.shorter, 1)} of the rows, longer in {percent(gap.longer or 0, 1)}",
             )
         )
-        rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)}, median {_interval(gap.median)} tokens"))
+        rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)} tokens"))
     rows.append(("by chosen action", plain_types(counts_text(report.action_types))))
     rows.append(("rows per question", _spread(report.rows_per_question)))
     return rows

@@ -71,7 +71,7 @@ def _totals(report: AuditReport) -> AuditPlot:
     advised = report.advised_cutoff or 0
 
     def draw(axes: Axes) -> None:
-        _bars(axes, bins)
+        axes.stairs(bins.counts, bins.edges, fill=True, color=_SERIES[0])
         # room above the bars for the labels of the lines
         axes.set_ylim(0, max(bins.counts) * 1.3)
         marks = [each.cutoff_len for each in report.cutoffs if each.truncated and each.cutoff_len != advised]
@@ -127,10 +127,6 @@ def _sides(report: AuditReport) -> AuditPlot:
 
 
 # -- drawing ---------------------------------------------------------------------------------------------------
-
-
-def _bars(axes: Axes, bins: Histogram) -> None:
-    axes.stairs(bins.counts, bins.edges, fill=True, color=_SERIES[0])
 
 
 def _rows_of(*histograms: Histogram) -> list[tuple[str, ...]]:

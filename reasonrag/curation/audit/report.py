@@ -120,7 +120,6 @@ class LengthGap(BaseModel):
     equal: float | None = None
     shorter_of_unequal: IntervalEstimate | None = None
     mean: IntervalEstimate | None = None
-    median: IntervalEstimate | None = None
 
 
 class TokenCounterName(BaseModel):
