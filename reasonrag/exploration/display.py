@@ -32,6 +32,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     """Show the summary of `generate`, where the files are, and the next command. warned: shown during the run."""
     run, attempts = Path(summary.run), counted(summary.session_failed_calls, "failed attempt")
     reasoning = of_which_reasoning(summary.reasoning_tokens)
+    cached = f", {summary.session_cached_calls:,} of them from the journal" if summary.session_cached_calls else ""
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
@@ -43,7 +44,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         ("distinct siblings", depths_text(summary.diversity_by_layer)),
         ("degenerate", counts_text(shown_signs(summary.degenerate))),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
-        ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{_from_journal(summary)}"),
+        ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{cached}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),
         ("cost of the run", dollars_or_unknown(summary.cost_usd)),
         *_left_out(summary),
@@ -100,11 +101,6 @@ def _left_out(summary: RunSummary) -> list[tuple[str, str]]:
         if cut:
             rows.append((f"prompts cut by {name}", f"from {cut:,} bytes"))
     return rows
-
-
-def _from_journal(summary: RunSummary) -> str:
-    cached = summary.session_cached_calls
-    return f", {cached:,} of them from the journal" if cached else ""
 
 
 def show_estimate(estimate: CostEstimate) -> None:

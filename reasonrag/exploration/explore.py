@@ -288,29 +288,18 @@ async def _check(
     *,
     begun: Collection[str] | None,
 ) -> None:
-    """Check the models of a session that will ask them, and get consent; see `_agree`. begun: None: it is not needed.
-    Raises InputError."""
-    if session.stopped is None and session.owes(questions):
-        await session.check()
-        if begun is not None:
-            await _agree(session, questions, models, begun=begun)
-
-
-async def _agree(
-    session: ExplorationSession,
-    questions: Questions,
-    models: tuple[ModelSpec, ModelSpec | None],
-    *,
-    begun: Collection[str],
-) -> None:
-    """Get consent to the cost of the owed questions, where it needs that. models: teacher and value model.
-    begun: questions of which some answers are paid. Raises InputError."""
-    if not needs_consent([each for each in models if each], session.models.main.ledger.caps, yes=False):
+    """Check the models of a session that will ask them, and get consent to the cost of the owed questions, where it
+    needs that. models: teacher and value model. begun: questions of which some answers are paid; None: consent is not
+    needed. Raises InputError."""
+    owed = 0 if session.stopped else sum(1 for _ in session.owed(questions))
+    if not owed:
         return
-    owed = fresh = 0
-    for each in session.owed(questions):
-        owed += 1
-        fresh += each.id not in begun
+    await session.check()
+    if begun is None or not needs_consent(
+        [each for each in models if each], session.models.main.ledger.caps, yes=False
+    ):
+        return
+    fresh = sum(each.id not in begun for each in session.owed(questions))
     some = spread(session.owed(questions), owed)
     usage = await rehearse(some, session.identity.recipe, session.agent, session.value_agent, session.rule)
     work = questions_left(owed, len(questions), questions.source, limited=questions.limit is not None)

@@ -263,7 +263,7 @@ class Explorer:
             payload=step,
             terminal=step.terminal,
             outcome=self._outcome_of(step),
-            plain=plain and (step.plain or self._counts_as_plain(step)),
+            plain=plain and (step.plain or (self.recipe.repairs_count and step.repaired)),
             identity=None if step.parse_error else step.response,
             progress=progress(self.question, step, self._found_by(step)) if self._is_guided else None,
         )
@@ -277,9 +277,6 @@ class Explorer:
         known = counts(step, unreadable=self.recipe.unreadable, forced_answers=self.recipe.forced_answers)
         language = corpus_language(self.agent.retriever)
         return outcome_of(step, self.recipe.outcome, language=language) if known else None
-
-    def _counts_as_plain(self, step: AgentStep) -> bool:
-        return self.recipe.repairs_count and step.repaired
 
     def record(self, run: RunIdentity) -> RolloutRecord:
         """The finished tree as its line of rollouts.jsonl."""

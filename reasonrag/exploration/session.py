@@ -67,9 +67,6 @@ class ExplorationSession:
         """The questions without a tree, in order."""
         return (question for question in questions if not self.run.is_done(question.id))
 
-    def owes(self, questions: Questions) -> bool:
-        return any(True for _ in self.owed(questions))
-
     async def check(self) -> None:
         """Raises InputError if a model is unusable."""
         await self.models.check()

@@ -38,7 +38,7 @@ from reasonrag.run_config import versions
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.studies.from_settings import Injected, find_parts, made_with
-from reasonrag.studies.revaluation import PLACE, REPORT, PairSample, Revaluation, revalue
+from reasonrag.studies.revaluation import PLACE, REPORT, Revaluation, SampledPair, revalue, sample_pairs
 from reasonrag.studies.settings import CalibrateSettings
 
 
@@ -107,13 +107,16 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
     recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
     reward = recipe.judge or recipe.reward
     warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=reward), asked.watcher)
-    tally, sample = RuleTally(), PairSample(settings.revalue, settings.seed, min_confidence=settings.min_confidence)
-    rules = PairingRules(min_confidence=settings.min_confidence)
-    questions = 0
-    for rollout in _trees(run / ROLLOUTS):
-        questions += 1
-        tally.add(rollout)
-        sample.add(rollout, (each for each in candidates(rollout, rules) if each.dropped is None))
+    tally, rules, questions = RuleTally(), PairingRules(min_confidence=settings.min_confidence), 0
+
+    def passing() -> Iterator[SampledPair]:
+        nonlocal questions
+        for rollout in _trees(run / ROLLOUTS):
+            questions += 1
+            tally.add(rollout)
+            yield from (SampledPair(rollout, each) for each in candidates(rollout, rules) if each.dropped is None)
+
+    sample = sample_pairs(passing(), settings.revalue, seed=settings.seed, min_confidence=settings.min_confidence)
     found = Calibration(
         run=str(run),
         config_hash=made.config_hash,

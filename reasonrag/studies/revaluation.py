@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import statistics
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -134,8 +135,8 @@ class Revaluation(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """A pair of the sample, and its tree."""
+class SampledPair:
+    """A pair of a tree."""
 
     rollout: RolloutRecord
     candidate: Candidate
@@ -149,40 +150,32 @@ class _Pair:
         return self.rollout.nodes[self.candidate.rejected.id]
 
 
+@dataclass(frozen=True)
 class PairSample:
-    """A random sample of a stream of pairs: those with the smallest lots; only they are held in memory.
+    """A random sample of pairs: those with the smallest lots, ordered by lot. seen: pairs that it was drawn from.
+    min_confidence: of these."""
+
+    pairs: list[SampledPair]
+    seen: int
+    seed: int
+    min_confidence: float
+
+
+def sample_pairs(stream: Iterable[SampledPair], size: int, *, seed: int, min_confidence: float) -> PairSample:
+    """The sample of a stream of pairs, of which only those are held in memory.
 
     A lot depends on the seed and on the pair, not on the others: a larger sample holds all of a smaller one, and the
     order of the file says nothing.
     """
 
-    def __init__(self, size: int, seed: int, *, min_confidence: float) -> None:
-        self.seen = 0
-        self.size = size
-        self.seed = seed
-        self.min_confidence = min_confidence
-        """Minimum confidence of the pairs in the stream."""
-        self._held: list[tuple[int, int, _Pair]] = []
-        """Heap by negated lot, so that the largest is on top; `seen` breaks ties."""
+    def lot(pair: SampledPair) -> bytes:
+        named = orjson.dumps([seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
+        return hashlib.sha256(named).digest()
 
-    @property
-    def pairs(self) -> list[_Pair]:
-        """The sample, ordered by lot."""
-        return [each for _, _, each in sorted(self._held, key=lambda held: (-held[0], held[1]))]
-
-    def add(self, rollout: RolloutRecord, passing: Iterable[Candidate]) -> None:
-        for each in passing:
-            self.seen += 1
-            pair = _Pair(rollout, each)
-            held = (-self._lot(pair), self.seen, pair)
-            if len(self._held) < self.size:
-                heapq.heappush(self._held, held)
-            elif self._held and held > self._held[0]:
-                heapq.heapreplace(self._held, held)
-
-    def _lot(self, pair: _Pair) -> int:
-        named = orjson.dumps([self.seed, pair.rollout.question_id, pair.chosen.id, pair.rejected.id])
-        return int.from_bytes(hashlib.sha256(named).digest())
+    seen = itertools.count()
+    counted = (pair for pair, _ in zip(stream, seen))  # noqa: B905 - the count has no end
+    drawn = heapq.nsmallest(max(1, size), counted, key=lot)[:size]  # of none it would read nothing
+    return PairSample(drawn, next(seen), seed, min_confidence)
 
 
 @dataclass(frozen=True)
@@ -264,7 +257,7 @@ async def revalue(
     )
 
 
-async def _sides_of(agent: Agent, pairs: Iterable[_Pair], *, judged: bool) -> _Sides:
+async def _sides_of(agent: Agent, pairs: Iterable[SampledPair], *, judged: bool) -> _Sides:
     """Every step of the pairs once, with its state rebuilt. Raises InputError if the index finds other passages.
 
     judged: whether a judge values answers.
@@ -462,7 +455,7 @@ class _FreshOutcomes:
         return await together(*(self.of(agent, answer, draw) for draw in range(times)))
 
 
-def _revalued(pair: _Pair, values: _Values) -> RevaluedPair:
+def _revalued(pair: SampledPair, values: _Values) -> RevaluedPair:
     candidate = pair.candidate
     fresh = [values[pair.rollout.question_id, node.id] for node in (pair.chosen, pair.rejected)]
     chosen, rejected = (each.value for each in fresh)
