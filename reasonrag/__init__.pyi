@@ -231,7 +231,7 @@ def ask(
 def audit(
     directory: str | Path,
     *,
-    tokenizer: str | None = None,
+    tokenizer: Literal["qwen2.5", "estimate"] | None = None,
     allow: str | Sequence[str] = [],
     out: str | Path | None = None,
 ) -> AuditReport:
@@ -246,8 +246,8 @@ def audit(
 
     Args:
         directory: a data set, or one file of rows; a run stands for the data set that `pairs` made of it.
-        tokenizer: Tokenizer for token counts: qwen2.5, estimate, or a folder with a tokenizer.json [default:
-            qwen2.5 if the tokens extra is installed, else estimate]
+        tokenizer: How tokens are counted: qwen2.5 or estimate, four characters a token [default: qwen2.5 if the
+            tokens extra is installed, else estimate]
         allow: Accept this error, by its name; repeatable
         out: Folder for audit.json and audit.html [default: beside the data]
     """
@@ -1335,7 +1335,7 @@ def pairs(
     flip: float = 0.0,
     seed: int = 0,
     as_published: bool = False,
-    tokenizer: str | None = None,
+    tokenizer: Literal["qwen2.5", "estimate"] | None = None,
     allow: str | Sequence[str] = [],
     label: Literal["value", "judge", "outcome"] = "value",
     model: str | None = None,
@@ -1411,8 +1411,8 @@ def pairs(
             the judge again)
         as_published: Label and filter as the published system whose recipe made the runs (ReasonRAG, ProRAG,
             RAG-Gym) does, without the filters above
-        tokenizer: Tokenizer for token counts: qwen2.5, estimate, or a folder with a tokenizer.json [default:
-            qwen2.5 if the tokens extra is installed, else estimate]
+        tokenizer: How tokens are counted: qwen2.5 or estimate, four characters a token [default: qwen2.5 if the
+            tokens extra is installed, else estimate]
         allow: Write the data set despite this audit error, by its name; repeatable
         label: Source of the labels: value (rewards of the search; free), judge (--model picks a better and a worse
             step of each state, or none) or outcome (of the one trajectory in which a step was first drawn; free)

@@ -13,6 +13,7 @@ from preference.export.formats import FormatName
 from preference.export.summary import VALIDATION_SHARE
 from preference.filters import AS_PUBLISHED
 from reasonrag.agent.settings import MAX_REPLY_TOKENS
+from reasonrag.curation.token_counters import TokenizerName
 from reasonrag.errors import InputError
 from reasonrag.settings import (
     SEVERAL,
@@ -116,7 +117,7 @@ _NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_ro
 
 
 _TOKENIZER = (
-    "Tokenizer for token counts: qwen2.5, estimate, or a folder with a tokenizer.json "
+    "How tokens are counted: qwen2.5 or estimate, four characters a token "
     "[default: qwen2.5 if the tokens extra is installed, else estimate]"
 )
 
@@ -124,7 +125,7 @@ _TOKENIZER = (
 class AuditSettings(Settings):
     """Settings of `audit`."""
 
-    tokenizer: str | None = setting(_TOKENIZER)
+    tokenizer: TokenizerName | None = setting(_TOKENIZER)
     allow: Words = setting("Accept this error, by its name; repeatable", default=[])
     out: Path | None = setting("Folder for audit.json and audit.html [default: beside the data]")
 
@@ -199,7 +200,7 @@ class PairsSettings(PairingSettings):
         Panel.PAIRING,
         default=False,
     )
-    tokenizer: str | None = setting(_TOKENIZER, Panel.CHECKS)
+    tokenizer: TokenizerName | None = setting(_TOKENIZER, Panel.CHECKS)
     allow: Words = setting(
         "Write the data set despite this audit error, by its name; repeatable", Panel.CHECKS, default=[]
     )

@@ -1,8 +1,8 @@
 """Token counts of prompts and replies as a trainer counts them: in LLaMA-Factory's template `qwen`, which is ChatML.
 
-Three counters: Qwen2.5's own vocabulary, any `tokenizer.json`, and an estimate labelled as such. Special
-tokens are counted as the trainer reads them, also inside a text. Only counts; decides nothing. Source: LLaMA-Factory
-0.9.5, data/template.py (`qwen`) and data/processor/pairwise.py, which encode each turn separately.
+Two counters: Qwen2.5's own vocabulary, and an estimate labelled as such. Special tokens are counted as the trainer
+reads them, also inside a text. Only counts; decides nothing. Source: LLaMA-Factory 0.9.5, data/template.py (`qwen`) and
+data/processor/pairwise.py, which encode each turn separately.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from preference import Message
 from preference.labelling import TokenCounter
 from reasonrag.data.qwen_vocabulary import qwen_vocabulary
 from reasonrag.errors import InputError
-from reasonrag.files import file_digest
 from reasonrag.llm.chat import estimate_tokens
 
-QWEN, ESTIMATE = "qwen2.5", "estimate"
-"""Values of `--tokenizer` other than folders."""
+TokenizerName = Literal["qwen2.5", "estimate"]
+QWEN, ESTIMATE = get_args(TokenizerName)
 QWEN_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 """The system turn that template `qwen` uses for rows without one."""
 _REMEMBERED = 512
@@ -66,47 +64,20 @@ class QwenTokenCounter:
         return _QWEN_SPECIALS
 
     def prompt(self, prompt: Sequence[Message]) -> int:
-        return _in_template(prompt, _qwen_length)
+        return _in_template(prompt)
 
     def reply(self, text: str) -> int:
         return _qwen_length(f"{text}<|im_end|>\n")
 
 
-class TokenizerFileCounter:
-    """Exact for the model of a `tokenizer.json`. Raises InputError if the model does not use ChatML."""
-
-    exact = True
-
-    def __init__(self, path: Path, label: str) -> None:
-        self.path = path
-        digest = file_digest(path)[:12]
-        self.name = f"{label} ({digest}), template qwen"
-        self.specials = frozenset(
-            token.content for token in _tokenizer(path).get_added_tokens_decoder().values() if token.special
-        )
-        if not {"<|im_start|>", "<|im_end|>"} <= self.specials:
-            raise InputError(
-                f"{path} has no special tokens <|im_start|> and <|im_end|>, so its model does not use the template "
-                f"qwen, in which lengths are counted; give a Qwen2.5, {QWEN} or {ESTIMATE}"
-            )
-
-    def prompt(self, prompt: Sequence[Message]) -> int:
-        return _in_template(prompt, lambda text: _file_length(self.path, text))
-
-    def reply(self, text: str) -> int:
-        return _file_length(self.path, f"{text}<|im_end|>\n")
-
-
-def token_counter(name: str | None) -> tuple[TemplateTokenCounter, list[str]]:
+def token_counter(name: TokenizerName | None) -> tuple[TemplateTokenCounter, list[str]]:
     """The counter that `--tokenizer` names, and warnings about it.
 
-    None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises
-    InputError if what is named is not available.
+    None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises InputError if what is
+    named is not available.
     """
     if name == ESTIMATE:
         return EstimatingCounter(), []
-    if name not in (None, QWEN):
-        return _of_a_file(name), []
     try:
         _check_qwen()
     except InputError as error:
@@ -123,19 +94,7 @@ def _check_qwen() -> None:
     qwen_vocabulary()
 
 
-def _of_a_file(name: str) -> TokenizerFileCounter:
-    if importlib.util.find_spec("tokenizers") is None:
-        raise InputError(
-            f"--tokenizer {name}: reading a tokenizer.json needs the tokens extra: pip install 'reasonrag[tokens]'"
-        )
-    path = Path(name).expanduser()
-    path = path / "tokenizer.json" if path.is_dir() else path
-    if not path.is_file():
-        raise InputError(f"--tokenizer {name}: there is no {path}; give a folder that has it, {QWEN} or {ESTIMATE}")
-    return TokenizerFileCounter(path.resolve(), path.parent.resolve().name)
-
-
-def _in_template(prompt: Sequence[Message], length: Any) -> int:
+def _in_template(prompt: Sequence[Message]) -> int:
     """Tokens of the turns as the template renders them, and of the header before the reply.
 
     Turns end in `<|im_end|>`, and no token crosses a special one, so turns are counted separately.
@@ -143,8 +102,8 @@ def _in_template(prompt: Sequence[Message], length: Any) -> int:
     system = next((turn.content for turn in prompt if turn.role == "system"), "") or QWEN_DEFAULT_SYSTEM
     others = [(turn.role, turn.content) for turn in prompt if turn.role != "system"]
     turns = [("system", system), *others]
-    count: int = sum(length(f"<|im_start|>{role}\n{content}<|im_end|>\n") for role, content in turns)
-    return count + int(length("<|im_start|>assistant\n"))
+    length = sum(_qwen_length(f"<|im_start|>{role}\n{content}<|im_end|>\n") for role, content in turns)
+    return length + _qwen_length("<|im_start|>assistant\n")
 
 
 # -- Qwen2.5 ---------------------------------------------------------------------------------------------------
@@ -190,21 +149,3 @@ def _qwen_encoding() -> Any:
     lines = map(bytes.split, qwen_vocabulary().read_bytes().splitlines())
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     return tiktoken.Encoding("qwen2.5", pat_str=_QWEN_PATTERN, mergeable_ranks=ranks, special_tokens={})
-
-
-# -- any tokenizer.json ----------------------------------------------------------------------------------------
-
-
-@cache
-def _tokenizer(path: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"cannot read {path} as a tokenizer: {error}") from error
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _file_length(path: Path, text: str) -> int:
-    return len(_tokenizer(path).encode(text, add_special_tokens=False).ids)

@@ -282,19 +282,19 @@ KEYS = {
 }
 
 
-def test_keys_are_found_and_shown_nowhere(tmp_path: Path, reasonrag: Reasonrag) -> None:
+@pytest.mark.parametrize("where", ["other fields", "chosen"])
+def test_keys_are_found_and_shown_nowhere(where: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Whatever field they stand in, also one whose content is reported: not on the terminal, in no file."""
-    rows = []
-    for number, key in enumerate(KEYS.values()):
-        rows += [
-            row(2 * number, renderer=key, split=key, tags=[key], dataset=key, label=key),
-            row(2 * number + 1, chosen=f"{key} <query>q</query>"),
-        ]
+    fields = {
+        "other fields": lambda key: {"renderer": key, "split": key, "tags": [key], "dataset": key, "label": key},
+        "chosen": lambda key: {"chosen": f"{key} <query>q</query>"},
+    }[where]
+    rows = [row(number, **fields(key)) for number, key in enumerate(KEYS.values())]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     done = reasonrag("audit", tmp_path / "rows.json", "--tokenizer", "estimate")
     report = json.loads((tmp_path / "rows.audit.json").read_bytes())
     [check] = [each for each in report["checks"] if each["name"] == "secret"]
-    assert check["details"] == {f"{kind} in {where}": 1 for where in ("other fields", "chosen") for kind in KEY_SHAPES}
+    assert check["details"] == {f"{kind} in {where}": 1 for kind in KEY_SHAPES}
     shown = [done.out, done.err, *((tmp_path / f"rows.audit.{end}").read_text() for end in ("json", "html"))]
     for key, text in product(KEYS.values(), shown):
         assert key not in "".join(text.split())
