@@ -1,17 +1,13 @@
-"""Retrieval measured: building, memory, searching, serving and what is found, beside what others do; sizes derived.
+"""Retrieval measured: building, memory, searching and what is found.
 
 Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Ratios come from one run on
-one machine. Every build, search, server and all clients have processes of their own; the clients share the cores with
-the server they ask. What is measured against what:
+one machine. Every build and search has a process of its own. What is measured against what:
 
 - `build`: `build_dense` against the same encoder over the same texts in the same slices, nothing else done.
 - `memory`: the most resident memory of every kind of build, at two sizes. The passages are those of atlas and the
   encoder is the hashing one: how much a model holds is not measured, what an index holds is.
-- `search`: opening and searching those indexes; the flat one with faiss' default setting and with ours; what two
-  processes share.
-- `service`: `reasonrag index serve` against a server of Search-R1's pattern over the same index file.
+- `search`: opening and searching those indexes.
 - `recall`: gold passages found by the questions as they stand, on real data sets and on atlas.
-- `sizing`: what a Wikipedia would take. Derived from the other parts, not measured.
 
 Not measured: accelerators, disks that are slower than this one, corpora larger than memory.
 """
@@ -19,7 +15,6 @@ Not measured: accelerators, disks that are slower than this one, corpora larger 
 # ruff: noqa: PLC0415 - a process loads what it measures, and nothing else
 from __future__ import annotations
 
-import asyncio
 import gc
 import itertools
 import math
@@ -28,22 +23,18 @@ import os
 import random
 import resource
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
 from pathlib import Path
-from queue import Empty
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeAlias, TypeVar, get_args
 
 import typer
@@ -54,15 +45,7 @@ from reasonrag.retrieval.dense.faiss_index import STREAMED
 from reasonrag.retrieval.settings import IndexType
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from multiprocessing.queues import Queue
-    from multiprocessing.synchronize import Barrier
-
-    import numpy as np
-    import numpy.typing as npt
-
     from reasonrag.retrieval.dense.encoders import Encoder
-    from reasonrag.retrieval.dense.faiss_index import FaissIndex
     from reasonrag.retrieval.dense.manifest import DenseManifest
 
 T = TypeVar("T")
@@ -75,20 +58,13 @@ PER_COUNTY = 11
 HASHING, MINILM = "hashing-384", "minilm"
 TYPES: tuple[IndexType, ...] = get_args(IndexType)
 BM25: Literal["bm25"] = "bm25"
-SEARCH_S, SEARCH_ROUNDS, AT = 5.0, 5, 10
-"""Seconds of searching per rate; rounds of the comparison of settings; passages that a search finds."""
+SEARCH_S, AT = 5.0, 10
+"""Seconds of searching per rate; passages that a search finds."""
 BATCHES = (1, 32)
 RECALL_QUERIES = 200
-CLIENTS, CLIENT_S, SETTLING_S, TOP_K = 64, 15.0, 2.0, 3
-PEER_THREADS = 40
-"""What FastAPI gives handlers that are no coroutines."""
-COMPARED = 16
-"""Queries that both servers are asked, to see that they find the same."""
 ATLAS_QUESTIONS = 500
 DATA_SETS = ("hotpotqa", "2wikimultihopqa", "musique", "popqa", "bamboogle")
 RECALL_AT = (3, 5)
-WIKI_ROWS, WIKI_DIMENSION = 21_015_324, 768
-MINILM_LAYERS, MINILM_WIDTH, BASE_LAYERS = 6, 384, 12
 PACKAGES = ("numpy", "faiss-cpu", "faiss-gpu", "torch", "transformers", "sentence-transformers", "aiohttp")
 
 
@@ -96,9 +72,7 @@ def main(  # noqa: PLR0917 - flags of a command line
     data_dir: Annotated[Path, typer.Option(help="Directory that holds the data sets")] = ROOT.parent
     / "shared"
     / "data",
-    part: Annotated[
-        list[str] | None, typer.Option(help="build, memory, search, service, recall or sizing; repeatable")
-    ] = None,
+    part: Annotated[list[str] | None, typer.Option(help="build, memory, search or recall; repeatable")] = None,
     scale: Annotated[float, typer.Option(help="Of all sizes: .02 to try the script out; only 1 is a measurement")] = 1,
     scratch: Annotated[
         Optional[Path],  # noqa: UP045 - typer reads it
@@ -329,7 +303,6 @@ class _Built:
     """
 
     rows: int
-    corpus_bytes: int
     peak: int
     bytes: int
     seconds: float
@@ -382,19 +355,17 @@ def _build_measured(kind: Kind, corpus: Path, directory: Path) -> _Built:
     from reasonrag.retrieval.dense.encoders import EncoderChoice
     from reasonrag.retrieval.lexical.bm25 import build_bm25
 
-    size = corpus.stat().st_size
     if kind == BM25:
         begun = time.perf_counter()
         passages = build_bm25(corpus, directory).passages
         seconds = time.perf_counter() - begun
-        return _Built(passages, size, _peak_bytes(), sum(each.stat().st_size for each in directory.iterdir()), seconds)
+        return _Built(passages, _peak_bytes(), sum(each.stat().st_size for each in directory.iterdir()), seconds)
     meter = _BuildMeter()
     options = BuildOptions(encoder=EncoderChoice(model=HASHING), index_type=kind)
     manifest = build_dense(corpus, directory, options, meter)
     file = manifest.file_of(kind, directory)
     return _Built(
         manifest.passages,
-        size,
         _peak_bytes(),
         file.bytes,
         meter.working_seconds,
@@ -436,21 +407,7 @@ class _Searched:
     """Of the resident bytes those that are no file's: not shared, and not given back when memory is short."""
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """faiss' threshold for products of matrices, and seconds of a search by batch size."""
-
-    threshold: int
-    seconds: dict[int, float]
-
-
 def _search(bench: _Bench) -> Iterator[str]:
-    yield from _types(bench)
-    yield from _settings(bench)
-    yield from _sharing(bench)
-
-
-def _types(bench: _Bench) -> Iterator[str]:
     """Every type: how fast it opens, what it holds, how fast it finds how much."""
     columns: dict[str, list[str]] = {}
     for index_type in bench.types:
@@ -474,58 +431,6 @@ def _types(bench: _Bench) -> Iterator[str]:
         "vectors with noise (own MB: neither shared nor given back when memory is short)",
         columns,
     )
-
-
-def _settings(bench: _Bench) -> Iterator[str]:
-    """The flat index with faiss' default setting and with ours."""
-    directory = bench.dense(bench.large, HASHING)
-    default, ours = _in_own_process(_flat_settings, directory, bench.questions(bench.large, max(BATCHES)))
-    yield from table(
-        f"The flat index in one process, {AT} neighbours of encoded queries, median of {SEARCH_ROUNDS} rounds by turns",
-        {
-            "batch": [f"{batch}" for batch in BATCHES],
-            f"faiss' default ms (threshold {default.threshold:,})": [
-                f"{1000 * default.seconds[batch]:,.1f}" for batch in BATCHES
-            ],
-            f"ours ms (threshold {ours.threshold:,})": [f"{1000 * ours.seconds[batch]:,.1f}" for batch in BATCHES],
-            "times as fast": [f"{default.seconds[batch] / ours.seconds[batch]:.2f}" for batch in BATCHES],
-            "ours, queries/s": [f"{batch / ours.seconds[batch]:,.1f}" for batch in BATCHES],
-        },
-    )
-
-
-def _sharing(bench: _Bench) -> Iterator[str]:
-    """Two processes that search the same flat index: what each has, and what both have together."""
-    directory = bench.dense(bench.large, HASHING)
-    context = multiprocessing.get_context("spawn")
-    both, told = context.Barrier(2), context.Queue()
-    arguments = (directory, bench.questions(bench.large, max(BATCHES)), both, told)
-    processes = [context.Process(target=_hold_open, args=arguments) for _ in range(2)]
-    for each in processes:
-        each.start()
-    try:
-        found = [told.get(timeout=600) for _ in processes]
-    except Empty as error:
-        raise InputError("two processes could not have the same index open") from error
-    finally:
-        for each in processes:
-            each.join(timeout=60)
-    size = read_dense(directory).file_of("flat", directory).bytes
-    yield from table(
-        f"Two processes with the same flat index open ({size / 1e6:,.0f} MB, mapped) after {max(BATCHES)} searches "
-        "(PSS: a page that n processes have counts 1/n in each)",
-        {
-            "process": [*(f"{number}" for number, _ in enumerate(found, 1)), "both"],
-            "RSS MB": _megabytes([each["Rss"] for each in found]),
-            "PSS MB": _megabytes([each["Pss"] for each in found]),
-            "own MB": _megabytes([each["Anonymous"] for each in found]),
-        },
-    )
-
-
-def _megabytes(sizes: list[int]) -> list[str]:
-    """Each, and their sum."""
-    return [f"{each / 1e6:,.0f}" for each in (*sizes, sum(sizes))]
 
 
 def _search_type(directory: Path, index_type: IndexType, questions: list[str], seconds: float) -> _Searched:
@@ -570,262 +475,6 @@ def _rate(search: Callable[[Sequence[str]], object], questions: list[str], batch
         search(next(turns))
         searched += batch
     return searched / elapsed
-
-
-def _flat_settings(directory: Path, questions: list[str]) -> tuple[_Setting, _Setting]:
-    from reasonrag.retrieval.dense.faiss_index import import_faiss, open_faiss_index
-    from reasonrag.retrieval.dense.index import open_encoder
-
-    manifest, faiss = read_dense(directory), import_faiss()
-    default = int(faiss.cvar.distance_compute_blas_threshold)
-    file = manifest.file_of("flat", directory)
-    opened = open_faiss_index(directory / file.file, file.plan)
-    ours = int(faiss.cvar.distance_compute_blas_threshold)
-    vectors = open_encoder(manifest).queries(questions)
-    taken: dict[tuple[int, int], list[float]] = {}
-    opened.search(vectors, AT)
-    for batch in BATCHES * SEARCH_ROUNDS:
-        for threshold in (default, ours):
-            faiss.cvar.distance_compute_blas_threshold = threshold
-            taken.setdefault((threshold, batch), []).append(_search_seconds(opened, vectors[:batch]))
-    faiss.cvar.distance_compute_blas_threshold = ours
-    medians = {each: statistics.median(seconds) for each, seconds in taken.items()}
-    found = [_Setting(each, {batch: medians[each, batch] for batch in BATCHES}) for each in (default, ours)]
-    return found[0], found[1]
-
-
-def _search_seconds(opened: FaissIndex, vectors: npt.NDArray[np.float32]) -> float:
-    begun = time.perf_counter()
-    opened.search(vectors, AT)
-    return time.perf_counter() - begun
-
-
-def _hold_open(directory: Path, questions: list[str], both: Barrier, told: Queue[dict[str, int]]) -> None:
-    """Open and search the flat index, and tell what memory that takes while another process has it open as well."""
-    from reasonrag.retrieval.dense.index import DenseIndex, open_encoder
-
-    manifest = read_dense(directory)
-    index = DenseIndex(directory, manifest, open_encoder(manifest), index_type="flat")
-    index.rank(questions, AT)
-    both.wait(600)
-    told.put(_memory_bytes("smaps_rollup", "Rss", "Pss", "Anonymous"))
-    both.wait(600)
-
-
-# -- service -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Load:
-    """What clients got in a stretch of time. latencies: seconds of each answer. found: ids by query, for comparison."""
-
-    seconds: float
-    latencies: list[float]
-    failed: int
-    found: list[list[str]]
-
-    @property
-    def rate(self) -> float:
-        return len(self.latencies) / self.seconds
-
-    def quantile(self, share: float) -> float:
-        """Seconds within which so many were answered."""
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
-
-
-def _service(bench: _Bench) -> Iterator[str]:
-    """Our service and the published pattern, where searching and where encoding takes the time."""
-    real = bench.real_corpus("hotpotqa", bench.service_passages)
-    cases = (
-        (bench.large, HASHING, bench.questions(bench.large, ATLAS_QUESTIONS)),
-        (real, MINILM, bench.real_questions("hotpotqa")),
-    )
-    columns: dict[str, list[str]] = {}
-    for corpus, model, questions in cases:
-        directory = bench.dense(corpus, model)
-        loads = {
-            "reasonrag index serve": _under_load(_our_server(directory), questions, bench.client_s),
-            "pattern, one request at a time": _under_load(_peer_server(directory, 1), questions, bench.client_s),
-            f"pattern, {PEER_THREADS} threads": _under_load(
-                _peer_server(directory, PEER_THREADS), questions, bench.client_s
-            ),
-        }
-        ours, *_ = loads.values()
-        for name, load in loads.items():
-            _add_row(
-                columns,
-                {
-                    "index": f"{model}, {bench.rows(corpus):,} passages",
-                    "server": name,
-                    "requests/s": f"{load.rate:,.1f}",
-                    "ours, times as many": f"{ours.rate / load.rate:.1f}" if load.rate else "-",
-                    "p50 ms": f"{1000 * load.quantile(0.5):,.0f}",
-                    "p99 ms": f"{1000 * load.quantile(0.99):,.0f}",
-                    "answers": f"{len(load.latencies):,}",
-                    "failed": f"{load.failed}",
-                    "found as ours": f"{_alike(load.found, ours.found):.3f}",
-                },
-            )
-    yield from table(
-        f"{CLIENTS} clients, each with one query at a time, all different, for {TOP_K} passages; flat index, "
-        f"{bench.client_s:g} s, begun {SETTLING_S:g} s after every client's first answer. Pattern: Search-R1's server, "
-        "each request encoded and searched as it comes, index read into memory, faiss' default setting; one at a time, "
-        f"as where a coroutine searches or a lock is held, or up to {PEER_THREADS} at a time, as where FastAPI has "
-        "threads do it, which is how Search-R1 has it (encoding one at a time: tokenizers are not for several "
-        f"threads). Found as ours: share of our passages for {COMPARED} questions; equal scores have no common order",
-        columns,
-    )
-
-
-def _alike(found: list[list[str]], ours: list[list[str]]) -> float:
-    """Share of the passages that both found."""
-    pairs = list(zip(found, ours, strict=True))
-    return sum(len(set(left) & set(right)) for left, right in pairs) / max(1, sum(len(right) for _, right in pairs))
-
-
-def _under_load(server: Any, questions: list[str], seconds: float) -> _Load:
-    with server as url:
-        return _in_own_process(_ask, url, questions, seconds)
-
-
-@contextmanager
-def _our_server(directory: Path) -> Iterator[str]:
-    """The base URL of `reasonrag index serve` over the flat index of a directory."""
-    flags = ["--index", str(directory), "--index-type", "flat", "--port", "0"]
-    command = [sys.executable, "-m", "reasonrag", "index", "serve", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None  # noqa: S101 - for the type checker; it is a pipe
-        try:
-            said = server.stdout.readline().split()
-            if not said:
-                raise InputError("reasonrag index serve did not start")
-            yield said[2]
-        finally:
-            server.terminate()
-
-
-@contextmanager
-def _peer_server(directory: Path, threads: int) -> Iterator[str]:
-    """The base URL of a server of the published pattern over the same index file."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    server = context.Process(target=_serve_as_published, args=(directory, threads, there))
-    server.start()
-    there.close()
-    try:
-        yield here.recv()
-    except EOFError as error:
-        raise InputError("the server of the published pattern did not start") from error
-    finally:
-        server.terminate()
-        server.join()
-
-
-def _serve_as_published(directory: Path, threads: int, listening: Connection) -> None:
-    """POST /retrieve, each request's queries encoded and searched together, but never with those of another one."""
-    import faiss
-    import orjson
-    from aiohttp import web
-
-    from reasonrag.retrieval.dense.index import open_encoder
-    from reasonrag.retrieval.from_settings import open_corpus
-
-    manifest = read_dense(directory)
-    corpus, encoder = open_corpus(directory, manifest), open_encoder(manifest)
-    index = faiss.read_index(str(directory / manifest.file_of("flat", directory).file))
-    encoding = threading.Lock()
-
-    def find(queries: list[str], top_k: int) -> list[list[dict[str, Any]]]:
-        with encoding:
-            vectors = encoder.embed([encoder.spec.query_instruction + each for each in queries])
-        scores, rows = index.search(vectors, top_k)
-        passages = [[corpus[row] for row in found] for found in rows.tolist()]
-        return [
-            [
-                {"document": {"id": each.id, "contents": f"{each.title}\n{each.text}"}, "score": score}
-                for each, score in zip(found, its, strict=True)
-            ]
-            for found, its in zip(passages, scores.tolist(), strict=True)
-        ]
-
-    async def retrieve(request: web.Request) -> web.Response:
-        asked = orjson.loads(await request.read())
-        arguments = (asked["queries"], asked["topk"])
-        if threads == 1:
-            found = find(*arguments)
-        else:
-            found = await asyncio.get_running_loop().run_in_executor(pool, find, *arguments)
-        return web.Response(body=orjson.dumps({"result": found}), content_type="application/json")
-
-    async def serve() -> None:
-        app = web.Application()
-        app.router.add_post("/retrieve", retrieve)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-        stopping = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-        listening.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await stopping.wait()
-        await runner.cleanup()
-
-    with ThreadPoolExecutor(threads) as pool:
-        asyncio.run(serve())
-
-
-def _ask(url: str, questions: list[str], seconds: float) -> _Load:
-    """Clients that each wait for an answer before they ask again; counted once every one has had an answer."""
-    return asyncio.run(_ask_at_once(url, questions, seconds))
-
-
-async def _ask_at_once(url: str, questions: list[str], seconds: float) -> _Load:
-    import orjson
-    from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
-
-    queries = (f"{question} {number}" for number, question in enumerate(itertools.cycle(questions)))
-    latencies: list[float] = []
-    failed = 0
-    counting, unanswered = False, CLIENTS
-    all_answered = asyncio.Event()
-
-    async def answer(session: ClientSession, query: str) -> bytes:
-        body = orjson.dumps({"queries": [query], "topk": TOP_K, "return_scores": True})
-        async with session.post(f"{url}/retrieve", data=body, headers={"Content-Type": "application/json"}) as response:
-            response.raise_for_status()
-            return await response.read()
-
-    async def client(session: ClientSession) -> None:
-        nonlocal failed, unanswered
-        is_first = True
-        for query in queries:
-            asked = time.perf_counter()
-            try:
-                await answer(session, query)
-            except ClientError:
-                failed += counting
-            else:
-                if counting:
-                    latencies.append(time.perf_counter() - asked)
-            unanswered -= is_first
-            is_first = False
-            if not unanswered:
-                all_answered.set()
-
-    async with ClientSession(connector=TCPConnector(limit=0), timeout=ClientTimeout(total=600)) as session:
-        compared = [await answer(session, question) for question in questions[:COMPARED]]
-        clients = [asyncio.create_task(client(session)) for _ in range(CLIENTS)]
-        async with asyncio.timeout(600):
-            await all_answered.wait()
-        await asyncio.sleep(SETTLING_S)
-        counting, begun = True, time.perf_counter()
-        await asyncio.sleep(seconds)
-        counting, elapsed = False, time.perf_counter() - begun
-        for each in clients:
-            each.cancel()
-        await asyncio.gather(*clients, return_exceptions=True)
-    found = [[each["document"]["id"] for each in orjson.loads(content)["result"][0]] for content in compared]
-    return _Load(elapsed, latencies, failed, found)
 
 
 # -- recall ------------------------------------------------------------------------------------------------------
@@ -904,204 +553,11 @@ def _measure_found(directories: list[Path], questions: Path, data_set: str) -> _
     return _Found(report.questions, {each.k: (each.gold, each.all_gold, each.answer) for each in report.at})
 
 
-# -- sizing ------------------------------------------------------------------------------------------------------
-
-
-def _sizing(bench: _Bench) -> Iterator[str]:
-    """What a Wikipedia in passages of 100 words would take, from what was measured here."""
-    yield from _sizing_of_types(bench)
-    yield from _sizing_of_the_rest(bench)
-
-
-def _sizing_of_types(bench: _Bench) -> Iterator[str]:
-    columns: dict[str, list[str]] = {}
-    small, large = bench.built(bench.small), bench.built(bench.large)
-    for index_type in bench.types:
-        measured, size = large[index_type], _derived_size(index_type, large[index_type])
-        searched = bench.searched(index_type)
-        _add_row(
-            columns,
-            {
-                "index": index_type,
-                "bytes a passage, measured": f"{measured.bytes / measured.rows:,.0f}",
-                "derived": f"{size.total / WIKI_ROWS:,.0f}",
-                "of it growing with the dimension": f"{size.codes:,.0f}",
-                "not growing": f"{size.fixed:,.0f}",
-                "cells": f"{size.cells:,}" if size.cells else "-",
-                "GB on disk": f"{size.total / 1e9:,.1f}",
-                "GB of memory to build": f"{_memory_to_build(index_type, small, large, size.total) / 1e9:,.1f}",
-                "GB to search: own": f"{(searched.own + size.cells * WIKI_DIMENSION * 4) / 1e9:,.1f}",
-                "and mapped, at most": f"{(size.total - size.cells * WIKI_DIMENSION * 4) / 1e9:,.1f}",
-                "hours to build": _hours(_seconds_to_build(index_type, measured, size.cells) / 3600),
-            },
-        )
-    vectors = 2 * WIKI_ROWS * WIKI_DIMENSION / 1e9
-    rows = large["flat"].rows
-    yield from table(
-        f"Derived, not measured: {WIKI_ROWS:,} passages x {WIKI_DIMENSION}, from {rows:,} x {_dimension(HASHING)} on "
-        f"this machine. Besides, on disk and mapped: the vectors in fp16, {vectors:.1f} GB, of which a search reads "
-        "some rows. Bytes: codes by dimension; links (hnsw) and ids (8 a passage, ivf) as they are; centroids by cells "
-        "and dimension. Memory to build, at most and without the model: of streamed types the peak by dimension, and "
-        "as much more a passage as between the two sizes; of others, beyond that, by index and training sample. "
-        "Mapped pages are shared by processes and given back when memory is short; flat and sq read all of them in "
-        "every search. Hours, at most: by rows and dimension, of ivf also by cells (training: cells squared), of hnsw "
-        "also by the logarithm of rows; disks as fast as this one",
-        columns,
-    )
-
-
-@dataclass(frozen=True)
-class _Size:
-    """Of an index over the Wikipedia: bytes a passage that grow with the dimension and that do not, and of the file."""
-
-    codes: float
-    fixed: float
-    cells: int
-    total: float
-
-
-def _derived_size(index_type: IndexType, measured: _Built) -> _Size:
-    """Centroids apart, bytes a passage as measured, those of codes scaled by dimension."""
-    dimension = _dimension(HASHING)
-    centroids = 4 * dimension * _cells(index_type, measured.rows, dimension)
-    per_row = (measured.bytes - centroids) / measured.rows
-    fixed = 0.0
-    if index_type.startswith("ivf"):
-        fixed = 8.0
-    elif index_type == "hnsw":
-        fixed = per_row - 2 * dimension  # its vectors are in fp16
-    codes = (per_row - fixed) * WIKI_DIMENSION / dimension
-    cells = _cells(index_type, WIKI_ROWS, WIKI_DIMENSION)
-    return _Size(codes, fixed, cells, (codes + fixed) * WIKI_ROWS + 4 * WIKI_DIMENSION * cells)
-
-
-def _cells(index_type: IndexType, rows: int, dimension: int) -> int:
-    """Of the plan for so many rows; 0 for a type without cells."""
-    return _sample(index_type, rows, dimension)[1]
-
-
-def _sample(index_type: IndexType, rows: int, dimension: int) -> tuple[int, int]:
-    """Rows that are trained on, and cells."""
-    from reasonrag.retrieval.dense.faiss_index import plan_index
-
-    plan = plan_index(index_type, rows=rows, dimension=dimension)
-    has_cells = plan.factory.startswith("IVF")
-    return plan.training_rows, int(plan.factory.removeprefix("IVF").partition(",")[0]) if has_cells else 0
-
-
-def _memory_to_build(index_type: IndexType, small: dict[Kind, _Built], large: dict[Kind, _Built], size: float) -> float:
-    """Peak bytes of building an index of so many bytes."""
-    if index_type in STREAMED:
-        return _streaming_peak(small[index_type], large[index_type])
-    measured, dimension = large[index_type], _dimension(HASHING)
-    held = measured.bytes + 4 * dimension * _sample(index_type, measured.rows, dimension)[0]
-    to_hold = size + 4 * WIKI_DIMENSION * _sample(index_type, WIKI_ROWS, WIKI_DIMENSION)[0]
-    beyond = max(0, measured.peak - large["flat"].peak)
-    return _streaming_peak(small["flat"], large["flat"]) + beyond / held * to_hold
-
-
-def _line(x: float, y: float, other_x: float, other_y: float, at: float) -> float:
-    """The line through two points, never falling."""
-    return other_y + max(0.0, (other_y - y) / (other_x - x)) * (at - other_x)
-
-
-def _streaming_peak(small: _Built, large: _Built) -> float:
-    """Blocks by dimension, and beyond the larger size what a passage more took."""
-    growth = _line(small.rows, small.peak, large.rows, large.peak, WIKI_ROWS) - large.peak
-    return large.peak * WIKI_DIMENSION / _dimension(HASHING) + growth
-
-
-def _seconds_to_build(index_type: IndexType, measured: _Built, cells: int) -> float:
-    """Of the faiss index alone."""
-    rows, dimensions = WIKI_ROWS / measured.rows, WIKI_DIMENSION / _dimension(HASHING)
-    adding = (measured.indexing - measured.training) * rows * dimensions
-    if cells:
-        more_cells = cells / _cells(index_type, measured.rows, _dimension(HASHING))
-        return adding * more_cells + measured.training * more_cells**2 * dimensions
-    if index_type == "hnsw":
-        return adding * math.log(WIKI_ROWS) / math.log(measured.rows)
-    return adding + measured.training
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.{0 if hours >= 100 else 1 if hours >= 1 else 2}f}"  # noqa: PLR2004 - digits that say something
-
-
-def _sizing_of_the_rest(bench: _Bench) -> Iterator[str]:
-    """Encoding, scanning and BM25, from tokens and bytes of a few real passages."""
-    sample = bench.data_dir / "samples" / "wiki18_raw_sample_corpus.jsonl"
-    lines, tokens = _in_own_process(_sample_size, sample)
-    corpus_bytes = WIKI_ROWS * sample.stat().st_size / lines
-    found = bench.encoding()
-    token_rate = found.passages * found.tokens / statistics.median(found.alone)
-    factor = _weights(BASE_LAYERS, WIKI_DIMENSION) / _weights(MINILM_LAYERS, MINILM_WIDTH)
-    hours = WIKI_ROWS * tokens * factor / token_rate / 3600
-    small, large = bench.built(bench.small), bench.built(bench.large)
-    scan_s = large["flat"].scanning / large["flat"].corpus_bytes * corpus_bytes
-    words = large[BM25]
-    words_s = words.seconds / words.corpus_bytes * corpus_bytes
-    memory = _line(small[BM25].corpus_bytes, small[BM25].peak, words.corpus_bytes, words.peak, corpus_bytes)
-    rows = (
-        (
-            "encoding by a base encoder on this CPU",
-            hours,
-            2 * WIKI_ROWS * WIKI_DIMENSION,
-            "as flat above, and the model",
-            (
-                f"all-MiniLM-L6-v2's {token_rate:,.0f} tokens/s in {found.precision}, divided by {factor:.1f}: weights "
-                f"without embeddings, {_weights(BASE_LAYERS, WIKI_DIMENSION) / 1e6:.1f} M against "
-                f"{_weights(MINILM_LAYERS, MINILM_WIDTH) / 1e6:.1f} M; attention between tokens, and what larger "
-                "matrices gain, left out"
-            ),
-        ),
-        (
-            "reading the corpus",
-            scan_s / 3600,
-            8 * WIKI_ROWS,
-            "as flat above",
-            f"bytes; {large['flat'].corpus_bytes / 1e6:,.0f} MB of atlas read, checked and hashed",
-        ),
-        (
-            "BM25",
-            words_s / 3600,
-            words.bytes / words.corpus_bytes * corpus_bytes,
-            f"{memory / 1e9:.1f}",
-            f"bytes; {words.corpus_bytes / 1e6:,.0f} MB of atlas, whose words are others; memory by two sizes",
-        ),
-    )
-    columns: dict[str, list[str]] = {}
-    for work, its_hours, on_disk, in_memory, basis in rows:
-        row = {"work": work, "hours": _hours(its_hours), "GB on disk": f"{on_disk / 1e9:.1f}"}
-        _add_row(columns, row | {"GB of memory": in_memory, "from": basis})
-    yield from table(
-        f"Derived, not measured: the same corpus, {corpus_bytes / 1e9:.1f} GB, {tokens:.0f} tokens a passage, both by "
-        f"{lines} passages of it",
-        columns,
-    )
-
-
-def _weights(layers: int, width: int) -> int:
-    """Of an encoder without its embeddings: four matrices of attention, and two that are four times as large."""
-    return 12 * layers * width**2
-
-
-def _sample_size(corpus: Path) -> tuple[int, float]:
-    """Lines, and mean tokens of a passage."""
-    from reasonrag.data.corpus import Corpus, scan_corpus
-    from reasonrag.retrieval.dense.encoders import EncoderChoice, load_encoder
-
-    passages = list(Corpus(corpus, scan_corpus(corpus).offsets))
-    lengths = load_encoder(EncoderChoice(model=MINILM)).lengths([each.contents for each in passages])
-    return len(passages), statistics.mean(lengths)
-
-
 PARTS: dict[str, Callable[[_Bench], Iterator[str]]] = {
     "build": _build,
     "memory": _memory,
     "search": _search,
-    "service": _service,
     "recall": _recall,
-    "sizing": _sizing,
 }
 
 
@@ -1117,9 +573,8 @@ class _Bench:
         self.data_dir, self.scratch = data_dir, scratch
         self.types = tuple(each for each in TYPES if each in {"flat", *types})
         self.data_sets = data_sets
-        self.client_s, self._search_s = max(3.0, scale * CLIENT_S), max(0.5, scale * SEARCH_S)
+        self._search_s = max(0.5, scale * SEARCH_S)
         self.build_passages = max(300, round(scale * BUILD_PASSAGES))
-        self.service_passages = None if scale == 1 else self.build_passages
         self._scale = scale
         self.encoding = cache(self._encoding)
         self.built = cache(self._built)
@@ -1168,9 +623,6 @@ class _Bench:
         """Texts of that many of them, each once as far as there are so many."""
         texts = _question_texts([self.question_file(world)])
         return list(islice(itertools.cycle(texts), max(count, len(texts))))
-
-    def real_questions(self, data_set: str) -> list[str]:
-        return _question_texts(self.data_dir / data_set / f"{split}.jsonl" for split in ("dev", "train"))
 
     # -- indexes -------------------------------------------------------------------------------------------------
 
