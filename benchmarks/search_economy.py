@@ -1,14 +1,13 @@
 """How much truth a call buys: search recipes through the real search and pair builder, with a teacher whose step values
 are known.
 
-Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well, `--plot FILE` draws the share
-right of all against cost. Costs nothing and needs no data. See decision_process.py for the teacher and for what counts
-as true, and search_economy_real.py for real questions.
+Prints Markdown with date, commit and machine; `--append FILE` adds it to a file as well. Costs nothing and needs no
+data. See decision_process.py for the teacher and for what counts as true, and search_economy_real.py for real
+questions.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections import Counter
@@ -17,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, TypeAlias
+from typing import Annotated, Any, Optional
 
 import typer
 from decision_process import LabQuestion, LabStep, Setting, State
@@ -79,7 +78,7 @@ HARDER = Setting("good .6", early=0.0, luck=0.0)
 GUESSING = Setting("many guess luckily", good=0.85, early=0.3, luck=0.4)
 ALIKE = Setting("several queries reveal the same", early=0.0, luck=0.0, beside=2)
 MEASURED = (TARGET, HARDER)
-"""Settings that are drawn; with `ALIKE` those whose tables have every figure."""
+"""With `ALIKE` the settings whose tables have every figure."""
 SETTINGS = (
     TARGET,
     Setting("one turn a fact .85", good=0.85, early=0.0, luck=0.0, turns=1),
@@ -96,18 +95,14 @@ SETTINGS = (
 )
 
 
-Order: TypeAlias = Literal["entropy", "variance"]
-
-
 @dataclass(frozen=True)
 class Plan:
     """A row of the tables: a recipe, and which pairs are kept.
 
     judged: whether a judge picks the pairs, as ProRAG's does: of each state a better and a worse step. noise: of the
     judge, in the search or after it. share: of the questions that are explored; for plans that cost a thousand replies
-    each. gold_passages: whether they are known, and guide the search. order: what decides where the search draws next,
-    instead of the recipe's rule; see `_Ordered`. share_findings: whether steps that reveal the same share an estimate,
-    in whole or by what they have in common.
+    each. gold_passages: whether they are known, and guide the search. share_findings: whether steps that reveal the
+    same share an estimate, in whole or by what they have in common.
     """
 
     name: str
@@ -117,7 +112,6 @@ class Plan:
     noise: float = JUDGE_NOISE
     share: float = 1.0
     gold_passages: bool = True
-    order: Order | None = None
     share_findings: bool = True
 
     @property
@@ -150,8 +144,6 @@ PLANS = (
 VARIATIONS = (
     replace(_variant("economy, no gold passages"), gold_passages=False),
     replace(_variant("economy, findings apart"), share_findings=False),
-    replace(_variant("economy, by entropy", root_siblings=8), order="entropy"),
-    replace(_variant("economy, by variance", root_siblings=8), order="variance"),
     _variant("economy, guesses count", outcome="f1"),
     _variant("economy, pooled means", reward="spre"),
     _variant("economy, 2 continuations", continuations=2),
@@ -187,7 +179,6 @@ def main(
     questions: Annotated[int, typer.Option(help="Questions per setting and plan")] = 300,
     variations: Annotated[bool, typer.Option(help="Also measure variations of economy")] = True,  # noqa: FBT002 - typer's
     append: Annotated[Optional[Path], typer.Option(help="Also append the report to this file")] = None,  # noqa: UP045 - typer reads it
-    plot: Annotated[Optional[Path], typer.Option(help="Draw right pairs against cost into this file")] = None,  # noqa: UP045 - typer reads it
 ) -> None:
     """Measure what calls buy and print a report."""
     wanted = list(product([*PLANS, *(VARIATIONS if variations else ())], SETTINGS, [questions]))
@@ -197,14 +188,6 @@ def main(
     for (plan, _, _), found in zip(wanted, measured, strict=True):
         tallies.setdefault(plan.name, []).append(found)
     publish(_report(tallies, questions), append)
-    if plot is not None:
-        from economy_plot import draw  # noqa: PLC0415 - matplotlib is needed for this only
-
-        panels = {
-            each.name: {name: _frontier(row, each) for name, row in tallies.items()} for each in (*MEASURED, GUESSING)
-        }
-        default = [each.min_confidence for each in THRESHOLDS["confidence"]].index(PairingRules().min_confidence)
-        draw(panels, plot, ringed=default)
 
 
 def _report(tallies: dict[str, list[dict[PairingRules, Tally]]], questions: int) -> Iterator[str]:
@@ -253,13 +236,6 @@ def _columns(rows: dict[str, Any], cells: Callable[..., dict[str, str]]) -> dict
     made = {name: cells(row) for name, row in rows.items()}
     heads = next(iter(made.values()))
     return {"plan": list(made)} | {head: [row[head] for row in made.values()] for head in heads}
-
-
-def _frontier(row: list[dict[PairingRules, Tally]], setting: Setting) -> list[tuple[float, float]]:
-    """Replies per right pair and share right of all, by rising confidence asked for."""
-    found = row[SETTINGS.index(setting)]
-    points = [found[rules] for rules in THRESHOLDS["confidence"] if rules in found] or list(found.values())
-    return [(each.replies_per_right, right_of_all(each.questions)) for each in points if each.sum("right")]
 
 
 def _reliability(tallies: dict[str, list[dict[PairingRules, Tally]]]) -> dict[str, list[str]]:
@@ -332,10 +308,7 @@ class Exploration:
         self.plan, self.question, self._seed = plan, question, seed
         self.replies = self.requests = self.tokens_in = 0
         same, common = (_same_step, self._in_common) if plan.share_findings else (None, None)
-        if plan.order is None:
-            self.search: Search[LabStep] = Search(plan.search, equivalent=same, in_common=common, seed=question.number)
-        else:
-            self.search = _Ordered(plan.search, question, plan.order, equivalent=same, in_common=common)
+        self.search: Search[LabStep] = Search(plan.search, equivalent=same, in_common=common, seed=question.number)
         while work := self.search.ask():
             for item in work:
                 self.search.tell(item.id, self._carry_out(item))
@@ -508,40 +481,6 @@ class Exploration:
         return (chosen - rejected) / scale
 
 
-class _Ordered(Search[LabStep]):
-    """The search with another order of states, and without its rule for the end: it draws while there is budget.
-
-    entropy: of the policy's next step in the state, less that of the first (ARPO, arXiv 2507.19849, which branches
-    where the entropy of tokens rises after a search; here it is known exactly). variance: of the answers seen below.
-    """
-
-    def __init__(
-        self,
-        config: SearchConfig,
-        question: LabQuestion,
-        order: Order,
-        *,
-        equivalent: Callable[[LabStep, LabStep], bool] | None,
-        in_common: Callable[[LabStep, LabStep], float] | None,
-    ) -> None:
-        super().__init__(config, equivalent=equivalent, in_common=in_common, seed=question.number)
-        self._question, self._order = question, order
-
-    def _open_states(self) -> Iterator[Node[LabStep]]:
-        open_states = [node for node in self.tree.nodes if not node.terminal and self._owes(node)]
-        scores = {node.id: self._entropy(node) if self._order == "entropy" else _variance(node) for node in open_states}
-        return iter(sorted(open_states, key=lambda node: (-scores[node.id], node.id)))
-
-    def _entropy(self, node: Node[LabStep]) -> float:
-        chances = [chance for _, chance in self._question.choices(_after(node)) if chance > 0]
-        return -sum(chance * math.log(chance) for chance in chances) / math.log(max(2, len(chances)))
-
-
-def _variance(node: Node[LabStep]) -> float:
-    seen = [each.outcome for each in node.rollouts]
-    return statistics.pvariance(seen) if seen else 0.0
-
-
 def _same_step(step: LabStep, other: LabStep) -> bool:
     """Whether two queries show the agent the same."""
     return step.type == other.type == "query" and (step.after, step.reveals) == (other.after, other.reveals)
@@ -607,10 +546,6 @@ class Tally:
     @property
     def dollars(self) -> float:
         return find_price("gpt-4o").cost(self.sum("tokens_in"), self.sum("replies") * REPLY_TOKENS)
-
-    @property
-    def replies_per_right(self) -> float:
-        return _replies_per_right(self.questions)
 
     @property
     def dollars_per_right(self) -> float:
