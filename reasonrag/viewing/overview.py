@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel
 
-from preference import Candidate, DropReason, GoldAgreement, Usage
-from preference.candidates import GoldVerdict, QuestionRecord
+from preference import GoldAgreement, Usage
+from preference.candidates import QuestionRecord
 from preference.causes import CauseCount, CauseCounts
 from preference.export.summary import gold_agreement
 from preference.filters import DROP_REASONS
@@ -26,8 +26,7 @@ from reasonrag.curation.audit.dataset_checks import histogram, whole_edges
 from reasonrag.curation.audit.report import Histogram
 from reasonrag.exploration.summary import RunCounts, counted_ends, mean
 from reasonrag.viewing.collection import Collection, ExploredQuestion
-from reasonrag.viewing.explanations import cautions
-from reasonrag.viewing.question_rows import QuestionRow, capped_row, question_row
+from reasonrag.viewing.question_rows import KeptPairSummary, QuestionRow, capped_row, question_row
 
 BINS = 20
 WIDTH = 1 / BINS
@@ -93,41 +92,31 @@ class Overview(BaseModel):
 
 
 @without_cycle_collection()
-def read_all(collection: Collection, *, watch: Callable[[float], None]) -> tuple[list[QuestionRow], OverviewCounts]:
+def read_all(collection: Collection, *, watch: Callable[[float], None]) -> OverviewCounts:
     """Every question as a row of the list, and the counts of all. watch: is told the share that was read."""
     counts = OverviewCounts(collection)
-    rows: dict[int, QuestionRow] = {}
     for explored in collection.scan():
-        rows[explored.number] = counts.add(explored)
+        counts.add(explored)
         watch(collection.scanned)
-    return [capped_row(rows[number], collection.capped) for number in sorted(rows)], counts
+    return counts
 
 
 class OverviewCounts:
-    """Collects an overview question by question."""
+    """Collects rows of the list and an overview question by question."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
+        self._rows: dict[int, QuestionRow] = {}
         self._run = RunCounts()
         self._where = CauseCounts()
-        self._ends: dict[int, str] = {}
-        self._causes: dict[int, str] = {}
-        self._dropped: Counter[DropReason] = Counter()
-        self._candidates = 0
         self._known: dict[str, set[str]] = {name: set() for name in ("splits", "recipes", "rewards", "teachers")}
         self._usage: Usage | None = Usage(cost_usd=0.0)
         self._values: dict[str, array[float]] = {}
-        self._pairs: list[_KeptPair] = []
         self._ends_by_steps: dict[int, Counter[str]] = {}
 
-    def add(self, explored: ExploredQuestion) -> QuestionRow:
-        """Count a question; returns its row of the list."""
-        row = question_row(explored)
-        ends = row.ends
-        self._ends[explored.number] = ends
-        self._causes.pop(explored.number, None)  # it failed, and was explored later
-        if ends == "failed" and explored.question.error:
-            self._causes[explored.number] = explored.question.error.cause
+    def add(self, explored: ExploredQuestion) -> None:
+        """Count a question; of one that failed, and was explored later, the later row stays."""
+        self._rows[explored.number] = question_row(explored)
         for question in explored.questions:
             self._add_question(question)
         for tree in explored.trees:
@@ -136,13 +125,6 @@ class OverviewCounts:
             for end in counted_ends(tree.record):
                 self._ends_by_steps.setdefault(end.steps, Counter())[end.came_to] += 1
         self._add_steps(explored)
-        self._candidates += len(explored.candidates)
-        for each in explored.candidates:
-            if each.dropped is None:
-                self._pairs.append(_kept_pair(each, explored.number))
-            else:
-                self._dropped[each.dropped] += 1
-        return row
 
     def _add_question(self, question: QuestionRecord) -> None:
         origin = question.origin
@@ -179,11 +161,18 @@ class OverviewCounts:
 
     # -- the result --------------------------------------------------------------------------------------------
 
+    def has(self, number: int) -> bool:
+        return number in self._rows
+
+    def rows(self) -> list[QuestionRow]:
+        """Those of all questions so far, in order; caps on the whole data set apply once all of it was scanned."""
+        return [capped_row(self._rows[number], self._collection.capped) for number in sorted(self._rows)]
+
     def overview(self) -> Overview:
-        """The overview of everything added so far; caps on the whole data set apply once all of it was scanned."""
-        collection = self._collection
-        kept = [pair for place, pair in enumerate(self._pairs) if place not in collection.capped]
-        dropped = self._dropped + Counter(collection.capped.values())
+        """The overview of these rows."""
+        collection, rows = self._collection, self.rows()
+        kept = [pair for row in rows for pair in row.kept]
+        dropped = Counter(chain.from_iterable(Counter(row.dropped).elements() for row in rows))
         return Overview(
             kind=collection.kind,
             path=str(collection.path),
@@ -191,16 +180,16 @@ class OverviewCounts:
             recipes=sorted(self._known["recipes"]),
             rewards=sorted(self._known["rewards"]),
             teachers=sorted(self._known["teachers"] or collection.teachers),
-            questions=len(self._ends),
-            ends=dict(Counter(self._ends.values()).most_common()),
-            failures_by_cause=dict(Counter(self._causes.values()).most_common()),
-            questions_with_a_pair=len({pair.question for pair in kept}),
-            candidates=self._candidates,
+            questions=len(rows),
+            ends=dict(Counter(row.ends for row in rows).most_common()),
+            failures_by_cause=dict(Counter(row.cause for row in rows if row.cause).most_common()),
+            questions_with_a_pair=sum(bool(row.kept) for row in rows),
+            candidates=sum(row.candidates for row in rows),
             pairs=len(kept),
             pairs_by_layer=_by_layer(kept),
             pairs_by_label=dict(Counter(pair.label for pair in kept)),
             pairs_by_tag=dict(Counter(tag for pair in kept for tag in pair.tags)),
-            gold_agreement=gold_agreement(Counter((pair.type, pair.gold) for pair in kept)),
+            gold_agreement=gold_agreement(Counter((_type(pair), pair.gold) for pair in kept)),
             mean_margin=_mean([pair.margin for pair in kept]),
             mean_confidence=_mean([pair.confidence for pair in kept]),
             dropped={reason: dropped[reason] for reason in DROP_REASONS if dropped[reason]},
@@ -239,52 +228,23 @@ class OverviewCounts:
         return list(dict.fromkeys(chain.from_iterable(found)))
 
 
-class _KeptPair(NamedTuple):
-    """What is counted of a pair that passes the filters of single questions; lengths are of both replies."""
-
-    question: int
-    layer: int
-    type: str
-    label: str
-    tags: tuple[str, ...]
-    margin: float | None
-    confidence: float | None
-    tokens: tuple[int | None, int | None]
-    words: tuple[int, int]
-    doubtful: bool
-    gold: GoldVerdict
+def _type(pair: KeptPairSummary) -> str:
+    return pair.type or "unreadable"
 
 
-def _kept_pair(each: Candidate, question: int) -> _KeptPair:
-    both = each.chosen, each.rejected
-    return _KeptPair(
-        question,
-        each.layer,
-        each.chosen.action_type or "unreadable",
-        each.pair.label or "none",
-        tuple(each.tags),
-        each.pair.margin,
-        each.confidence,
-        (both[0].tokens, both[1].tokens),
-        (len(both[0].response.split()), len(both[1].response.split())),
-        bool(cautions(each)),
-        each.gold,
-    )
-
-
-def _unit(kept: Sequence[_KeptPair]) -> Literal["tokens", "words"]:
+def _unit(kept: Sequence[KeptPairSummary]) -> Literal["tokens", "words"]:
     """The unit of reply lengths: tokens if the data set has counted all of them."""
     return "words" if not kept or any(None in pair.tokens for pair in kept) else "tokens"
 
 
-def _by_layer(kept: Iterable[_KeptPair]) -> dict[str, dict[str, int]]:
+def _by_layer(kept: Iterable[KeptPairSummary]) -> dict[str, dict[str, int]]:
     found: dict[int, Counter[str]] = {}
     for pair in kept:
-        found.setdefault(pair.layer, Counter())[pair.type] += 1
+        found.setdefault(pair.layer, Counter())[_type(pair)] += 1
     return {str(layer): dict(counts) for layer, counts in sorted(found.items())}
 
 
-def _histograms(values: dict[str, array[float]], kept: Sequence[_KeptPair]) -> dict[str, Histogram]:
+def _histograms(values: dict[str, array[float]], kept: Sequence[KeptPairSummary]) -> dict[str, Histogram]:
     """The histograms for which there are values."""
     found = {name: histogram(np.array(values[name]), SHARES) for name in _REWARDS if name in values}
     for name in ("margin", "confidence"):

@@ -58,7 +58,8 @@ def write_page(collection: Collection, out: Path, *, most: int, watch: Callable[
     most: size of the page, in bytes. If the trees of all questions do not fit, it holds those of a sample, always the
     same. watch: is told the share of the work that is done. Raises OSError, and InputError for a malformed line.
     """
-    rows, counts = read_all(collection, watch=lambda share: watch(share / 2))
+    counts = read_all(collection, watch=lambda share: watch(share / 2))
+    rows = counts.rows()
     parts, size = dict[int, bytes](), 0
     order = sorted(rows, key=lambda row: seeded_uniform(f"view:{row.number}:{row.id}", seed=0))
     room = most - len(_frame("packed", _title(collection), b"")) - 200 * len(rows)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, Field
 
-from preference import DropReason
-from preference.candidates import Ends
+from preference import Candidate, DropReason, GoldVerdict
+from preference.candidates import Ends, Tag
 from reasonrag.exploration.summary import counted_ends
 from reasonrag.viewing.collection import ExploredQuestion
 from reasonrag.viewing.explanations import cautions
@@ -22,6 +22,14 @@ class KeptPairSummary(BaseModel):
     confidence: float | None
     doubtful: bool
     """Whether its label needs review."""
+    layer: int = Field(default=0, exclude=True)
+    """This and what follows is for the overview."""
+    label: str = Field(default="none", exclude=True)
+    tags: list[Tag] = Field(default=[], exclude=True)
+    gold: GoldVerdict = Field(default="unknown", exclude=True)
+    tokens: tuple[int | None, int | None] = Field(default=(None, None), exclude=True)
+    words: tuple[int, int] = Field(default=(0, 0), exclude=True)
+    """Of both replies."""
 
 
 class QuestionRow(BaseModel):
@@ -74,18 +82,25 @@ def question_row(explored: ExploredQuestion) -> QuestionRow:
         calls=sum(each.calls for each in usages) if usages else None,
         cost_usd=sum(costs) if costs else None,
         candidates=len(explored.candidates),
-        kept=[
-            KeptPairSummary.model_construct(
-                type=each.chosen.action_type,
-                margin=each.pair.margin,
-                confidence=each.confidence,
-                doubtful=bool(cautions(each)),
-            )
-            for each in explored.candidates
-            if each.dropped is None
-        ],
+        kept=[_kept_pair(each) for each in explored.candidates if each.dropped is None],
         dropped=dict(Counter(each.dropped for each in explored.candidates if each.dropped)),
         first_pair=explored.first_pair,
+    )
+
+
+def _kept_pair(each: Candidate) -> KeptPairSummary:
+    both = each.chosen, each.rejected
+    return KeptPairSummary.model_construct(
+        type=each.chosen.action_type,
+        margin=each.pair.margin,
+        confidence=each.confidence,
+        doubtful=bool(cautions(each)),
+        layer=each.layer,
+        label=each.pair.label or "none",
+        tags=list(each.tags),
+        gold=each.gold,
+        tokens=(both[0].tokens, both[1].tokens),
+        words=(len(both[0].response.split()), len(both[1].response.split())),
     )
 
 

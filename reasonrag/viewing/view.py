@@ -106,8 +106,7 @@ def stats(path: str | Path, *, watch: Callable[[float], None] | None = None) -> 
         path: a run directory or a data set.
         watch: is told the share of the work that is done.
     """
-    _, counts = read_all(open_collection(Path(path)), watch=watch or (lambda _: None))
-    return counts.overview()
+    return read_all(open_collection(Path(path)), watch=watch or (lambda _: None)).overview()
 
 
 def _not_there(collection: Collection, question_id: str | None) -> str:

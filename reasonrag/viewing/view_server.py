@@ -21,7 +21,6 @@ from reasonrag.redaction import redact
 from reasonrag.viewing.collection import Collection
 from reasonrag.viewing.overview import OverviewCounts
 from reasonrag.viewing.page import Listing, about_page, served_page
-from reasonrag.viewing.question_rows import QuestionRow, capped_row
 from reasonrag.viewing.question_view import question_view
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening
@@ -34,7 +33,6 @@ class BackgroundScan:
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
-        self._rows: dict[int, QuestionRow] = {}
         self._counts = OverviewCounts(collection)
         self._complete = False
         self.error: str | None = None
@@ -63,16 +61,14 @@ class BackgroundScan:
             if self._given_up:
                 return
             with self._lock:
-                self._rows[explored.number] = self._counts.add(explored)
+                self._counts.add(explored)
 
     def listing(self, first: int) -> Listing:
         """The rows from `first` on, or all of them once everything was read."""
         with self._lock:
             complete = self._complete
-            capped = self.collection.capped if complete else {}
-            numbers = sorted(number for number in self._rows if complete or number >= first)
             return Listing(
-                rows=[capped_row(self._rows[number], capped) for number in numbers],
+                rows=[each for each in self._counts.rows() if complete or each.number >= first],
                 overview=self._counts.overview(),
                 about=about_page(self.collection),
                 complete=complete,
@@ -80,7 +76,7 @@ class BackgroundScan:
             )
 
     def has(self, number: int) -> bool:
-        return number in self._rows
+        return self._counts.has(number)
 
     @property
     def complete(self) -> bool:

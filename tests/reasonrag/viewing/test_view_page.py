@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 import reasonrag
 from reasonrag.errors import InputError
 from reasonrag.viewing.collection import open_collection
-from reasonrag.viewing.page import read_all
+from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import QuestionRow
 from reasonrag.viewing.question_view import QuestionView, question_view
 from tests.endpoints.weak_teacher import WeakTeacher
@@ -27,7 +27,7 @@ from tests.helpers.processes import Command
 from tests.helpers.slow_run import Slow, slowly_served
 from tests.helpers.trees import answer, branch, query, rollouts_of, run_of, siblings
 
-QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 5_000, 3, 19_000
+QUESTIONS, MANY, LARGE_MB, LONG_REPLY = 8, 1_500, 1, 19_000
 TREE = ".frame svg.tree"
 HIDDEN = "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe]"
 """What turns text around, or is there without being seen; joiners are spelling."""
@@ -80,7 +80,7 @@ def serving(path: Path) -> Iterator[str]:
 
 
 def rows_of(path: Path) -> list[QuestionRow]:
-    return read_all(open_collection(path), watch=lambda _: None)[0]
+    return read_all(open_collection(path), watch=lambda _: None).rows()
 
 
 def view_of(path: Path, question_id: str) -> QuestionView:
@@ -573,7 +573,7 @@ def test_half_a_surrogate_pair_is_refused_with_its_line(run: Path, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of 5,000 questions with the smallest trees that give a pair, of which a part has room in it."""
+    """The page of 1,500 questions with the smallest trees that give a pair, of which a part has room in it."""
     place = tmp_path_factory.mktemp("large")
     steps = [
         answer(word, f1, f1=f1, em=f1, observations=4, rollouts=rollouts_of(f1, 1))
@@ -592,9 +592,9 @@ def test_thousands_of_questions_can_be_searched_and_scrolled(visit: Visit, large
     """All are in the list, words find one of them, its end is reached by key and by scrolling, and its order is one."""
     page = visit(large)
     wait_for_list(page, MANY)
-    page.fill("#filter-text", "q4321")
+    page.fill("#filter-text", "q1234")
     expect(page.locator("#questions a")).to_have_count(1)
-    assert shown(page) == ["Which of 4,321?"]
+    assert shown(page) == ["Which of 1,234?"]
     page.click("#clear")
     wait_for_list(page, MANY)
     page.locator("#questions a").first.focus()
