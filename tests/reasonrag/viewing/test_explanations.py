@@ -39,8 +39,12 @@ from tests.helpers.trees import (
 )
 
 RULES = PairingRules()
-RECIPES = {"continuation": "spre", "released": "outcome", "economy": "spre_even"}
-"""Each by the rule of its rewards."""
+EXPLORED: dict[str, dict[str, object]] = {
+    "economy": {"recipe": "economy"},
+    "released, margins not by layer": {"recipe": "released", "simulations": 64},
+    "a reward in two parts": {"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.3},
+    "another discount": {"recipe": "economy", "alpha": 0.85},
+}
 CLOSE = 0.005 + 1e-9
 """What is written with two digits is true to half of the last one."""
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)"
@@ -56,18 +60,32 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Made:
-    recipe: str
+class Shown:
+    """One run of the offline teacher in the three forms in which it can be shown, and what is said of its pairs."""
+
     run: Path
+    data: Path
+    """The data set, without its run."""
+    imported: Path
+    """The data set that an import makes of its rows."""
     pairs: list[Said]
 
+    @property
+    def reward(self) -> str:
+        """The rule by which continuations make rewards."""
+        return self.pairs[0].record.recipe.reward.partition("+")[0]
 
-@pytest.fixture(scope="module", params=RECIPES)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A small run of the offline teacher, and everything that is said of its pairs."""
-    run = tmp_path_factory.mktemp("reasons") / request.param
-    package.generate(dataset="atlas", model="offline", limit=8, recipe=request.param, simulations=48, run=run)
-    return Made(request.param, run, list(said_of(run)))
+
+@pytest.fixture(scope="module", params=EXPLORED)
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    home = tmp_path_factory.mktemp("reasons")
+    run = home / "run"
+    explored = {"limit": 4, "simulations": 48} | EXPLORED[request.param]
+    package.generate(dataset="atlas", model="offline", run=run, **explored)
+    package.pairs(run, out=home / "data", min_confidence=0.5)
+    package.import_published([home / "data" / "RAG_ProGuide.json"], out=home / "imported")
+    moved = run.rename(home / "moved")
+    return Shown(moved, home / "data", home / "imported", list(said_of(moved)))
 
 
 def said_of(run: Path) -> Iterator[Said]:
@@ -90,11 +108,11 @@ def said_by(record: RolloutRecord) -> list[Said]:
 # -- the reward of a step --------------------------------------------------------------------------------------
 
 
-def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(made: Made) -> None:
+def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(shown: Shown) -> None:
     """Of every continuation alike for rule spre, fork by fork for spre_even; the rule outcome weighs by visits, and
     no plain mean is told of it."""
     seen = 0
-    for each in made.pairs:
+    for each in shown.pairs:
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             node = each.record.nodes[step.id]
             text = each.texts[topic]
@@ -102,19 +120,18 @@ def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(made: Made) -
             if not averages:
                 continue
             [told] = averages
-            rule = each.record.recipe.reward
-            assert rule == RECIPES[made.recipe] != "outcome"
+            assert shown.reward != "outcome"
             plain = sum(end.quality for end in node.rollouts) / len(node.rollouts)
-            true = plain if rule == "spre" else node.expected_outcome
+            true = plain if shown.reward == "spre" else node.expected_outcome
             assert float(told) == pytest.approx(true, abs=CLOSE), text
             for uncounted in re.findall(rf"Raw mean {NUMBER}", text):
                 assert float(uncounted) == pytest.approx(plain, abs=CLOSE), text
             seen += 1
-    assert (seen > 0) == (made.recipe != "released")
+    assert (seen > 0) == (shown.reward != "outcome")
 
 
-def test_a_reward_that_is_told_is_the_steps(made: Made) -> None:
-    for each in made.pairs:
+def test_a_reward_that_is_told_is_the_steps(shown: Shown) -> None:
+    for each in shown.pairs:
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             text = each.texts[topic]
             for reward in re.findall(rf"Reward {NUMBER}", text):
@@ -144,10 +161,10 @@ def test_the_rewards_of_the_published_searches_are_told_as_they_are_made(
     assert told == ({False} if unknown is None else {False, True})
 
 
-def test_a_margin_that_is_worked_out_is_the_pairs_margin(made: Made) -> None:
+def test_a_margin_that_is_worked_out_is_the_pairs_margin(shown: Shown) -> None:
     """`a - b`, or `(a - b) / alpha^layer`: both sides' rewards, and what results is true to two digits."""
     forms = set()
-    for each in made.pairs:
+    for each in shown.pairs:
         found = re.search(
             rf"Margin: \(?{NUMBER} - {NUMBER}\)?(?: / {NUMBER}\^(\d+))? = {NUMBER}[.,]", each.texts["label"]
         )
@@ -162,7 +179,7 @@ def test_a_margin_that_is_worked_out_is_the_pairs_margin(made: Made) -> None:
         difference = (each.candidate.chosen.reward or 0) - (each.candidate.rejected.reward or 0)
         assert difference / divisor == pytest.approx(each.candidate.pair.margin), each.texts["label"]
         forms.add(alpha is None)
-    assert forms == ({True} if made.recipe == "released" else {True, False})
+    assert forms == ({True} if shown.reward == "outcome" else {True, False})
 
 
 @pytest.mark.parametrize("reward", ["judge-score", "judge-rank"])
@@ -310,11 +327,11 @@ def test_the_worked_example_is_the_same_in_the_docs_the_code_and_on_the_page(tmp
         assert f"rejected step (n {number(float(n))}, r {number(second)})." in view
 
 
-def test_pairs_that_need_review_are_counted_as_they_are_marked(made: Made, tmp_path: Path) -> None:
+def test_pairs_that_need_review_are_counted_as_they_are_marked(shown: Shown, tmp_path: Path) -> None:
     """Over the rows of the list, the views of the questions, and in the overview; those that are kept."""
     wrong = answer(WRONG, 0.9, observations=9, in_evidence=True)
     lucky = siblings(wrong, answer(RIGHT, 0.1, observations=9, in_evidence=False))
-    lines = (made.run / "rollouts.jsonl").read_bytes()
+    lines = (shown.run / "rollouts.jsonl").read_bytes()
     (tmp_path / "rollouts.jsonl").write_bytes(lines + lucky.model_copy(update={"question_id": "lucky"}).to_line())
     collection = open_collection(tmp_path)
     every = list(collection.scan())
@@ -340,12 +357,6 @@ WORKINGS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-EXPLORED: dict[str, dict[str, object]] = {
-    "economy": {"recipe": "economy"},
-    "released, margins not by layer": {"recipe": "released", "simulations": 64},
-    "a reward in two parts": {"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.3},
-    "another discount": {"recipe": "economy", "alpha": 0.85},
-}
 
 
 def worked_out(expression: str) -> float:
@@ -370,28 +381,6 @@ def equations_in(text: str) -> list[str]:
     for match in COUNTED.finditer(text):
         assert int(match[1]) == sum(map(int, re.findall(r"\d+", match[2]))), match.group()
     return found
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One run in the three forms in which it can be shown."""
-
-    run: Path
-    data: Path
-    """The data set, without its run."""
-    imported: Path
-    """The data set that an import makes of its rows."""
-
-
-@pytest.fixture(scope="module", params=EXPLORED)
-def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    home = tmp_path_factory.mktemp("equations")
-    run = home / "run"
-    explored = {"limit": 2, "simulations": 24} | EXPLORED[request.param]
-    package.generate(dataset="atlas", model="offline", run=run, **explored)
-    package.pairs(run, out=home / "data", min_confidence=0.5)
-    package.import_published([home / "data" / "RAG_ProGuide.json"], out=home / "imported")
-    return Shown(run.rename(home / "moved"), home / "data", home / "imported")
 
 
 def printed_of(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
