@@ -1,5 +1,6 @@
-"""The commands in deploy/ are run by bash as a scheduler would run them: their ranks and merges make the run of one
-process. The files themselves were checked against their schemas by hand: deploy/README.md says when.
+"""The commands in deploy/ and of the page for Slurm, run by bash as a scheduler would run them: their ranks and merges
+make the run of one process. The files in deploy/ were checked against their schemas by hand:
+deploy/README.md says when.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ ROOT = Path(__file__).parents[2]
 LIMIT = 6
 N = 2
 """Ranks here, whatever the files say."""
+SBATCH = """\
+#!/bin/bash
+# Keeps how it was called, runs the job at once, array index by array index, and prints a job id as --parsable does.
+set -e
+printf '%s\\n' "$*" >> ../calls
+if [ "${@: -2:1}" = --wrap ]; then
+    exec bash -c "${@: -1}"
+fi
+range=$(sed -n 's/^#SBATCH --array=//p' "${@: -1}")
+for SLURM_ARRAY_TASK_ID in $(seq "${range%-*}" "${range#*-}"); do
+    export SLURM_ARRAY_TASK_ID
+    bash "${@: -1}" >&2
+done
+echo "1001;cluster"
+"""
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -39,8 +55,10 @@ def mount(tmp_path: Path) -> Path:
     shared, programs = tmp_path / "shared", tmp_path / "bin"
     shared.mkdir()
     programs.mkdir()
-    (programs / "reasonrag").write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m reasonrag "$@"\n')
-    (programs / "reasonrag").chmod(0o755)
+    ours = f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m reasonrag "$@"\n'
+    for name, script in (("reasonrag", ours), ("sbatch", SBATCH)):
+        (programs / name).write_text(script)
+        (programs / name).chmod(0o755)
     (shared / "reasonrag.toml").write_text(f'[generate]\ndataset = "atlas"\nlimit = {LIMIT}\nmodel = "offline"\n')
     return shared
 
@@ -158,3 +176,20 @@ def test_the_services_of_compose(mount: Path) -> None:
         [model] = re.findall(r"--model (\S+)", script[ranks[0]])
         assert model == services["vllm"]["command"][1]
         assert_the_run_of_one_process(mount / "runs" / "main", base_url=[vllm], model=model)
+
+
+def test_the_array_job_of_the_page_for_slurm(mount: Path) -> None:
+    """As it stands there, with two ranks; sbatch is a stand-in."""
+    page = (ROOT / "docs" / "how-to" / "scale-out.md").read_text("utf-8")
+    job, submit = re.findall(r"```text\n(#!/bin/bash\n#SBATCH.*?|job=.*?)```", page, re.DOTALL)
+    assert job.count("\n") == 12
+    for old, new in (("/shared", str(mount)), ("--array=0-7", f"--array=0-{N - 1}"), ("TASK_ID/8", f"TASK_ID/{N}")):
+        assert old in job
+        job = job.replace(old, new)
+    (mount / "job.sh").write_text(job)
+    run_together([(f"set -e; {submit}", {})], mount)
+    assert (mount.parent / "calls").read_text().splitlines() == [
+        "--parsable job.sh",
+        f"--dependency=afterany:1001 --wrap cd {mount} && reasonrag merge runs/main",
+    ]
+    assert_the_run_of_one_process(mount / "runs" / "main")

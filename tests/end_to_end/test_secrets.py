@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
-from threading import Thread
-from typing import Any
 from urllib.parse import quote, unquote
 
 import orjson
 import pytest
+from aiohttp import web
 
+from tests.helpers.endpoints import Served
 from tests.helpers.processes import finished
 
 KEY = "planted/0123+4567=89-abcdefghijklmnopqrstu"
@@ -30,39 +29,19 @@ ECHOES: dict[str, Callable[[str], str]] = {
     "base64 of user and key": lambda key: b64encode(f"me:{key}".encode()).decode(),
 }
 
-Answer = tuple[int, bytes]
-
 
 @contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]:
+def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> Iterator[str]:
     """The address of a server that answers every request so."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            status, content = answer(self)
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST  # noqa: N815 - its name in the standard library
-        log_message: Callable[..., None] = staticmethod(lambda *_: None)  # type: ignore[assignment]
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    with Served(app, "").open() as server:
+        yield server.base_url
 
 
-def chat(text: str) -> Answer:
+def chat(text: str) -> web.Response:
     usage = {"prompt_tokens": 9, "completion_tokens": 9}
-    return 200, orjson.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage})
+    return web.json_response({"choices": [{"message": {"content": text}, "finish_reason": "stop"}], "usage": usage})
 
 
 def left_behind(*words: object, status: int, **environment: str) -> str:
@@ -85,12 +64,13 @@ def test_an_error_that_is_cut_within_a_key_shows_no_part_of_it(echoed: str, comm
     said, number = ECHOES[echoed](KEY), count()
     offsets = len(said) // 3 + 1
 
-    def refuse(_: BaseHTTPRequestHandler) -> Answer:
+    async def refuse(_: web.Request) -> web.Response:
         place, as_text = divmod(next(number) - 1, 2)
         if place < 0:
             return chat("yes")
         message = "." * (MESSAGE_CUT - 3 * (place % offsets)) + said + "." * 50
-        return 400, message.encode() if as_text else orjson.dumps({"error": {"message": message}})
+        body = message.encode() if as_text else orjson.dumps({"error": {"message": message}})
+        return web.Response(status=400, body=body, content_type="application/json")
 
     with serving(refuse) as address:
         asked = ["--dataset", "atlas", "--limit", 2 * offsets, "--model", "m", "--base-url", f"{address}/v1"]
@@ -105,11 +85,11 @@ def test_a_key_in_the_query_of_an_address_is_sent_and_hidden(echoed: str) -> Non
     """The query is sent after the path; the command to continue with does not show it."""
     paths = []
 
-    def echo(request: BaseHTTPRequestHandler) -> Answer:
-        paths.append(unquote(request.path))
+    async def echo(request: web.Request) -> web.Response:
+        paths.append(unquote(request.path_qs))
         said = ECHOES[echoed](KEY)
         good = chat(f"So the answer is <answer>{said}</answer>")
-        return good if len(paths) < 4 else (400, f"bad key {said}".encode())
+        return good if len(paths) < 4 else web.Response(status=400, text=f"bad key {said}")
 
     with serving(echo) as address:
         asked = ["--dataset", "atlas", "--limit", 3, "--model", "m", "--max-calls", 3]
@@ -124,11 +104,9 @@ def test_a_key_in_the_query_of_an_address_is_sent_and_hidden(echoed: str) -> Non
 def test_a_key_in_the_address_of_a_critic_is_sent_and_is_in_no_file_of_any_command() -> None:
     paths = set()
 
-    def answer(request: BaseHTTPRequestHandler) -> Answer:
-        paths.add(unquote(request.path))
-        if request.command == "GET":
-            return 200, orjson.dumps({"data": [{"id": "c"}]})
-        return 200, orjson.dumps({"data": [{"data": [0.5]}]})
+    async def answer(request: web.Request) -> web.Response:
+        paths.add(unquote(request.path_qs))
+        return web.json_response({"data": [{"id": "c"} if request.method == "GET" else {"data": [0.5]}]})
 
     with serving(answer) as address:
         place = f"{address}/v1?key={quote(KEY, safe='')}"
@@ -150,13 +128,13 @@ def test_a_token_that_a_retriever_echoes_is_in_no_file(echoed: str) -> None:
     """Neither from its identity nor from a passage, which are in every prompt."""
     said = ECHOES[echoed](KEY)
 
-    def answer(request: BaseHTTPRequestHandler) -> Answer:
+    async def answer(request: web.Request) -> web.Response:
         identity = {"identity": f"bm25:{said}"}
-        if request.command == "GET":
-            return 200, orjson.dumps(identity | {"passages": 1})
+        if request.method == "GET":
+            return web.json_response(identity | {"passages": 1})
         document = {"id": f"p {said}", "contents": f'"A {said}"\nSaid {said}.'}
-        queries: list[Any] = orjson.loads(request.body)["queries"]  # type: ignore[attr-defined]
-        return 200, orjson.dumps(identity | {"result": [[{"document": document, "score": 1.0}] for _ in queries]})
+        found = [[{"document": document, "score": 1.0}] for _ in (await request.json())["queries"]]
+        return web.json_response(identity | {"result": found})
 
     with serving(answer) as address:
         asked = ["--dataset", "atlas", "--limit", 2, "--retriever", address, "--run", "runs/a"]
@@ -184,7 +162,11 @@ def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them() -> No
     said = ECHOES["base64 of user and key"](KEY)
     reply = f"<query>{said}</query> <evidence>{said}</evidence> So the answer is <answer>{said}</answer> 50 {said}"
     found = ""
-    with serving(lambda _: chat(reply)) as address:
+
+    async def answer(_: web.Request) -> web.Response:
+        return chat(reply)
+
+    with serving(answer) as address:
         model = ["--model", "m", "--base-url", f"{address}/v1", "--yes"]
         atlas = ["--dataset", "atlas", "--limit", 3]
         for status, *words in (

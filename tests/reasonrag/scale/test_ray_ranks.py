@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-import reasonrag
+import reasonrag as package
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
 from reasonrag.scale.ray_ranks import explore_on_ray
+from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, finished, simulated_endpoint, until
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
@@ -29,7 +30,7 @@ def whole(shared: Shared) -> bytes:
     """rollouts.jsonl of one process."""
 
     def make() -> None:
-        reasonrag.generate(dataset="atlas", limit=QUESTIONS, model="offline", run="whole")
+        package.generate(dataset="atlas", limit=QUESTIONS, model="offline", run="whole")
 
     return (shared.folder("ray-whole", make) / "whole/rollouts.jsonl").read_bytes()
 
@@ -130,11 +131,18 @@ def silent() -> ScriptedModel:
 )
 def test_what_ranks_cannot_have_is_refused_before_a_cluster_is_sought(given: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        reasonrag.generate(dataset="atlas", limit=2, run="r", on="ray", **({"launch": explore_on_ray} | given))
+        package.generate(dataset="atlas", limit=2, run="r", on="ray", **({"launch": explore_on_ray} | given))
     assert not Path("r").exists()
 
 
 def test_a_run_of_one_process_is_not_taken_over() -> None:
-    reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r")
+    package.generate(dataset="atlas", limit=1, model="offline", run="r")
     with pytest.raises(InputError, match="r holds a run of one process; go on without `on` ray"):
-        reasonrag.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray", launch=explore_on_ray)
+        package.generate(dataset="atlas", limit=1, model="offline", run="r", on="ray", launch=explore_on_ray)
+
+
+@pytest.mark.parametrize("flags", [["--workers", 2], ["--address", "auto"]])
+def test_flags_of_a_cluster_are_refused_without_one(flags: list[object], reasonrag: Reasonrag) -> None:
+    refused = reasonrag("generate", "--dataset", "atlas", "--limit", 1, "--run", "r", *flags)
+    assert (refused.status, f"{flags[0]} goes with --on ray" in refused.err) == (2, True)
+    assert not Path("r").exists()
