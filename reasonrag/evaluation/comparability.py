@@ -62,8 +62,12 @@ class LeftOutQuestions:
 
 def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Condition]:
     """The single evaluations, then the groups, `NAME=DIR,DIR`. Raises InputError for fewer than two conditions, for
-    equal names and for folders that are not evaluations."""
-    named = [(_names_of(runs)[place], [run]) for place, run in enumerate(runs)] + [_parsed(group) for group in groups]
+    evaluations that are given twice, for equal names and for folders that are not evaluations."""
+    grouped = [_parsed(group) for group in groups]
+    given = Counter(map(Path.absolute, [*runs, *(path for _, paths in grouped for path in paths)]))
+    if twice := [path for path, count in given.items() if count > 1]:
+        raise InputError(f"{twice[0]} is given twice; each condition and each seed needs its own evaluation")
+    named = [(name, [run]) for name, run in zip(_names_of(runs), runs, strict=True)] + grouped
     if len(named) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise InputError(
             "a comparison needs at least two evaluations: reasonrag compare RUN RUN, where the first is the reference, "
@@ -76,18 +80,11 @@ def read_conditions(runs: Sequence[Path], groups: Sequence[str]) -> list[Conditi
 
 
 def _names_of(runs: Sequence[Path]) -> list[str]:
-    """Names of directories: as many of their last parts as make them unique; numbered if nothing does."""
+    """Names of directories: as many of their last parts as make them unique."""
     parts = [run.absolute().parts for run in runs]
-    for length in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(each[-length:]) for each in parts]
-        if len(set(names)) == len(names):
-            return names
-    seen: Counter[str] = Counter()
-    names = []
-    for run in runs:
-        seen[run.name] += 1
-        names.append(run.name if seen[run.name] == 1 else f"{run.name} ({seen[run.name]})")
-    return names
+    lengths = range(1, max(map(len, parts), default=0) + 1)
+    tried = (["/".join(each[-length:]) for each in parts] for length in lengths)
+    return next((names for names in tried if len(set(names)) == len(names)), [])
 
 
 def _parsed(group: str) -> tuple[str, list[Path]]:
@@ -95,9 +92,6 @@ def _parsed(group: str) -> tuple[str, list[Path]]:
     paths = [Path(each.strip()) for each in listed.split(",") if each.strip()]
     if not (name.strip() and given and paths):
         raise InputError(f"--group {group} is not a group; write NAME=RUN,RUN")
-    again = [path for path, count in Counter(map(Path.absolute, paths)).items() if count > 1]
-    if again:
-        raise InputError(f"--group {name}: {again[0]} is in it twice; each seed needs its own evaluation")
     return name.strip(), paths
 
 
@@ -156,11 +150,6 @@ def _check_same_data(one: EvaluationRun, other: EvaluationRun) -> None:
 # -- differences between conditions ----------------------------------------------------------------------------
 
 
-def changed_settings(one: Condition, other: Condition) -> list[str]:
-    """What decides answers and differs between two conditions, by their first seeds: `key was x, is y`."""
-    return one.first.config.changed_to(other.first.config)
-
-
 def comparability_warnings(conditions: Sequence[Condition], left_out: LeftOutQuestions) -> list[str]:
     """Warnings about anything but the intended difference that may explain the result."""
     found = []
@@ -194,12 +183,11 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
         for name, mine, its in asked
         if mine != its and None not in (mine, its)
     ]
-    if ours.asked.max_passage_chars != theirs.asked.max_passage_chars:
-        found.append(f"{other.name} and {one.name} cut passages differently: that alone may explain a difference")
-    if ours.asked.style != theirs.asked.style:
-        found.append(f"{other.name} and {one.name} ask for different answer styles: they are not comparable")
-    if ours.asked.passage_order != theirs.asked.passage_order:
-        found.append(f"{other.name} and {one.name} order passages differently: that alone may explain a difference")
+    found += [
+        f"{other.name} and {one.name} {differ}"
+        for name, differ in _DIFFER.items()
+        if getattr(ours.asked, name) != getattr(theirs.asked, name)
+    ]
     repaired, unrepaired = (other.name, one.name) if theirs.repair else (one.name, other.name)
     if ours.repair != theirs.repair:
         found.append(
@@ -221,8 +209,6 @@ def _warnings_between(one: Condition, other: Condition) -> list[str]:
         found.append(
             f"{other.name} is {theirs_drawn[1]}, {one.name} {ours_drawn[1]}: they do not take as many completions"
         )
-    if one.first.path.absolute() == other.first.path.absolute():
-        found.append(f"{other.name} is the same evaluation as {one.name}")
     return found
 
 
@@ -233,4 +219,9 @@ def _drawn(report: Report) -> tuple[int, str] | None:
     return (report.vote, f"the vote of {report.vote}") if report.vote else None
 
 
+_DIFFER = {
+    "max_passage_chars": "cut passages differently: that alone may explain a difference",
+    "style": "ask for different answer styles: they are not comparable",
+    "passage_order": "order passages differently: that alone may explain a difference",
+}
 _SAID = {"top_k": "top-k", "retriever": "retriever", "renderer": "prompts (renderer)", "max_steps": "max-steps"}

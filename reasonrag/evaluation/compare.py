@@ -20,7 +20,6 @@ from preference.export.files import INDENTED, write_file
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import (
     Condition,
-    changed_settings,
     common_questions,
     comparability_warnings,
     read_conditions,
@@ -39,6 +38,7 @@ from reasonrag.evaluation.comparison_report import (
 )
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, draw_comparison, render_comparison
+from reasonrag.evaluation.pages.report_page import shortened
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
@@ -50,7 +50,7 @@ from reasonrag.evaluation.significance import (
     paired_t_test,
     paired_test,
 )
-from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
+from reasonrag.redaction import mask_secrets_in, secrets
 from reasonrag.rendering import interval_text
 from reasonrag.run_config import versions
 from reasonrag.settings import resolve
@@ -194,7 +194,7 @@ class _PairComparer:
             outcomes=self._outcomes(np.arange(len(self.questions))),
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
-            changed=changed_settings(self.reference, self.other),
+            changed=self.reference.first.config.changed_to(self.other.first.config),
             wins=self._examples(self.em > 0),
             losses=self._examples(self.em < 0),
         )
@@ -278,16 +278,9 @@ def _change(one: Values, other: Values) -> Values:
 
 
 def _example_answer(prediction: Prediction) -> ExampleAnswer:
-    steps = [
-        ExampleStep(action=each.action, said=_shortened(each.response if each.content is None else each.content))
-        for each in prediction.steps
-    ]
+    said = [(each.action, each.response if each.content is None else each.content) for each in prediction.steps]
+    steps = [ExampleStep(action=action, said=shortened(text, LONGEST_STEP)) for action, text in said]
     return ExampleAnswer(answer=prediction.answer, em=prediction.em, cover_em=prediction.cover_em, steps=steps)
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(mask_secrets(text, secrets()).split())
-    return text if len(text) <= LONGEST_STEP else f"{text[: LONGEST_STEP - 1]}…"
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------

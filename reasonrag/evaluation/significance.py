@@ -23,7 +23,7 @@ Values: TypeAlias = NDArray[np.float64]
 FLIPS = 10_000
 """Sign flips of the Monte Carlo test; its smallest p is 1 / (flips + 1)."""
 _CELLS = 4_000_000
-"""Numbers of a resampling held at a time."""
+"""Numbers of a resampling held at a time: 32 MB."""
 _SMALLEST_P = 1e-4
 _ROUNDED = 12
 """Digits: floating point differs in the last ones with the order of a sum."""
@@ -76,7 +76,7 @@ def paired_differences(
     together; the reference has the same seeds in every pair, and so has the other side."""
     if not pairs or not pairs[0][0].shape[1]:
         return [MetricDelta(n=0) for _ in pairs]
-    usable = [~(np.isnan(one).any(axis=0) | np.isnan(other).any(axis=0)) for one, other in pairs]
+    usable = [_valued(one, other) for one, other in pairs]
     columns = [
         np.stack([*(np.where(used, side, 0.0) for side in one), *(np.where(used, side, 0.0) for side in other), used])
         for (one, other), used in zip(pairs, usable, strict=True)
@@ -90,6 +90,19 @@ def paired_differences(
         _difference(one[:, used], other[:, used], values, confidence=confidence)
         for (one, other), used, values in zip(pairs, usable, drawn, strict=True)
     ]
+
+
+def _valued(one: Values, other: Values) -> NDArray[np.bool_]:
+    """Which questions have a value under all seeds of both."""
+    valued: NDArray[np.bool_] = ~np.isnan(np.concatenate([one, other])).any(axis=0)
+    return valued
+
+
+def _changes(one: Values, other: Values) -> Values:
+    """Of them, how much each changes, in the mean over seeds."""
+    used = _valued(one, other)
+    change: Values = np.round(other[:, used].mean(axis=0) - one[:, used].mean(axis=0), _ROUNDED)
+    return change
 
 
 def _resampled(columns: Sequence[Values], *, ours: int, resamples: int, seed: int) -> Iterator[list[Values]]:
@@ -136,8 +149,8 @@ def paired_test(one: Values, other: Values, *, seed: int) -> SignificanceTest | 
     Exact where both are single runs of 0 and 1; else by Monte Carlo over the questions' mean differences, in which
     seeds count as part of what was run: other seeds are the bootstrap's matter.
     """
-    used = ~(np.isnan(one).any(axis=0) | np.isnan(other).any(axis=0))
-    change = np.round(other[:, used].mean(axis=0) - one[:, used].mean(axis=0), _ROUNDED)
+    used = _valued(one, other)
+    change = _changes(one, other)
     if not change.size:
         return None
     if len(one) == len(other) == 1 and set(np.unique(np.concatenate([one[:, used], other[:, used]]))) <= {0.0, 1.0}:
@@ -186,8 +199,7 @@ class TTest(Record):
 
 def paired_t_test(one: Values, other: Values) -> TTest | None:
     """Student's paired t-test of the questions' mean differences over seeds. None without a question."""
-    used = ~(np.isnan(one).any(axis=0) | np.isnan(other).any(axis=0))
-    change = np.round(other[:, used].mean(axis=0) - one[:, used].mean(axis=0), _ROUNDED)
+    change = _changes(one, other)
     if not change.size:
         return None
     df = change.size - 1
@@ -213,10 +225,6 @@ def t_test_p(t: float, df: int) -> float:
     return min(1.0, max(0.0, 1 - inside))
 
 
-_AT_ONCE = 4_000_000
-"""Counts held at a time: 32 MB."""
-
-
 def mean_interval(
     values: Sequence[float], *, samples: int, confidence: float, seed: int
 ) -> tuple[float, float, float] | None:
@@ -232,7 +240,7 @@ def mean_interval(
     size = int(counts.sum())
     mean = float(different @ counts) / size
     generator = np.random.default_rng(seed)
-    rows = max(1, _AT_ONCE // len(different))
+    rows = max(1, _CELLS // len(different))
     means = np.concatenate(
         [
             generator.multinomial(size, counts / size, size=min(rows, samples - start)) @ different / size

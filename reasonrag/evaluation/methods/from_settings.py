@@ -144,7 +144,6 @@ class LinearAgent:
     agent: Agent
     critic: Critic | None = None
     draws: int = 1
-    name: str = "agent"
 
     async def answer(self, question: Question) -> Attempt:
         return await self.attempt(question)
@@ -207,7 +206,6 @@ class MajorityVote:
 
     agent: LinearAgent
     votes: int
-    name: str = "agent"
 
     async def answer(self, question: Question) -> Attempt:
         attempts = await together(*(self.agent.attempt(question, sample=number) for number in range(self.votes)))

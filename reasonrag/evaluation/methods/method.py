@@ -51,9 +51,6 @@ class Attempt:
 class Method(Protocol):
     """A way to answer questions."""
 
-    @property
-    def name(self) -> str: ...
-
     async def answer(self, question: Question) -> Attempt:
         """Raises ModelError and RetrievalError where model or retriever fail; a bad reply is no error."""
         ...

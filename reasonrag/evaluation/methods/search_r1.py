@@ -35,7 +35,6 @@ from reasonrag.evaluation.methods.baseline_prompts import (
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.methods.replies import asked, step_of
 from reasonrag.evaluation.predictions import PredictedStep
-from reasonrag.evaluation.settings import BaselineName
 from reasonrag.retrieval.retriever import Retriever
 
 
@@ -51,7 +50,6 @@ class SearchR1:
     retriever: Retriever
     top_k: int
     max_searches: int
-    name: BaselineName = "search-r1"
 
     async def answer(self, question: Question) -> Attempt:
         prompts = in_style(self.prompts, self.caller.prompts, question.style)

@@ -19,7 +19,7 @@ from reasonrag.evaluation.comparison_report import (
     ExampleAnswer,
     PairedComparison,
 )
-from reasonrag.evaluation.pages.report_page import METRIC_NAMES, metric_name, number
+from reasonrag.evaluation.pages.report_page import METRIC_NAMES, metric_name, number, shortened
 from reasonrag.evaluation.significance import MetricDelta
 from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import code, counted, drawing_style, escaped, percent
@@ -230,8 +230,7 @@ def _svg_of(draw: Callable[[Figure], None], *, inches: tuple[float, float]) -> s
 
 def label(text: str) -> str:
     """Outside text as it may stand in the drawing."""
-    line = on_one_line(mask_secrets(text, secrets()))
-    return line if len(line) <= 40 else f"{line[:39]}…"  # noqa: PLR2004 - what fits beside a drawing
+    return on_one_line(shortened(text, 40))  # what fits beside a drawing
 
 
 def _drawn_parts(comparison: Comparison) -> list[str | None]:

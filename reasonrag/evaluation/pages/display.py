@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +12,6 @@ from preference.records import ParseFailure
 from reasonrag.agent.agent import AgentStep
 from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.pages.report_page import (
-    COLUMN_METRICS,
     METRIC_NAMES,
     PAGE,
     budget_sentence,
@@ -26,7 +23,7 @@ from reasonrag.evaluation.pages.report_page import (
     training_sentence,
 )
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep
-from reasonrag.evaluation.report import REPORT, QuestionGroup, Report
+from reasonrag.evaluation.report import REPORT, Report
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.files import FAILURES
 from reasonrag.rendering import counted, of_which_reasoning, percent
@@ -43,7 +40,7 @@ from reasonrag.terminal import (
 
 
 def show_evaluation(report: Report) -> None:
-    """Means with intervals, by type and hops, the cost, the paths of the files and the next command."""
+    """Means with intervals, the cost, the paths of the files and the next command; types and hops are in the page."""
     title = f"{report.dataset}/{report.split}  method {report.method}  model {report.model}"
     table = Table()
     for heading in ("metric", "mean", f"{percent(report.confidence)} CI", "questions"):
@@ -52,8 +49,6 @@ def show_evaluation(report: Report) -> None:
         if metric := report.metrics.get(name):
             table.add_row(metric_name(name), number(name, metric.value), interval(name, metric), f"{metric.n:,}")
     print_titled(on_one_line(title), table)
-    _show_groups("type", report.by_type)
-    _show_groups("hops", report.by_hops)
     print_table(
         "cost",
         [
@@ -72,21 +67,6 @@ def show_evaluation(report: Report) -> None:
     print_next("compare", run, "OTHER_RUN")
 
 
-def _show_groups(title: str, groups: Mapping[str, QuestionGroup]) -> None:
-    if len(groups) < 2:  # noqa: PLR2004 - one group is all questions
-        return
-    columns = [name for name in COLUMN_METRICS if any(name in each.metrics for each in groups.values())]
-    table = Table(box=None, padding=(0, 1, 0, 0))  # lines would not fit 60 columns
-    table.add_column(title, overflow="fold", min_width=6)
-    for heading in ("n", *(COLUMN_METRICS[name] for name in columns)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, group in groups.items():
-        means = (group.metrics.get(each) for each in columns)
-        cells = (number(each, mean.value if mean else None) for each, mean in zip(columns, means, strict=True))
-        table.add_row(_safe(name), f"{group.questions:,}", *cells)
-    print_titled(f"by {title}, scores in %", table)
-
-
 def _causes(report: Report) -> str:
     return f" ({counts_text(report.failures_by_cause)})" if report.failures_by_cause else ""
 
@@ -95,10 +75,6 @@ def _replies(report: Report) -> list[tuple[str, str]]:
     """Why replies could not be parsed; no row if all could."""
     found = report.parse_failures_by_cause
     return [("unreadable replies", counts_text(found))] if found else []
-
-
-def _safe(text: str) -> str:
-    return escape(on_one_line(text))
 
 
 # -- one question ------------------------------------------------------------------------------------------------------

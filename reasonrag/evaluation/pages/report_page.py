@@ -207,10 +207,10 @@ def _examples(predictions: Sequence[Prediction]) -> Iterator[dict[str, Any]]:
         for each in found[:EXAMPLES]:
             yield {
                 "title": f"{kind} ({each.question_id})",
-                "question": _short(each.question),
-                "golden": _short(" or ".join(each.golden_answers)),
-                "answer": _short(_answer(each)),
-                "steps": [_short(_step(each, place)) for place in range(len(each.steps))],
+                "question": shortened(each.question),
+                "golden": shortened(" or ".join(each.golden_answers)),
+                "answer": shortened(_answer(each)),
+                "steps": [shortened(_step(each, place)) for place in range(len(each.steps))],
             }
 
 
@@ -235,9 +235,10 @@ def choice_text(drafts: int, score: float | None) -> str:
     return f" (none of {drafts} drafts takes a step)" if score is None else f" (best of {drafts}: {score:.3f})"
 
 
-def _short(text: str) -> str:
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """One line of the text without secrets, which are hidden before it is cut."""
     text = " ".join(mask_secrets(text, secrets()).split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]}.."
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _setting(value: object) -> str:

@@ -20,11 +20,11 @@ import reasonrag as package
 from preference.records import QuestionError
 from reasonrag.errors import InputError
 from reasonrag.evaluation.comparability import read_conditions
-from reasonrag.evaluation.compare import _shortened, compare, default_out
+from reasonrag.evaluation.compare import compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.from_settings import conditions_of_method
 from reasonrag.evaluation.pages.comparison_page import label
-from reasonrag.evaluation.pages.report_page import _short
+from reasonrag.evaluation.pages.report_page import shortened
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
 from reasonrag.evaluation.settings import CompareSettings
@@ -391,7 +391,8 @@ def test_a_group_of_different_things_is_warned_of(make_run: MakeRun) -> None:
         ([], [], "needs at least two evaluations"),
         (["a", "nowhere"], [], "there is no evaluation"),
         (["a"], ["g"], "write NAME=RUN,RUN"),
-        (["a"], ["g=a,a"], "is in it twice"),
+        (["a"], ["g=b,b"], "b is given twice"),
+        (["a", "b", "a"], [], "a is given twice"),
         (["a"], ["a=b"], "two conditions are named 'a'"),
         (["a", "empty"], [], "run the same command to continue"),
         (["a", "torn"], [], "line 1 is not a line of"),
@@ -421,9 +422,7 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
     a, b = make_run("a", [WRONG] * 20), make_run("b", [RIGHT] * 20)
     done = reasonrag("compare", a, b)
     assert done.status == 0, done.err
-    shown = " ".join(done.out.split())
-    assert "b is better" in shown
-    assert "t-test over questions, as papers report it; the verdict does not use it: EM t not defined" in shown
+    assert "b is better" in " ".join(done.out.split())
     folder = tmp_path / "compare-a-b"
     assert folder == default_out(read_conditions([a, b], []))
     first = {each.name: each.read_bytes() for each in folder.iterdir()}
@@ -443,14 +442,14 @@ def test_hostile_text_is_text_everywhere(make_run: MakeRun, tmp_path: Path, reas
 
     a = make_run("a", [WRONG] * 4, line=hostile)
     b = make_run("b", [RIGHT] * 4, line=hostile)
-    done = reasonrag("compare", a, b)
+    done = reasonrag("compare", a, "--group", f"{HOSTILE}={b}", "--out", tmp_path / "out")
     assert "\x1b[31m" not in done.out
-    assert "[b]x[/b] <script>" in " ".join(done.out.split())
-    page = (tmp_path / "compare-a-b" / "compare.md").read_text()
+    assert "[b]x[/b]" in done.out
+    page = (tmp_path / "out" / "compare.md").read_text()
     assert "<script>" not in page.replace("\\<script\\>", "")
     assert "http://" not in page
     assert "\n# no heading" not in page
-    drawn = ET.fromstring((tmp_path / "compare-a-b" / "compare.svg").read_bytes())  # noqa: S314 - our own drawing
+    drawn = ET.fromstring((tmp_path / "out" / "compare.svg").read_bytes())  # noqa: S314 - our own drawing
     assert not drawn.findall(".//{*}script")
 
 
@@ -536,7 +535,7 @@ def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonr
     assert "max_steps was 7, is 5; repair was None, is False" in refused.err
 
 
-@pytest.mark.parametrize("cut", [_shortened, _short, label])
+@pytest.mark.parametrize("cut", [shortened, label])
 def test_a_key_across_the_end_of_an_example_is_not_shown_in_part(
     cut: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,7 +308,7 @@ def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, hom
     assert report.asked.max_steps == 7
     assert str(report.asked.retriever).startswith("bm25:")
     assert report.config_hash == json.loads((RUN / "config.json").read_text())["config_hash"]
-    for shown in ("atlas/dev", "EM", "95 % CI", "judged right", "by type", "7 completions", "next: reasonrag compare"):
+    for shown in ("atlas/dev", "EM", "95 % CI", "judged right", "7 completions", "next: reasonrag compare"):
         assert shown in done.out
     page = (RUN / "report.md").read_text("utf-8")
     for shown in ("| EM (%) |", "## By type", "## By hops", "Right (", "renderer", report.config_hash, "| reasonrag |"):
