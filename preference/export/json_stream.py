@@ -1,8 +1,9 @@
 """Streaming of JSON files: a list in any layout, JSON lines, or a mixture of both, one value at a time.
 
-Decides where a value begins and ends, and what replaces invalid characters. A file may be larger than memory, so values
-are cut out of the bytes, by counting brackets, before decoding. Streaming libraries refuse the NaN and lone surrogates
-that Python's own writer leaves behind, and cannot continue after them. Does not know what the values mean.
+Decides where a value begins and ends, and what replaces invalid characters. A file may be larger than memory, so it is
+mapped, and values are cut out of the bytes, by counting brackets, before decoding. Streaming libraries refuse the NaN
+and lone surrogates that Python's own writer leaves behind, and cannot continue after them. Does not know what the
+values mean.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
 BLOCK = 1 << 20
+"""Bytes in which a bracket is looked for at a time, as regular expressions remember what they have passed."""
 LONGEST_ITEM = 1 << 24
 """In bytes; a longer one is skipped. A row of RAG_ProGuide has some kB, a tree of 1,000 steps with three passages each
 some MB; a value of nothing but brackets takes 20 times its bytes once it is read."""
 _UP_TO_A_BRACKET = re.compile(rb'(?:[^"{}\[\]]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
 """The text between two brackets, including whole strings. No possessive quantifiers, which the first releases of Python
 3.11 get wrong; there is no backtracking anyway, since no two parts can begin alike."""
-_IN_A_STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 _WORD = re.compile(rb"[^\s,\[\]{}\"]+")
 _BLANKS = re.compile(rb"[ \t\r\n]*")
+_NEWLINE = re.compile(rb"\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN = 24
 
@@ -53,144 +56,111 @@ def read_items(path: Path, *, longest: int = LONGEST_ITEM) -> Iterator[JsonItem]
     Raises MalformedFileError at the first malformed item, after yielding those before it, and OSError.
     """
     with path.open("rb") as file:
-        yield from _ItemReader(path, file, longest).items()
+        if path.stat().st_size:  # nothing can be mapped of an empty file
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                yield from _items(path, content, longest)
 
 
-class _ItemReader:
-    """Finds where values begin and end. Holds the current value, if it is not too long, and a block or two of what
-    follows."""
-
-    def __init__(self, path: Path, file: BinaryIO, longest: int) -> None:
-        self._path = path
-        self._file = file
-        self._longest = longest
-        self._held = b""
-        self._base = 0
-        """File offset of the buffer."""
-        self._here = 0
-        """Offset in the buffer."""
-        self._found = 0
-
-    def items(self) -> Iterator[JsonItem]:
-        self._here = len(_BYTE_ORDER_MARK) if self._next(3) == _BYTE_ORDER_MARK else 0
-        listed = False  # inside a list
-        free = True  # a value may follow
-        owed = False  # a value must follow, after a comma
-        while True:
-            self._skip_blanks()
-            sign = self._next(1)
-            if not sign:
-                if listed:
-                    raise self._cut_off()
-                return
-            if sign == b"," and listed and not free:
-                free = owed = True
-                self._here += 1
-            elif sign == b"]" and listed and not owed:
-                listed, free = False, True
-                self._here += 1
-            elif sign == b"[" and not listed:
-                listed = free = True
-                self._here += 1
-            elif free and (sign == b"{" or (listed and sign not in b",]}")):
-                yield self._item(sign)
-                free, owed = not listed, False
+def _items(path: Path, content: mmap, longest: int) -> Iterator[JsonItem]:
+    here = len(_BYTE_ORDER_MARK) if content[:3] == _BYTE_ORDER_MARK else 0
+    found = 0
+    listed = False  # inside a list
+    free = True  # a value may follow
+    owed = False  # a value must follow, after a comma
+    while True:
+        here = _after_blanks(content, here)
+        sign = content[here : here + 1]
+        if not sign:
+            break
+        if free and (sign == b"{" or (listed and sign not in b",]}")):
+            end = _end_of_value(content, here)
+            if end is None:
+                if len(content) - here > longest:
+                    raise _malformed(path, content, here, f"item {found + 1:,} has no end")
+                break
+            found += 1
+            if end - here > longest:
+                yield JsonItem(found, None, too_long=True)
             else:
-                raise self._unexpected()
+                yield _decoded(path, content, here, end, found)
+            here, free, owed = end, not listed, False
+            continue
+        if sign == b"," and listed and not free:
+            free = owed = True
+        elif sign == b"]" and listed and not owed:
+            listed, free = False, True
+        elif sign == b"[" and not listed:
+            listed = free = True
+        else:
+            begins = content[here : here + _SHOWN].decode("utf-8", "replace")
+            cause = f"neither a list of JSON objects nor JSON lines: after {found:,} items comes {begins!r}"
+            raise _malformed(path, content, here, cause)
+        here += 1
+    if sign or listed:
+        raise MalformedFileError(f"{path} is cut off: it ends after {found:,} whole items")
 
-    def _item(self, sign: bytes) -> JsonItem:
-        """The value that begins here with this byte; moves past it."""
-        if self._here > BLOCK:
-            self._base += self._here
-            self._held, self._here = self._held[self._here :], 0
-        number, start = self._found + 1, self._base + self._here
-        content = self._cut_out(sign)
-        item = JsonItem(number, None, too_long=True) if content is None else self._decoded(content, number, start)
-        self._found = number
-        return item
 
-    def _cut_out(self, sign: bytes) -> bytes | None:
-        """The bytes of the value that begins here with this byte; None, and little of them held, if they are too many.
-        Moves past it."""
-        start, depth, in_string, whole = self._base + self._here, 0, sign == b'"', True
-        position = self._here + in_string
-        while True:
-            if sign not in b'"{[':
-                found = _WORD.match(self._held, position)
-                position = found.end() if found else position
-                ended = position < len(self._held)
-            else:
-                between = _IN_A_STRING if in_string else _UP_TO_A_BRACKET
-                position = between.match(self._held, position).end()  # type: ignore[union-attr] # matches nothing, too
-                mark = self._held[position : position + 1]
-                if mark == b'"':  # of a string that is not whole yet, the first or the last
-                    in_string = not in_string
-                elif mark in (b"{", b"["):
-                    depth += 1
-                elif mark in (b"}", b"]"):
-                    depth -= 1
-                position += bool(mark) and mark != b"\\"
-                ended = mark not in (b"", b"\\") and not depth and not in_string
-                if not ended and position < len(self._held) and mark != b"\\":
-                    continue
-            if ended or position - self._here > self._longest:
-                whole = whole and position - self._here <= self._longest
-                content = self._held[self._here : position] if whole else None
-                self._here = position
-                if ended:
-                    return content
-                self._base, self._held = self._base + position, self._held[position:]
-                self._here = position = 0
-            if not self._read():
-                raise self._cut_off() if whole else self._malformed(start, f"item {self._found + 1:,} has no end")
+def _after_blanks(content: mmap, here: int) -> int:
+    blanks = _BLANKS.match(content, here)
+    return blanks.end() if blanks else here
 
-    # -- bytes -------------------------------------------------------------------------------------------------
 
-    def _skip_blanks(self) -> None:
-        while True:
-            if blanks := _BLANKS.match(self._held, self._here):
-                self._here = blanks.end()
-            if self._here < len(self._held) or not self._read():
-                return
+def _end_of_value(content: mmap, here: int) -> int | None:
+    """Where the value ends that begins here; None if the file ends before it does."""
+    begins = content[here : here + 1]
+    if begins == b'"':
+        return _end_of_string(content, here + 1)
+    if begins not in b"{[":
+        word = _WORD.match(content, here)
+        end = word.end() if word else here
+        return end if end < len(content) else None
+    depth = 0
+    while here < len(content):
+        between = _UP_TO_A_BRACKET.match(content, here, here + BLOCK)
+        here = between.end() if between else here
+        sign = content[here : here + 1]
+        if sign == b'"':  # of a string that goes on beyond the block
+            closed = _end_of_string(content, here + 1)
+            if closed is None:
+                return None
+            here = closed
+        elif sign and sign in b"{}[]":
+            depth += 1 if sign in b"{[" else -1
+            here += 1
+            if not depth:
+                return here
+    return None
 
-    def _next(self, length: int) -> bytes:
-        while len(self._held) < self._here + length and self._read():
-            pass
-        return self._held[self._here : self._here + length]
 
-    def _read(self) -> bool:
-        block = self._file.read(BLOCK)
-        self._held += block
-        return bool(block)
+def _end_of_string(content: mmap, here: int) -> int | None:
+    """Where the string ends that goes on here; None if the file ends before it does."""
+    while (quote := content.find(b'"', here)) >= 0:
+        escapes = quote
+        while escapes > here and content[escapes - 1 : escapes] == b"\\":
+            escapes -= 1
+        here = quote + 1
+        if (quote - escapes) % 2 == 0:
+            return here
+    return None
 
-    # -- what it says ------------------------------------------------------------------------------------------
 
-    def _decoded(self, content: bytes, number: int, place: int) -> JsonItem:
-        try:
-            return JsonItem(number, orjson.loads(content))
-        except orjson.JSONDecodeError:
-            pass  # NaN and lone surrogates are handled below
-        try:
-            return JsonItem(number, _repaired(json.loads(content.decode("utf-8", "replace"))), repaired=True)
-        except RecursionError as error:
-            raise self._malformed(place, f"item {number:,} is nested too deeply") from error
-        except ValueError as error:
-            raise self._malformed(place, f"item {number:,} is not JSON: {error}") from error
+def _decoded(path: Path, content: mmap, here: int, end: int, number: int) -> JsonItem:
+    value = content[here:end]
+    try:
+        return JsonItem(number, orjson.loads(value))
+    except orjson.JSONDecodeError:
+        pass  # NaN and lone surrogates are handled below
+    try:
+        return JsonItem(number, _repaired(json.loads(value.decode("utf-8", "replace"))), repaired=True)
+    except RecursionError as error:
+        raise _malformed(path, content, here, f"item {number:,} is nested too deeply") from error
+    except ValueError as error:
+        raise _malformed(path, content, here, f"item {number:,} is not JSON: {error}") from error
 
-    def _cut_off(self) -> MalformedFileError:
-        return MalformedFileError(f"{self._path} is cut off: it ends after {self._found:,} whole items")
 
-    def _unexpected(self) -> MalformedFileError:
-        begins = self._next(_SHOWN).decode("utf-8", "replace")
-        cause = f"neither a list of JSON objects nor JSON lines: after {self._found:,} items comes {begins!r}"
-        return self._malformed(self._base + self._here, cause)
-
-    def _malformed(self, place: int, cause: str) -> MalformedFileError:
-        with self._path.open("rb") as file:
-            line, left = 1, place
-            while left and (block := file.read(min(BLOCK, left))):
-                line, left = line + block.count(b"\n"), left - len(block)
-        return MalformedFileError(f"{self._path}, line {line:,} (byte {place:,}): {cause}")
+def _malformed(path: Path, content: mmap, place: int, cause: str) -> MalformedFileError:
+    line = 1 + sum(1 for _ in _NEWLINE.finditer(content, 0, place))
+    return MalformedFileError(f"{path}, line {line:,} (byte {place:,}): {cause}")
 
 
 def _repaired(value: Any) -> Any:

@@ -128,21 +128,11 @@ def test_a_broken_file_says_where_it_breaks(file: Path, content: str, before: li
     assert says in str(error.value)
 
 
-def test_a_bracket_that_is_missing_is_noticed_soon(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not when gigabytes that follow are in memory."""
-    monkeypatch.setattr(json_stream, "BLOCK", 100)
-    file.write_text('[{"a": {"b": 1},' + '{"a": 1},' * 10_000 + '{"a": 1}]')
-    with pytest.raises(MalformedFileError, match="is cut off: it ends after 1 whole items"):
-        list(read_items(file, longest=1000))
-
-
 LONG = "x" * 900
 
 
-@pytest.mark.parametrize("block", [7, 100, 1 << 20])
-@pytest.mark.parametrize(
-    "layout", ["[{0},\n{1},\n{2}]", "[{0},{1},{2}]", "{0}\n{1}\n{2}\n", "{0}{1}{2}", "[\n{0}\n,\n{1}\n,\n{2}\n]"]
-)
+@pytest.mark.parametrize("block", [7, 1 << 20])
+@pytest.mark.parametrize("layout", ["[{0},{1},{2}]", "{0}\n{1}\n{2}\n"], ids=["a list", "JSON lines"])
 @pytest.mark.parametrize(
     "long",
     [
@@ -160,22 +150,15 @@ def test_an_item_that_is_too_long_is_skipped(
     long: str, layout: str, block: int, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes before and after is read; where the item is one of JSON lines, it is an object."""
-    if "[{0}" not in layout.replace("\n", "") and not long.startswith("{"):
+    if layout.startswith("{") and not long.startswith("{"):
         return
     monkeypatch.setattr(json_stream, "BLOCK", block)
     file.write_text(layout.replace("{0}", '{"n": 1}').replace("{1}", long).replace("{2}", '{"n": {"m": "]"}}'))
     found = list(read_items(file, longest=800))
     assert [each.value for each in found] == [{"n": 1}, None, {"n": {"m": "]"}}]
     assert [each.too_long for each in found] == [False, True, False]
-    assert not any(each.too_long for each in read_items(file, longest=len(long)))
-
-
-def test_an_item_of_the_length_allowed_is_read(file: Path) -> None:
-    """And one of a byte more is not."""
-    file.write_text(json.dumps({"a": LONG}))
-    size = file.stat().st_size
-    assert [each.too_long for each in read_items(file, longest=size)] == [False]
-    assert [each.too_long for each in read_items(file, longest=size - 1)] == [True]
+    assert [each.too_long for each in read_items(file, longest=len(long))] == [False, False, False]
+    assert [each.too_long for each in read_items(file, longest=len(long) - 1)] == [False, True, False]
 
 
 def test_an_unterminated_long_item_is_reported(file: Path) -> None:
@@ -183,16 +166,6 @@ def test_an_unterminated_long_item_is_reported(file: Path) -> None:
     file.write_text('{"n": 1}\n{"a": "' + LONG)
     with pytest.raises(MalformedFileError, match=r"line 2 \(byte 9\): item 2 has no end"):
         list(read_items(file, longest=100))
-
-
-def test_a_text_longer_than_a_block_is_whole(file: Path) -> None:
-    """And the place of an error behind it is that of the file."""
-    written = [{"text": '\\"' * (200_000 + i), "i": {"i": i}} for i in range(7)]
-    file.write_text(json.dumps(written, indent=2))
-    assert values(file) == written
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(MalformedFileError, match=f"line 44 \\(byte {file.stat().st_size - 1:,}\\)"):
-        values(file)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
