@@ -237,7 +237,7 @@ def _counted(state: StateRecord, tokens: TokenCounter) -> StateRecord:
 
 def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
     """Source and offset of every line, grouped by question; of equal lines of one tree only the first."""
-    places = _GroupedPlaces()
+    places: dict[str, array[int]] = {}
     seen: set[bytes] = set()
     for number, source in enumerate(sources):
         place = 0
@@ -245,37 +245,10 @@ def _grouped(sources: Sequence[BinaryIO]) -> Iterator[tuple[int, int]]:
             key, digest = _key_and_digest(line, where=f"{source.name}, line {count}")
             if digest not in seen:
                 seen.add(digest)
-                places.add(key, number, place)
+                places.setdefault(key, array("Q")).extend((number, place))
             place += len(line)
-    return iter(places)
-
-
-class _GroupedPlaces:
-    """Lines by question, questions by their first line: 20 bytes a line, and some 200 a question."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        """Of each question, its last line so far."""
-        self._firsts = array("q")
-        self._sources, self._places, self._next = array("I"), array("Q"), array("q")
-
-    def add(self, key: str, source: int, place: int) -> None:
-        line = len(self._next)
-        if key in self._last:
-            self._next[self._last[key]] = line
-        else:
-            self._firsts.append(line)
-        self._last[key] = line
-        self._sources.append(source)
-        self._places.append(place)
-        self._next.append(-1)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        for first in self._firsts:
-            line = first
-            while line >= 0:
-                yield self._sources[line], self._places[line]
-                line = self._next[line]
+    for each in places.values():
+        yield from zip(each[::2], each[1::2], strict=True)
 
 
 def _key_and_digest(line: bytes, *, where: str) -> tuple[str, bytes]:
