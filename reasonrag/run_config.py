@@ -274,18 +274,12 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield prefix + key, value
 
 
-def _what_is_in(directory: Path) -> str:
-    return ROLLOUTS if (directory / ROLLOUTS).exists() else JOURNAL
-
-
 def read_config(path: Path) -> RunConfig:
     """The content of a config.json. Raises InputError if it is not one."""
     if found := read_record(path, RunConfig, "Choose another --run"):
         return found
-    raise InputError(
-        f"{path.parent} has {_what_is_in(path.parent)} but no {CONFIG}, so how it was made is unknown. "
-        "Choose another --run"
-    )
+    there = ROLLOUTS if (path.parent / ROLLOUTS).exists() else JOURNAL
+    raise InputError(f"{path.parent} has {there} but no {CONFIG}, so how it was made is unknown. Choose another --run")
 
 
 def find_config(path: Path) -> RunConfig | None:

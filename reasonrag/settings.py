@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -119,26 +119,24 @@ def flags_given(settings: BaseModel, *, without: Collection[str] = ()) -> list[s
     return words
 
 
-def list_of_places(value: object) -> object:
-    """Paths, separated in the environment as in PATH; one or none in Python."""
-    if value is None:
-        return []
-    if isinstance(value, Path):
-        return [value]
-    return value.split(os.pathsep) if isinstance(value, str) else value
+def _listed(separator: str | None) -> Callable[[object], object]:
+    """A list of what may be one or none in Python, and a text in the environment. separator: in the text; None: white
+    space."""
+
+    def listed(value: object) -> object:
+        if value is None or isinstance(value, Path):
+            return [] if value is None else [value]
+        return value.split(separator) if isinstance(value, str) else value
+
+    return listed
+
+
+one_or_several, list_of_places = _listed(None), _listed(os.pathsep)
+"""Names or addresses; and paths, separated as in PATH."""
 
 
 def path_as_text(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
-
-
-def one_or_several(value: object) -> object:
-    """Names or addresses, separated in the environment by white space; one or none in Python."""
-    if value is None:
-        return []
-    if isinstance(value, Path):
-        return [value]
-    return value.split() if isinstance(value, str) else value
 
 
 def names_of_settings(value: object) -> object:
