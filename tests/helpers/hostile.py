@@ -25,6 +25,8 @@ BIDI = "\u202egnorw\u202c \u2066isolated\u2069 \u2067\u202bright\u200f"
 INVISIBLE = (
     "zero\u200bwidth\u200d\ufeffjoined \u0000null \u001b[31mred\u001b[0m \u0007bell \u0085next \u2028line \ufffe"
 )
+TERMINAL = "[bold red]loud[/bold red] [/] :skull: \u001b[2J back\u0008\u0008 \u009b31m cr\rover \u202edrow"
+"""What would be markup for rich, or move the cursor; it stands near the beginning, as some texts are cut."""
 ATTACKS = (
     '<script data-pwned>window.pwned="script"</script>',
     '</script><script data-pwned>window.pwned="closed"</script>',
@@ -52,7 +54,7 @@ ATTACKS = (
 )
 START = "javascript:window.pwned='address'//"
 """Where the text is taken for an address, it is one that runs."""
-TAIL = f" {MARK} {' '.join(ATTACKS)} {BIDI} {INVISIBLE}"
+TAIL = f" {MARK} {TERMINAL} {' '.join(ATTACKS)} {BIDI} {INVISIBLE}"
 SHORT = "<img data-pwned src=x onerror=window.pwned='name'>'\"&\u202egnorw\u001b[31m"
 """For names of files, which are short and have no slash."""
 LONG_WORD = "W" * 50_000

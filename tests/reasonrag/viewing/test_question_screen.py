@@ -12,11 +12,11 @@ import pytest
 from rich.cells import cell_len
 
 import reasonrag as package
-from preference import RolloutRecord
 from reasonrag.terminal import counts_text
 from reasonrag.viewing.overview import Overview
 from reasonrag.viewing.question_view import QuestionView
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.hostile import Hostile, make
 from tests.helpers.trees import (
     ada,
     answer,
@@ -31,10 +31,6 @@ from tests.helpers.trees import (
     tree,
 )
 
-HOSTILE = (
-    "\x1b[2J\x1b]0;owned\x07[bold red]loud[/bold red] [/] [link=file:///etc/passwd]x[/link] :skull: "
-    "\u202edrow\u2066 NUL\x00 back\x08\x08 \x9b31m cr\rover zero\u200bwidth <script>alert(1)</script>"
-)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 WIDTH = 80
 
@@ -55,33 +51,12 @@ def richest(run: Path) -> QuestionView:
     return max(views, key=lambda view: sum(pair.dropped is None for pair in view.pairs))
 
 
-def hostile_run(folder: Path) -> Path:
-    """Everything that a model, a passage, a question file or another program may have said is hostile."""
-    prompt = [{"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE}]
-    passages = [{"id": HOSTILE, "title": HOSTILE, "score": 1.0}]
-    usual = {"prompt": prompt, "visits": 3, "outcome": {"name": HOSTILE, "value": 0.5}, "rewards": {HOSTILE: 0.5}}
-    sent = {"sampled_with": prompt, "sampled_by": HOSTILE, "sampled_temperature": 0.5}
-    unread = {"parse_error": {"cause": HOSTILE, "detail": HOSTILE}}
-    steps = [
-        query(HOSTILE, 0.9, **usual, **sent),
-        query("a", 0.1, **usual),
-        malformed(HOSTILE, **usual | unread),
-        evidence(HOSTILE, 0.9, passages=passages, **usual),
-        answer(HOSTILE, 0.9, **usual, f1=1.0),
-    ]
-    recipe = {"name": HOSTILE, "reward": HOSTILE, "outcome": HOSTILE, "alpha": 0.9, "margin_by_layer": False}
-    named = {"question": HOSTILE, "golden_answers": [HOSTILE], "dataset": HOSTILE, "split": HOSTILE, "recipe": recipe}
-    about = named | {"rubric": [HOSTILE], "gold_passages": [HOSTILE]}
-    failed = failure(HOSTILE + "!", **named).model_dump(mode="json")
-    failed["error"] = {"cause": HOSTILE, "message": HOSTILE}
-    records = tree([0, 0, 0, 1, 2], steps, question_id=HOSTILE, **about), RolloutRecord.model_validate(failed)
-    return run_of(folder, *records)
-
-
 def assert_harmless(text: str) -> None:
-    """Nothing that moves a cursor, hides or turns a line; colours are the drawing's own."""
+    """Nothing that moves a cursor, hides or turns a line, but joiners of emoji; colours are the drawing's own."""
     left = COLOUR.sub("", text)
-    assert {unicodedata.category(each) for each in left if each != "\n"}.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
+    assert {unicodedata.category(each) for each in left if each not in "\n\u200d"}.isdisjoint(
+        {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    )
 
 
 # -- show ------------------------------------------------------------------------------------------------------
@@ -211,29 +186,29 @@ def test_show_without_trees_draws_the_states_that_pairs_are_of(reasonrag: Reason
     assert reasonrag("show", tmp_path / "data", "q1", "--trees", tmp_path / "run").status == 2
 
 
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
+    return make(tmp_path_factory.mktemp("hostile"))
+
+
 @pytest.mark.parametrize("colours", [False, True])
 def test_hostile_text_stays_text(
-    reasonrag: Reasonrag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, colours: bool
+    reasonrag: Reasonrag, hostile: Hostile, monkeypatch: pytest.MonkeyPatch, colours: bool
 ) -> None:
     """Escape sequences, marks of direction and rich's markup, in every field, in every view, also with colours."""
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "100000")
     if colours:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    run = hostile_run(tmp_path / "run")
-    [pair, *_] = package.show(run, HOSTILE).pairs
-    several: list[tuple[str, ...]] = [(), ("--pair", pair.id)]
-    for arguments in several:
-        done = reasonrag("show", run, HOSTILE, *arguments)
+    [pair, *_] = package.show(hostile.run, hostile.attacked).pairs
+    several = ("show", hostile.attacked), ("show", hostile.attacked, "--pair", pair.id), ("stats",)
+    for command, *more in several:
+        done = reasonrag(command, hostile.run, *more)
         assert done.status == 0, done.err
-        assert_harmless(done.out)
+        assert_harmless(done.out if colours else done.out + done.err)  # progress moves the cursor where there is one
         assert "[bold red]loud[/bold red]" in COLOUR.sub("", done.out)
-    for name in (HOSTILE + "!", HOSTILE + "?"):
-        done = reasonrag("show", run, name)
+    for name in (hostile.failed, hostile.attacked + "?"):
+        done = reasonrag("show", hostile.run, name)
         assert_harmless(done.out + done.err)
-    done = reasonrag("stats", run)
-    assert done.status == 0, done.err
-    assert_harmless(done.out if colours else done.out + done.err)  # progress moves the cursor where there is one
-    assert "[bold red]loud[/bold red]" in COLOUR.sub("", done.out)
 
 
 # -- stats -----------------------------------------------------------------------------------------------------
