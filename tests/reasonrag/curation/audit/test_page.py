@@ -70,7 +70,7 @@ def test_text_of_others_stays_text(page: str) -> None:
         row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
     ]
     fine, hostile = Elements(page), Elements(render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE)))
-    assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements} | {"pattern"}
+    assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements}
     assert "script" not in {tag for tag, _ in hostile.elements}
     for _, attributes in hostile.elements:
         assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcdoc", "action")]
@@ -88,31 +88,17 @@ def test_the_page_needs_no_network_and_runs_nothing(page: str) -> None:
         for name, value in attributes.items():
             if name in ("href", "xlink:href"):
                 assert (value or "").startswith("#")
-    outside = [url for url in re.findall(r"https?://[^\s\"'<]+", page) if not url.startswith("http://www.w3.org/")]
-    assert outside == [], "but for the names of SVG"
-    assert "@import" not in page
-    assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", page)
+    for outside in ("http://", "https://", "@import", "url("):
+        assert outside not in page
 
 
-def test_names_in_the_page_are_unique_and_lead_somewhere(page: str) -> None:
-    """Drawings that were made apart share a page: their clip paths and marks must not meet."""
-    ids = [each["id"] for _, each in Elements(page).elements if "id" in each]
-    assert len(ids) == len(set(ids))
-    led_to = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", page))
-    assert led_to <= set(ids)
-
-
-def test_drawings_can_be_read_aloud(page: str) -> None:
-    """Each has a role, a title, a description, and its numbers in a table."""
+def test_lengths_stand_in_tables_with_bars(page: str) -> None:
+    """Of the whole row and of the two replies; a bar is a share of the tallest one."""
     elements = Elements(page).elements
-    ids = {each["id"] for _, each in elements if "id" in each}
-    drawings = [each for tag, each in elements if tag == "svg"]
-    assert len(drawings) == 2
-    for each in drawings:
-        assert each["role"] == "img"
-        assert set((each["aria-labelledby"] or "").split()) <= ids
-    assert sum(tag == "figure" for tag, _ in elements) == len(drawings)
-    assert sum(tag == "details" for tag, _ in elements) >= len(drawings)
+    widths = [each["style"] for tag, each in elements if tag == "span" and each.get("class") == "bar"]
+    assert widths.count("width: 100.0%") >= 2
+    named = {each["aria-label"] for tag, each in elements if tag == "div" and "aria-label" in each}
+    assert named >= {"Prompt and longer reply", "Chosen and rejected replies"}
     assert ("html", {"lang": "en"}) in elements
 
 
@@ -169,5 +155,5 @@ def test_everything_can_be_told_from_its_ground(mode: str) -> None:
     letters = ("ink", "faint", "error", "warning", "passed", "four")
     for name, ground in product(letters, ("paper", "panel")):
         assert contrast(colors[name], colors[ground]) >= WCAG_TEXT, (name, ground)
-    for name in ("one", "two", "four"):
+    for name in ("one", "four"):
         assert contrast(colors[name], colors["panel"]) >= WCAG_GRAPHIC, name
