@@ -1,7 +1,7 @@
 """Which questions of a data set stand in an evaluation split, and which are therefore left out.
 
 Decides what is dropped (`decontaminate`) and what is reported of it. `near_duplicates` decides when two questions are
-the same, `data.eval_splits` which splits they are compared with. The data set is held as numbers, a block at a time,
+the same, `data.eval_splits` which splits they are compared with. The data set is held a block at a time,
 and the evaluation splits stream past it, so neither its size nor theirs matters. `publish`, training and evaluation ask
 `find_contaminated`.
 """
@@ -27,7 +27,7 @@ from reasonrag.rendering import counted
 
 CONTAMINATION = "contamination.jsonl"
 HELD_AT_ONCE = 25_000
-"""Questions of a data set that are held while the splits stream past them: some 35 MB."""
+"""Questions of a data set that are held while the splits stream past them: some 100 MB."""
 
 
 class EvalMatch(BaseModel):

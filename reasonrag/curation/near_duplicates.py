@@ -1,7 +1,7 @@
 """Near-duplicate detection: when two questions are the same, word for word or paraphrased.
 
-Decides by three rules, tried in order, on words alone (`Rule`). Questions are indexed as numbers, some hundreds of
-bytes each, and others stream past them. Uses no embeddings: a rewritten or translated question is found only by its
+Decides by three rules, tried in order, on words alone (`Rule`). Questions are indexed by their words, and others
+stream past them. Uses no embeddings: a rewritten or translated question is found only by its
 answer and its names. Words are separated by white space and punctuation; in scripts without spaces only equal questions
 are found.
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from sys import intern
+from typing import Literal, TypeAlias
 
 import Stemmer
 
@@ -107,7 +107,7 @@ class FeatureExtractor:
     def read(self, question: str, answers: Iterable[str]) -> QuestionFeatures:
         text = _APOSTROPHES.sub("", _POSSESSIVE.sub("", _without_accents(question)))
         spelled = [(match.group(), match.start()) for match in _WORD.finditer(text)]
-        words = [word.casefold() for word, _ in spelled]
+        words = [intern(word.casefold()) for word, _ in spelled]
         bare = without_options(question)
         normalized = f" {normalize_answer(question)} "
         golden = {each for each in map(normalize_answer, answers) if each}
@@ -115,8 +115,8 @@ class FeatureExtractor:
             key=question_key(question),
             in_order=(in_order := _in_order(words)),
             without_options=in_order if bare == question else self.read(bare, ()).in_order or in_order,
-            stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _COMMON])),
-            all_stems=frozenset(self._stemmer.stemWords([each for each in words if each not in _ARTICLES])),
+            stems=self._stems(each for each in words if each not in _COMMON),
+            all_stems=self._stems(each for each in words if each not in _ARTICLES),
             names=frozenset(_names(text, spelled)) if any(map(str.islower, text)) else frozenset(),
             figures=frozenset(each for each in words if each in _NEGATIONS or any(map(str.isdigit, each))),
             asks=frozenset(_ASKING[each] for each in words if each in _ASKING),
@@ -125,6 +125,9 @@ class FeatureExtractor:
             ),
             answer_words=frozenset(word for each in golden for word in each.split()),
         )
+
+    def _stems(self, words: Iterable[str]) -> frozenset[str]:
+        return frozenset(map(intern, self._stemmer.stemWords(list(words))))
 
 
 def _in_order(words: Sequence[str]) -> str:
@@ -154,42 +157,30 @@ def _names(text: str, spelled: Sequence[tuple[str, int]]) -> Iterator[str]:
 
 
 class QuestionIndex:
-    """An index of questions, as numbers without texts, that finds duplicates of other questions."""
+    """An index of questions that finds duplicates of other questions."""
 
     def __init__(self) -> None:
         self._reader = FeatureExtractor()
-        self._vocabulary: dict[str, int] = {}
-        self._stems, self._all_stems, self._answers, self._answer_words = (_RaggedArray() for _ in range(4))
-        self._names, self._figures, self._asks = array("q"), array("q"), array("q")
-        self._by_key: dict[str, list[int]] = {}
-        self._by_order: dict[int, list[int]] = {}
-        self._by_answer: dict[int, list[int]] = {}
-        self._by_rare_stem: dict[int, array[int]] | None = None
-        self._frequency: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._names)
+        self._held: list[QuestionFeatures] = []
+        self._by_key, self._by_order, self._by_options = (defaultdict[str, list[int]](list) for _ in range(3))
+        self._by_answer: defaultdict[_Fact, list[int]] = defaultdict(list)
+        self._by_rare_stem: dict[str, list[int]] | None = None
+        self._frequency: Counter[str] = Counter()
 
     def add(self, question: str, answers: Iterable[str]) -> None:
         """Add a question; its number is the length of the index before."""
-        number, reading = len(self), self._reader.read(question, answers)
+        number, reading = len(self._held), self._reader.read(question, answers)
         self._by_rare_stem = None
-        self._stems.append(self._vocabulary.setdefault(each, len(self._vocabulary)) for each in sorted(reading.stems))
-        self._all_stems.append(map(hash, reading.all_stems))
-        self._answers.append(map(hash, reading.answers))
-        self._answer_words.append(map(hash, reading.answer_words))
-        self._names.append(hash(reading.names))
-        self._figures.append(hash(reading.figures))
-        self._asks.append(hash(reading.asks))
+        self._held.append(reading)
         if not question.strip():
             return
-        self._by_key.setdefault(reading.key, []).append(number)
+        self._by_key[reading.key].append(number)
         if reading.in_order:
-            self._by_order.setdefault(hash(reading.in_order), []).append(number)
+            self._by_order[reading.in_order].append(number)
         if reading.without_options != reading.in_order:
-            self._by_order.setdefault(_with_options(reading), []).append(number)
-        for each in _entities_with_answers(reading):
-            self._by_answer.setdefault(each, []).append(number)
+            self._by_options[reading.without_options].append(number)
+        for each in _facts(reading):
+            self._by_answer[each].append(number)
 
     def same_as(self, question: str, answers: Iterable[str]) -> dict[int, tuple[Rule, float]]:
         """The numbers of all indexed questions that are the same, with the first rule that matches and the
@@ -198,117 +189,76 @@ class QuestionIndex:
             return {}
         reading = self._reader.read(question, answers)
         found: dict[int, tuple[Rule, float]] = dict.fromkeys(self._by_key.get(reading.key, ()), ("question", 1.0))
-        for each in self._by_order.get(hash(reading.in_order), ()) if reading.in_order else ():
-            if each not in found and not self._contradict(each, reading):
+        for each in self._by_order.get(reading.in_order, ()):
+            if each not in found and not _contradict(self._held[each], reading):
                 found[each] = "near_duplicate", 1.0
-        bare = (
-            () if reading.without_options == reading.in_order else self._by_order.get(hash(reading.without_options), ())
-        )
-        for each in (*bare, *self._by_order.get(_with_options(reading), ())):
-            if each not in found and not self._other_answers(each, reading):
+        bare = self._by_order if reading.without_options != reading.in_order else {}
+        for each in (*bare.get(reading.without_options, ()), *self._by_options.get(reading.without_options, ())):
+            if each not in found and not _other_answers(self._held[each], reading):
                 found[each] = "near_duplicate", 1.0
-        stems = self._numbered(reading.stems)
-        for each, similarity in self._alike(stems):
-            if each not in found and self._nearly(each, reading, similarity):
+        for each, similarity in self._alike(reading.stems):
+            if each not in found and _nearly(self._held[each], reading, similarity):
                 found[each] = "near_duplicate", similarity
-        for key in _entities_with_answers(reading):
-            for each in self._by_answer.get(key, ()):
-                similarity = _jaccard(self._stems[each], stems)
+        for fact in _facts(reading):
+            for each in self._by_answer.get(fact, ()):
+                similarity = _jaccard(self._held[each].stems, reading.stems)
                 if each not in found and (len(reading.names) > 1 or similarity >= SINGLE_NAME_JACCARD):
                     found[each] = "answer_and_entities", similarity
         return found
 
-    def _contradict(self, number: int, reading: QuestionFeatures) -> bool:
-        """Whether both have golden answers without a common word."""
-        theirs = self._answer_words[number]
-        return bool(theirs and reading.answer_words) and theirs.isdisjoint(map(hash, reading.answer_words))
-
-    def _other_answers(self, number: int, reading: QuestionFeatures) -> bool:
-        """Whether both have golden answers, and neither's words contain the other's."""
-        theirs, ours = self._answer_words[number], frozenset(map(hash, reading.answer_words))
-        return bool(theirs and ours) and not (theirs <= ours or ours <= theirs)
-
-    def _nearly(self, number: int, reading: QuestionFeatures, similarity: float) -> bool:
-        names = self._names[number]
-        if self._figures[number] != hash(reading.figures):
-            return False
-        if reading.names and names != _NO_WORDS and names != hash(reading.names):
-            return False
-        if not self._answers[number].isdisjoint(map(hash, reading.answers)):
-            return similarity >= SAME_ANSWER_JACCARD
-        if self._asks[number] != hash(reading.asks) or self._contradict(number, reading):
-            return False
-        return _jaccard(self._all_stems[number], frozenset(map(hash, reading.all_stems))) >= ALL_WORDS_JACCARD
-
-    def _alike(self, stems: frozenset[int]) -> Iterator[tuple[int, float]]:
+    def _alike(self, stems: frozenset[str]) -> Iterator[tuple[int, float]]:
         """Questions whose stems have a Jaccard index of SAME_ANSWER_JACCARD or more.
 
         Exact, without comparing all pairs: with stems ordered from rare to frequent, two sets that share this much
         share one of the first few of each (prefix filtering: Chaudhuri, Ganti, Kaushik, ICDE 2006).
         """
-        starting = self._rare_stems()
-        known = sorted((self._frequency[stem], stem) for stem in stems if stem >= 0)
-        unknown = len(stems) - len(known)  # rarer than all known ones
-        few = max(0, _first_few(len(stems)) - unknown)
-        for number in {each for _, stem in known[:few] for each in starting.get(stem, ())}:
-            if SAME_ANSWER_JACCARD * len(stems) <= self._stems.length(number) <= len(stems) / SAME_ANSWER_JACCARD:
-                similarity = _jaccard(self._stems[number], stems)
-                if similarity >= SAME_ANSWER_JACCARD:
-                    yield number, similarity
-
-    def _numbered(self, stems: Iterable[str]) -> frozenset[int]:
-        """Stems as numbers; stems that are not in the index get distinct negative numbers."""
-        return frozenset(self._vocabulary.get(each, -1 - place) for place, each in enumerate(stems))
-
-    def _rare_stems(self) -> dict[int, array[int]]:
         if self._by_rare_stem is None:
-            counts = Counter(self._stems.flat)
-            self._frequency = [counts[stem] for stem in range(len(self._vocabulary))]
-            self._by_rare_stem = {}
-            for number in range(len(self)):
-                ordered = sorted((self._frequency[stem], stem) for stem in self._stems[number])
-                for _, stem in ordered[: _first_few(len(ordered))]:
-                    self._by_rare_stem.setdefault(stem, array("i")).append(number)
-        return self._by_rare_stem
+            self._frequency = Counter(stem for each in self._held for stem in each.stems)
+            starting = defaultdict[str, list[int]](list)
+            for number, each in enumerate(self._held):
+                for stem in self._rarest(each.stems):
+                    starting[stem].append(number)
+            self._by_rare_stem = dict(starting)
+        for number in {each for stem in self._rarest(stems) for each in self._by_rare_stem.get(stem, ())}:
+            similarity = _jaccard(self._held[number].stems, stems)
+            if similarity >= SAME_ANSWER_JACCARD:
+                yield number, similarity
+
+    def _rarest(self, stems: frozenset[str]) -> list[str]:
+        """So many that two sets which are alike share one of them."""
+        few = len(stems) - math.ceil(SAME_ANSWER_JACCARD * len(stems)) + 1
+        return sorted(stems, key=lambda stem: (self._frequency[stem], stem))[:few]
 
 
-_NO_WORDS = hash(frozenset())
+_Fact: TypeAlias = tuple[frozenset[str], frozenset[str], str]
+"""Names and numbers, with an answer: what rule answer_and_entities compares."""
 
 
-def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
+def _facts(reading: QuestionFeatures) -> list[_Fact]:
+    return [(reading.names, reading.figures, each) for each in reading.answers] if reading.names else []
+
+
+def _contradict(one: QuestionFeatures, other: QuestionFeatures) -> bool:
+    """Whether both have golden answers without a common word."""
+    return bool(one.answer_words and other.answer_words) and one.answer_words.isdisjoint(other.answer_words)
+
+
+def _other_answers(one: QuestionFeatures, other: QuestionFeatures) -> bool:
+    """Whether both have golden answers, and neither's words contain the other's."""
+    ours, theirs = one.answer_words, other.answer_words
+    return bool(ours and theirs) and not (theirs <= ours or ours <= theirs)
+
+
+def _nearly(one: QuestionFeatures, other: QuestionFeatures, similarity: float) -> bool:
+    if one.figures != other.figures or (one.names and other.names and one.names != other.names):
+        return False
+    if not one.answers.isdisjoint(other.answers):
+        return similarity >= SAME_ANSWER_JACCARD
+    if one.asks != other.asks or _contradict(one, other):
+        return False
+    return _jaccard(one.all_stems, other.all_stems) >= ALL_WORDS_JACCARD
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     common = len(one & other)
     return common / ((len(one) + len(other) - common) or 1)
-
-
-def _first_few(size: int) -> int:
-    return size - math.ceil(SAME_ANSWER_JACCARD * size) + 1 if size else 0
-
-
-def _with_options(reading: QuestionFeatures) -> int:
-    """Lookup key of multiple choice questions by what they ask."""
-    return hash(("options", reading.without_options))
-
-
-def _entities_with_answers(reading: QuestionFeatures) -> Iterator[int]:
-    """Lookup keys of rule answer_and_entities: names and numbers with each answer."""
-    if reading.names:
-        for each in reading.answers:
-            yield hash((reading.names, reading.figures, each))
-
-
-class _RaggedArray:
-    """Many short lists of numbers in one flat array."""
-
-    def __init__(self) -> None:
-        self.flat = array("q")
-        self._ends = array("q", [0])
-
-    def append(self, numbers: Iterable[int]) -> None:
-        self.flat.extend(numbers)
-        self._ends.append(len(self.flat))
-
-    def length(self, number: int) -> int:
-        return self._ends[number + 1] - self._ends[number]
-
-    def __getitem__(self, number: int) -> frozenset[int]:
-        return frozenset(self.flat[self._ends[number] : self._ends[number + 1]])
