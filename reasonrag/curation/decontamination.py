@@ -88,6 +88,7 @@ def find_contaminated(
     while (first := next(records, None)) is not None:
         block = chain([first], islice(records, held_at_once - 1))
         for each in _found_in(*_hold(block), every):  # one block is released before the next is held
+            # several runs may have asked it
             found.setdefault((each.question_key, each.question_id, each.dataset, each.split), each)
     return list(found.values())
 
@@ -125,17 +126,10 @@ def _closest_first(match: EvalMatch) -> tuple[bool, int, float, str]:
 
 
 def _hold(block: Iterable[QuestionRecord]) -> tuple[QuestionIndex, list[_HeldQuestion]]:
-    """The questions without repeats from several runs."""
-    held, asked, origins = QuestionIndex(), [], dict[Origin, Origin]()
-    seen: set[tuple[str, str, str, str]] = set()
+    held, asked = QuestionIndex(), []
     for record in block:
-        origin = Origin(dataset=record.origin.dataset, split=record.origin.split, revision=record.origin.revision)
-        each = _HeldQuestion(record.question_id, question_key(record.question), origins.setdefault(origin, origin))
-        identity = (each.key, each.question_id, origin.dataset, origin.split)
-        if identity not in seen:
-            seen.add(identity)
-            asked.append(each)
-            held.add(record.question, record.golden_answers)
+        asked.append(_HeldQuestion(record.question_id, question_key(record.question), record.origin))
+        held.add(record.question, record.golden_answers)
     return held, asked
 
 
