@@ -55,7 +55,6 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
         rows.append(("skipped", f"{', '.join(report.passed_over)} (the same trees)"))
     if report.kind == "trees":
         rows.append(("steps", f"{report.steps:,}"))
-        rows.append(("recipe", f"{report.recipe}, rewards {report.reward}, alpha {report.alpha:g}"))
     else:
         rows.append(("states", f"{report.states:,}"))
         if report.prompts and report.prompts.folders:

@@ -11,8 +11,8 @@ import hashlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -108,12 +108,8 @@ class ImportReport(BaseModel):
     dataset: str | None = None
     split: str | None = None
     teacher: str | None = None
-    recipe: str | None = None
-    """This and the next four: of trees only."""
-    reward: str | None = None
-    alpha: float | None = None
     as_published: bool = False
-    """Whether rewards are exactly the published builder's."""
+    """Whether rewards are exactly the published builder's; this and the next: of trees only."""
     config_hash: str | None = None
     items: int = 0
     """Trees or rows in the files."""
@@ -161,7 +157,7 @@ def import_published(
     out = settings.out
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a directory")
-    with writing(out), _own_place(out), only_writer(out, flag="--out"), staging_folder(out) as staged:
+    with writing(out), only_writer(out, flag="--out"), staging_folder(out) as staged:
         with tempfile.TemporaryDirectory(dir=staged) as unpacked:
             found = find_sources(given, Path(unpacked), say)
             kind = common_kind(found.files)
@@ -261,18 +257,6 @@ def _sources_in(report: Path, kind: ImportKind) -> dict[str, str] | None:
         return {str(each["sha256"]): str(each["name"]) for each in earlier["sources"]}
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return None
-
-
-@contextmanager
-def _own_place(out: Path) -> Iterator[None]:
-    """Removes the directory again if it was created and stays empty."""
-    created = not out.exists()
-    try:
-        yield
-    except BaseException:
-        if created:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
 
 
 def _completed(begun: ImportReport, found: ImportFiles, repair_log: RepairLog, **more: Any) -> ImportReport:
@@ -405,9 +389,6 @@ def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: 
         begun,
         found,
         trees.repair_log,
-        recipe=RECIPE.name,
-        reward=RECIPE.reward,
-        alpha=RECIPE.alpha,
         as_published=rules.as_published,
         config_hash=rules.config_hash,
         kept=trees.kept,
