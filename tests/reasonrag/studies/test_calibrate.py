@@ -17,7 +17,6 @@ from aiohttp import web
 
 import reasonrag as package
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
-from reasonrag.agent.outcomes import EVIDENT_F1_VERSION
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
@@ -501,28 +500,6 @@ def test_passages_that_are_not_those_the_run_read_are_refused(own_run: Path) -> 
     assert not JOURNAL.parent.exists()
 
 
-def test_a_run_without_its_settings_is_not_continued(run: Path) -> None:
-    """A published one has none; a file that was broken is named. The free part works."""
-    config = json.loads((run / "config.json").read_text())
-    del config["operational"]["settings"]
-    (run / "config.json").write_text(json.dumps(config))
-    assert package.calibrate(run).questions == SMALL["limit"]
-    with pytest.raises(InputError, match=r"config\.json lacks operational\.settings, as published runs do"):
-        package.calibrate(run, revalue=3, k=2)
-    config["operational"]["settings"] = {"top_k": "many"}
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=r"config\.json: operational\.settings: top_k.*Restore the file"):
-        package.calibrate(run, revalue=3, k=2)
-
-
-def test_a_run_whose_answers_were_valued_by_an_earlier_rule_is_refused(run: Path) -> None:
-    config = json.loads((run / "config.json").read_text())
-    assert config["decides_answers"].pop("outcome_rule") == EVIDENT_F1_VERSION
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=r"were valued by another rule of evident_f1 .* generate it again"):
-        package.calibrate(run, revalue=10, k=2, chat_model=Offline())
-
-
 def test_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
     """With the command that makes one."""
     done = reasonrag("calibrate", "runs/none")
@@ -615,32 +592,43 @@ def test_a_report_that_cannot_be_read_is_replaced(run: Path, reasonrag: Reasonra
     assert json.loads(REPORT.read_text())["revaluation"] is None
 
 
-@pytest.mark.parametrize("missing", ["config_hash", "model", "retriever", "prompts"])
-def test_a_configuration_that_lacks_something_is_refused(run: Path, missing: str) -> None:
-    """By name, not by a traceback."""
-    config = json.loads((run / "config.json").read_text())
-    del (config if missing in config else config["decides_answers"])[missing]
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=rf"config.json is not a configuration of reasonrag: \S*{missing} is missing"):
-        package.calibrate(run, revalue=2, k=1)
+SPOILT: dict[str, tuple[str, str, object, str]] = {
+    "no hash": ("", "config_hash", None, r"is not a configuration of reasonrag: config_hash is missing"),
+    "no teacher": ("decides_answers", "model", None, r"decides_answers.model is missing"),
+    "no index": ("decides_answers", "retriever", None, r"decides_answers.retriever is missing"),
+    "no prompts": ("decides_answers", "prompts", None, r"decides_answers.prompts is missing"),
+    "a null recipe": ("decides_answers", "recipe", [None], r"is damaged: decides_answers\.recipe\S* .*Choose another"),
+    "a word for a model": ("decides_answers", "value_model", "foo", r"is damaged: decides_answers\.value_model\S* "),
+    "a number for a name": ("decides_answers", "model", 7, r"is damaged: decides_answers\.model\S* "),
+    "no list": ("operational", "base_url", "http://127.0.0.1:1/v1", r"is damaged: operational\.base_url\S* "),
+    "an earlier rule": (
+        "decides_answers",
+        "outcome_rule",
+        None,
+        r"valued by another rule of evident_f1 .* generate it",
+    ),
+    "a published run": ("operational", "settings", None, r"lacks operational\.settings, as published runs do"),
+    "a bad setting": ("operational", "settings", {"top_k": "many"}, r"operational\.settings: top_k.*Restore the file"),
+}
 
 
-@pytest.mark.parametrize(
-    ("part", "key", "value"),
-    [
-        ("decides_answers", "recipe", None),
-        ("decides_answers", "value_model", "foo"),
-        ("decides_answers", "model", 7),
-        ("operational", "base_url", "http://127.0.0.1:1/v1"),
-    ],
-)
-def test_a_configuration_with_a_damaged_key_is_refused(run: Path, part: str, key: str, value: object) -> None:
-    """A key that cannot be read is not taken for one that is missing: its default would value other things."""
+@pytest.mark.parametrize(("part", "key", "value", "message"), SPOILT.values(), ids=SPOILT)
+def test_a_configuration_that_lacks_something_or_is_damaged_is_refused(
+    part: str, key: str, value: object, message: str, run: Path
+) -> None:
+    """By name: a key that cannot be read is not taken for one that is missing, whose default would value other things.
+    The free part needs no settings."""
     config = json.loads((run / "config.json").read_text())
-    config[part][key] = value
+    place = config[part] if part else config
+    if value is None:
+        del place[key]
+    else:
+        place[key] = None if value == [None] else value
     (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=rf"config.json is damaged: {part}\.{key}\S* .*Choose another `run`"):
-        package.calibrate(run, revalue=2, k=1)
+    with pytest.raises(InputError, match=message):
+        package.calibrate(run, revalue=2, k=1, chat_model=Offline())
+    if key == "settings":
+        assert package.calibrate(run).questions == SMALL["limit"]
 
 
 # -- what is said ----------------------------------------------------------------------------------------------
