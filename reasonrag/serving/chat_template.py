@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from preference import Message
 from reasonrag.errors import InputError
@@ -27,10 +28,11 @@ CPU_S = 2.0
 """CPU seconds per prompt: a thousand times what today's templates take for a full context."""
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space beyond that of the loaded tokenizer."""
-WAIT_S = 60.0
-"""Wall-clock limit per prompt, for a busy machine or where CPU time cannot be limited (Windows)."""
-LOAD_S = 300.0
-"""Wall-clock limit for loading the tokenizer, from a slow disk."""
+WAIT_S = 300.0
+"""Wall-clock limit for loading the tokenizer from a slow disk, and per prompt on a busy machine, or where CPU time
+cannot be limited (Windows)."""
+_MOST_ANSWER_BYTES = 1 << 26
+"""Beyond the token ids of the longest body that the server takes."""
 _GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Tokenizer classes that only read tokenizer.json."""
 _HELLO = {"role": "user", "content": "hello"}
@@ -62,10 +64,7 @@ class ChatTemplate:
     async def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Token ids of a chat, up to where the reply begins. Raises ValueError if the template refuses the messages or
         exceeds a limit."""
-        sent = [{"role": each.role, "content": each.content} for each in messages]
-        async with self._free:
-            process = self._process or await self._started()
-            answer = await self._exchange(process, sent, WAIT_S)
+        answer = await self._rendered(messages)
         if answer is None:
             raise ValueError(f"{self._excess} for these messages; shorten them, or take the base model's template")
         if "refused" in answer:
@@ -75,9 +74,7 @@ class ChatTemplate:
     async def try_out(self) -> None:
         """Render a short message. Raises InputError if the template cannot be loaded or exceeds a limit, but not if it
         refuses the message."""
-        async with self._free:
-            answer = await self._exchange(await self._started(), [_HELLO], WAIT_S)
-        if answer is None:
+        if await self._rendered([Message.model_validate(_HELLO)]) is None:
             raise InputError(f"{self._excess} for a message of one word; take the base model's template")
 
     async def close(self) -> None:
@@ -88,74 +85,73 @@ class ChatTemplate:
                     os.kill(process.pid, signal.SIGKILL)  # Process.kill polls, which takes the status from wait
             await process.wait()
 
+    async def _rendered(self, messages: Sequence[Message]) -> dict[str, Any] | None:
+        sent = [{"role": each.role, "content": each.content} for each in messages]
+        async with self._free:
+            process = self._process or await self._started()
+            cast("asyncio.StreamWriter", process.stdin).write(json.dumps(sent).encode() + b"\n")
+            return await self._answer(process)
+
     async def _started(self) -> Process:
         """Start a process and load the tokenizer. Raises InputError if that fails."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _BOOT, str(Path(__file__).parents[2])),
+        process = self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _BOOT, str(Path(__file__).parents[2]), self._source, str(self._cpu_s)),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
+            limit=_MOST_ANSWER_BYTES,
             env=child_environment(*hub_tokens(self._source)) | {"TOKENIZERS_PARALLELISM": "false"},
         )
-        self._process = process
-        start = {"source": self._source, "cpu_s": self._cpu_s}
-        answer = await self._exchange(process, start, LOAD_S) or {"refused": "its process ended"}
+        answer = await self._answer(process) or {"refused": "its process ended"}
         if "refused" in answer:
             await self.close()
             raise InputError(f"cannot load the tokenizer of {self._source}: {answer['refused']}")
         return process
 
-    async def _exchange(self, process: Process, sent: object, seconds: float) -> dict[str, Any] | None:
-        """The answer of the process; None if it exceeded a limit, after which it may have ended."""
-        stdin, stdout = cast("asyncio.StreamWriter", process.stdin), cast("asyncio.StreamReader", process.stdout)
+    async def _answer(self, process: Process) -> dict[str, Any] | None:
+        """What the process says next; None if it exceeded a limit, after which it may have ended."""
         try:
-            async with asyncio.timeout(seconds):
-                stdin.write(json.dumps(sent).encode() + b"\n")
-                await stdin.drain()
-                size = int.from_bytes(await stdout.readexactly(8))
-                answer: dict[str, Any] = json.loads(await stdout.readexactly(size))
-                return None if "too_much" in answer else answer
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            async with asyncio.timeout(WAIT_S):
+                line = await cast("asyncio.StreamReader", process.stdout).readline()
+            answer: dict[str, Any] | None = json.loads(line)
+        except (TimeoutError, ValueError):
             await self.close()
             return None
         except asyncio.CancelledError:
             await self.close()  # its late answer must not reach another request
             raise
+        return answer
 
 
 # -- the process -------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Reads a line with the source and its limit, then one with messages for each prompt, until stdin ends."""
+    """Loads the tokenizer that it is given, then reads a line with messages for each prompt, until stdin ends. Answers
+    each with a line: token ids, why there are none, or null if they took too much memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the server
-    answers = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    tokenizer, cpu_s = None, 0.0
-    for line in sys.stdin:
-        sent = json.loads(line)
+    source, cpu_s = sys.argv[1], float(sys.argv[2])
+    tokenizer = None
+    for line in itertools.chain([""], sys.stdin):
+        answer: dict[str, Any] | None = {"ids": []}
         try:
             if tokenizer is None:
-                tokenizer, cpu_s = open_tokenizer(sent["source"]), sent["cpu_s"]
+                tokenizer = open_tokenizer(source)
                 tokenizer.apply_chat_template([_HELLO], chat_template="hello", tokenize=False)  # imports what it needs
                 _limit_memory()
-                answer: dict[str, Any] = {"ready": True}
             else:
                 _limit_time(cpu_s)
-                ids = tokenizer.apply_chat_template(sent, add_generation_prompt=True, tokenize=True, return_dict=False)
+                chat = json.loads(line)
+                ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
                 answer = {"ids": list(ids)}
         except MemoryError:
-            answer = {"too_much": True}
+            answer = None
         except Exception as error:  # noqa: BLE001 - any exception of a template is a refusal
             answer = {"refused": f"{type(error).__name__}: {error}"[:500]}
         _limit_time(0)
-        _send(answers, answer)
-
-
-def _send(answers: BinaryIO, answer: dict[str, Any]) -> None:
-    content = json.dumps(answer).encode()
-    answers.write(len(content).to_bytes(8) + content)
-    answers.flush()
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def _limit_time(seconds: float) -> None:
