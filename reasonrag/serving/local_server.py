@@ -1,8 +1,7 @@
 """A model's folder, served while it is needed: `async with served(folder, say=..) as server`.
 
-Decides which server runs (vLLM if there is a GPU, else `server` in the first environment that has torch
-and transformers), waits until it answers, and always ends it, through a `watchdog` in case this process is killed.
-Loads no model itself.
+Decides which server runs (vLLM if there is a GPU, else `server` in this environment or LLaMA-Factory's), waits until it
+answers, and always ends it, through a `watchdog` in case this process is killed. Loads no model itself.
 """
 
 from __future__ import annotations
@@ -16,19 +15,21 @@ import socket
 import subprocess
 import sys
 import time
+from asyncio.subprocess import PIPE, STDOUT, Process
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
 from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.model_folder import ModelFolder, open_model
-from reasonrag.redaction import child_environment, excerpt, hub_tokens, redact
+from reasonrag.redaction import child_environment, hub_tokens, redact
 from reasonrag.serving import watchdog
-from reasonrag.serving.python import PYTHON_VARIABLE, find_python
+from reasonrag.serving.python import find_python
 from reasonrag.terminal import shown
 from reasonrag.web.client import LOOPBACK
 
@@ -43,12 +44,8 @@ _ASK_S = 0.2
 _LINES = 30
 """Last output of the server, shown if it fails."""
 _LISTENS = re.compile(r"serving at (http://\S+)/v1 ")
-_PACKAGES = ("torch", "transformers", "aiohttp", "orjson", "pydantic")
-"""What serving here takes; peft besides for an adapter."""
-_BOOT = (
-    "import runpy, sys; sys.path.append(sys.argv.pop(1)); "  # behind the environment's own packages
-    "runpy.run_module('reasonrag.serving', run_name='__main__', alter_sys=True)"
-)
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.serving.server import main; sys.exit(main())"
+"""Our own modules come behind those of the interpreter's environment."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +77,6 @@ class LocalServer:
     name: str
 
 
-@dataclass(frozen=True)
-class _ServerCommand:
-    """How a server is started. address: `http://host:port`; None where it says itself where it listens."""
-
-    command: list[str]
-    address: str | None
-    who: str
-
-
 @asynccontextmanager
 async def served(
     folder: Path,
@@ -106,58 +94,54 @@ async def served(
     are.
     """
     model = open_model(folder)
-    plan = _choose_server(model, base_model, vllm)
-    say(f"loading {model.path} with {plan.who}")
-    if vllm.words and plan.who != _VLLM:
+    base_model = base_model or model.base_model
+    if model.is_adapter and base_model is None:
+        raise InputError(f"{model.path} is an adapter that does not name its base model; say which it is")
+    who, command, address = _choose_server(model, base_model, vllm)
+    say(f"loading {model.path} with {who}")
+    if vllm.words and who != _VLLM:
         say(f"{' '.join(vllm.words)} is for vLLM, which does not serve here: left out")
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        watchdog.__file__,
-        *plan.command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        *(sys.executable, watchdog.__file__, *command),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=STDOUT,
         limit=1 << 20,
         start_new_session=True,  # Ctrl-C is for this process, which then ends that one
-        env=child_environment(*hub_tokens(base_model or model.base_model)) | {"PYTHONUNBUFFERED": "1"},
+        env=child_environment(*hub_tokens(base_model)) | {"PYTHONUNBUFFERED": "1"},
     )
-    running = _Running(model.name, process, plan.address)
-    reading = asyncio.create_task(running.read())
+    running = _Running(model.name, process, address)
     try:
         address = await running.started(say)
-        async with _watched(running, reading):
+        async with running.watched():
             yield LocalServer(f"{address}/v1", model.name)
     finally:
-        await _end(process, reading)
+        await running.end()
 
 
-def _choose_server(model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
-    """Raises InputError if nothing here can serve the model."""
-    vllm = shutil.which("vllm")
-    if vllm and (gpus := count_gpus()):
-        wanted = options.tensor_parallel or 1
-        if wanted > gpus:
-            raise InputError(f"--tensor-parallel {wanted}: vLLM would see {gpus} GPU{'s' * (gpus > 1)} here, no more")
-        return _with_vllm(vllm, model, base_model, options)
-    python, who = _python([*_PACKAGES, *(["peft"] if model.is_adapter else [])])
-    root = str(Path(__file__).parents[2])
-    command = [str(python), "-c", _BOOT, root, str(model.path.absolute()), "--name", model.name]
-    return _ServerCommand([*command, *(["--base", base_model] if base_model else [])], None, who)
-
-
-def _with_vllm(vllm: str, model: ModelFolder, base_model: str | None, options: VllmOptions) -> _ServerCommand:
-    port = _free_port()
-    runner = ["--runner", "pooling"] if model.is_classifier else []
+def _choose_server(
+    model: ModelFolder, base_model: str | None, options: VllmOptions
+) -> tuple[str, list[str], str | None]:
+    """Who serves the model, its command, and its address, `http://host:port`; None where it says itself where it
+    listens. Raises InputError if nothing here can."""
+    path, vllm, gpus = str(model.path.absolute()), shutil.which(_VLLM), count_gpus()
+    if not (vllm and gpus):
+        python, root = _python(model), str(Path(__file__).parents[2])
+        base = ["--base", base_model] if base_model else []
+        return f"the transformers of {python}", [str(python), "-c", _BOOT, root, path, *base], None
+    if (wanted := options.tensor_parallel or 1) > gpus:
+        raise InputError(f"--tensor-parallel {wanted}: vLLM would see {gpus} GPU{'s' * (gpus > 1)} here, no more")
+    if model.is_adapter and base_model:
+        what = [base_model, "--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={path}"]
+    else:
+        what = [path, "--served-model-name", model.name]
+    with socket.socket() as place:
+        place.bind((LOOPBACK, 0))
+        port = place.getsockname()[1]
     share = ["--gpu-memory-utilization", str(SHARE_BESIDE)] if options.beside else []
-    listening = ["--host", LOOPBACK, "--port", str(port), *options.words, *share, *runner]
-    path, address = str(model.path.absolute()), f"http://{LOOPBACK}:{port}"
-    if not model.is_adapter:
-        return _ServerCommand([vllm, "serve", path, "--served-model-name", model.name, *listening], address, _VLLM)
-    base = base_model or model.base_model
-    if base is None:
-        raise InputError(f"{model.path} is an adapter that does not name its base model; say which it is")
-    adapter = ["--enable-lora", "--max-lora-rank", "256", "--lora-modules", f"{model.name}={path}"]
-    return _ServerCommand([vllm, "serve", base, *adapter, *listening], address, _VLLM)
+    runner = ["--runner", "pooling"] if model.is_classifier else []
+    listening = ["--host", LOOPBACK, "--port", str(port)]
+    return _VLLM, [vllm, "serve", *what, *listening, *options.words, *share, *runner], f"http://{LOOPBACK}:{port}"
 
 
 def count_gpus() -> int:
@@ -170,41 +154,18 @@ def count_gpus() -> int:
     return here if visible is None else min(here, len(visible.split(",")))
 
 
-def _free_port() -> int:
-    with socket.socket() as place:
-        place.bind((LOOPBACK, 0))
-        return int(place.getsockname()[1])
-
-
-def _python(needed: Sequence[str]) -> tuple[Path, str]:
-    """An interpreter that has these packages, and what to call it. Raises InputError where there is none."""
-    here = Path(sys.executable)
-    if not (missing := _missing(here, needed)):
-        return here, "this environment's transformers"
-    advice = (
-        f"make train-env in the checkout builds an environment that can, {PYTHON_VARIABLE} names one, or install vllm "
-        "where there is a GPU. For a server that is already running, give --base-url instead"
-    )
+def _python(model: ModelFolder) -> Path:
+    """This interpreter if it can load the model, else LLaMA-Factory's. Raises InputError where there is none."""
+    needed = ["torch", "transformers", *(["peft"] if model.is_adapter else [])]
+    if not (missing := [each for each in needed if find_spec(each) is None]):
+        return Path(sys.executable)
     try:
-        other = find_python()
-    except InputError:
+        return find_python()
+    except InputError as error:
         raise InputError(
-            f"nothing here can serve a model: {here} has no {' and no '.join(missing)}, and there is no training "
-            f"environment; {advice}"
+            f"nothing here can serve a model: {sys.executable} has no {' and no '.join(missing)}. {error}; or install "
+            "vllm where there is a GPU. For a server that is already running, give --base-url instead"
         ) from None
-    if missing := _missing(other, needed):
-        raise InputError(f"{other} cannot serve a model: it has no {' and no '.join(missing)}; {advice}")
-    return other, f"the transformers of {other}"
-
-
-def _missing(python: Path, needed: Sequence[str]) -> list[str]:
-    code = f"import importlib.util as u; print(*[n for n in {list(needed)!r} if u.find_spec(n) is None])"
-    done = subprocess.run(
-        [str(python), "-c", code], capture_output=True, text=True, check=False, timeout=60, env=child_environment()
-    )
-    if done.returncode:
-        raise InputError(f"cannot run {python}: {excerpt(done.stderr.strip(), -300)}")
-    return done.stdout.split()
 
 
 # -- from start to end -------------------------------------------------------------------------------------------
@@ -213,11 +174,12 @@ def _missing(python: Path, needed: Sequence[str]) -> list[str]:
 class _Running:
     """A server's process, where it listens once that is known, and its last words."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, address: str | None) -> None:
+    def __init__(self, name: str, process: Process, address: str | None) -> None:
         self._name, self._process, self._address = name, process, address
         self._last: deque[str] = deque(maxlen=_LINES)
+        self._reading = asyncio.create_task(self._read())
 
-    async def read(self) -> None:
+    async def _read(self) -> None:
         """Keep its last words, and note where it listens; ends when it does."""
         output = cast("asyncio.StreamReader", self._process.stdout)
         while line := await output.readline():
@@ -232,11 +194,11 @@ class _Running:
         """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
         began = reported = time.monotonic()
         while not (self._address and await _is_healthy(self._address)):
-            if self._process.returncode is not None:
-                raise ReasonragError(self.death())
+            if self._reading.done():
+                raise ReasonragError(self._death())
             now = time.monotonic()
             if now - began > START_S:
-                raise ReasonragError(f"{self._name} does not answer after {START_S / 60:.0f} minutes. {self._words}")
+                raise ReasonragError(f"{self._name} does not answer after {START_S / 60:.0f} minutes. {self._words()}")
             if now - reported > REPORT_S:
                 reported = now
                 say(f"still loading after {now - began:.0f} s: {self._last[-1] if self._last else 'no output yet'}")
@@ -244,17 +206,38 @@ class _Running:
         say(f"{self._name} is served at {self._address}/v1 after {time.monotonic() - began:.0f} s")
         return self._address
 
-    @property
-    def ended(self) -> bool:
-        return self._process.returncode is not None
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Cancel the block when the server dies, and say so in its place."""
+        task = cast("asyncio.Task[object]", asyncio.current_task())
 
-    def death(self, remedy: str = "") -> str:
+        def end_block(_: object) -> None:
+            task.cancel()
+
+        self._reading.add_done_callback(end_block)
+        try:
+            yield
+        except (asyncio.CancelledError, Exception) as error:
+            if not self._reading.done():
+                raise
+            if isinstance(error, asyncio.CancelledError):
+                task.uncancel()
+            raise RunStopped(self._death(". The same command starts it again")) from error
+        finally:
+            self._reading.remove_done_callback(end_block)
+
+    async def end(self) -> None:
+        """End it and wait until all that it said is read; the watchdog ends it when its stdin closes."""
+        cast("asyncio.StreamWriter", self._process.stdin).close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reading, watchdog.GRACE_S + 30)
+
+    def _death(self, remedy: str = "") -> str:
         """How it ended, with its last words."""
         status = self._process.returncode or 0
         how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
-        return f"the server of {self._name} {how}{remedy}. {self._words}"
+        return f"the server of {self._name} {how}{remedy}. {self._words()}"
 
-    @property
     def _words(self) -> str:
         words = "\n".join(f"  {each}" for each in self._last)
         return f"Its last output:\n{words}" if words else "It printed nothing"
@@ -268,39 +251,3 @@ async def _is_healthy(address: str) -> bool:
             return answer.status == HTTPStatus.OK
     except (ClientError, OSError, TimeoutError):
         return False
-
-
-@asynccontextmanager
-async def _watched(running: _Running, reading: asyncio.Task[None]) -> AsyncIterator[None]:
-    """Cancel the block when the server dies, and say so in its place."""
-    task = cast("asyncio.Task[object]", asyncio.current_task())
-
-    def end_block(_: object) -> None:
-        task.cancel()
-
-    reading.add_done_callback(end_block)
-    try:
-        yield
-    except (asyncio.CancelledError, Exception) as error:
-        if not running.ended:
-            raise
-        if isinstance(error, asyncio.CancelledError):
-            task.uncancel()
-        raise RunStopped(running.death(". The same command starts it again")) from error
-    finally:
-        reading.remove_done_callback(end_block)
-
-
-async def _end(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
-    """End the server and wait for it; the watchdog does so when its stdin closes."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        async with asyncio.timeout(watchdog.GRACE_S + 5):
-            await asyncio.shield(process.wait())
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-    reading.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await reading

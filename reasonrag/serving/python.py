@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,11 +18,10 @@ _PROJECT = Path(__file__).parents[2]
 """Root of the checkout, where `make train-env` builds."""
 
 
-def find_python(environment: Mapping[str, str] | None = None) -> Path:
+def find_python() -> Path:
     """The interpreter that has LLaMA-Factory: REASONRAG_TRAIN_PYTHON, else the one built by `make train-env` here or in
     the checkout, else this one. Raises InputError if there is none."""
-    named = (os.environ if environment is None else environment).get(PYTHON_VARIABLE)
-    if named:
+    if named := os.environ.get(PYTHON_VARIABLE):
         if not Path(named).is_file():
             raise InputError(f"{PYTHON_VARIABLE}: there is no {named}; it must name a Python that has LLaMA-Factory")
         return Path(named).absolute()

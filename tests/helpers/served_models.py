@@ -1,13 +1,13 @@
 """Models to be served, and what transformers itself says they reply; a script in the environment of LLaMA-Factory.
 
-    python tests/helpers/served_models.py FOLDER PROMPTS.json REPLIES.json NAME
+    python tests/helpers/served_models.py FOLDER PROMPTS.json REPLIES.json
 
 Makes `tiny` (a model), `adapter` (LoRA on it) and `merged` (both in one) in the folder. The prompts are a list of user
 turns; the replies an object, name of model -> list of [ids of the prompt, text, number of tokens], by greedy
 `generate`, one prompt at a time; under `decoded` what our decoder makes of `tiny`'s prompts when all of them enter at
 once and the longest is given a single token; under `logprobs` those of the tokens of `tiny`'s replies; and under `cast`
-how far the server's `tiny` in bfloat16 is from that of transformers. Then serves `tiny` under the name, as `python -m
-reasonrag.serving.server` does; in this process, for torch and transformers take their time to be loaded.
+how far the server's `tiny` in bfloat16 is from that of transformers. Then serves `tiny`, as `python -m
+reasonrag.serving` does; in this process, for torch and transformers take their time to be loaded.
 """
 
 from __future__ import annotations
@@ -115,4 +115,4 @@ if __name__ == "__main__":
     Path(sys.argv[3]).write_text(json.dumps(found), "utf-8")
     from reasonrag.serving import server
 
-    sys.exit(server.main([str(Path(sys.argv[1]) / "tiny"), "--name", sys.argv[4]]))
+    sys.exit(server.main([str(Path(sys.argv[1]) / "tiny")]))

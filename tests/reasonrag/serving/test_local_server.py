@@ -1,6 +1,6 @@
 """A model's folder served by vLLM: how it is started, by a program on PATH that notes its command line and answers.
 
-vLLM itself has never run here. The other server, and how either is ended: test_checkpoint.py.
+vLLM itself has never run here. The other server, and how either is ended: test_server.py.
 """
 
 from __future__ import annotations

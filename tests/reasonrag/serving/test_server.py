@@ -25,7 +25,7 @@ from aiohttp import ClientSession
 
 from preference import Message
 from reasonrag import evaluate
-from reasonrag.errors import InputError, RunStopped
+from reasonrag.errors import InputError, ReasonragError, RunStopped
 from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.model_folder import open_model
@@ -69,7 +69,7 @@ def made(train_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (home / "prompts.json").write_text(json.dumps(PROMPTS))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     script = [ROOT / "tests" / "helpers" / "served_models.py", home, home / "prompts.json", home / "replies.json"]
-    command = [train_python, *map(str, script), "student"]
+    command = [train_python, *map(str, script)]
     with (
         (home / "said.txt").open("w") as said,
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=said, text=True) as server,
@@ -95,7 +95,7 @@ class Client:
             return answer.status, await answer.json()
 
     async def ask(self, prompt: str, **parameters: object) -> dict[str, Any]:
-        body = {"model": "student", "messages": [{"role": "user", "content": prompt}], "max_tokens": 24} | parameters
+        body = {"model": "tiny", "messages": [{"role": "user", "content": prompt}], "max_tokens": 24} | parameters
         status, answer = await self.post(body)
         assert status == 200, answer
         return answer
@@ -249,12 +249,12 @@ async def test_another_model_is_not_here(made: Made) -> None:
     async with client_of(made.base_url) as client:
         status, answer = await client.post({"model": "teacher", "messages": HELLO})
     assert status == 404
-    assert "'student'" in answer["error"]["message"]
+    assert "'tiny'" in answer["error"]["message"]
 
 
 async def test_it_works_with_our_client_and_tells_its_health(made: Made) -> None:
     """Unknown fields are ignored; our client checks it, gets all choices in one request, and real token counts."""
-    model = EndpointModel("student", Limits(concurrency=8, timeout=30), base_urls=[made.base_url])
+    model = EndpointModel("tiny", Limits(concurrency=8, timeout=30), base_urls=[made.base_url])
     request = ChatRequest(
         messages=(Message(role="system", content="Be brief."), Message(role="user", content="hello")),
         sampling=Sampling(temperature=1, top_p=0.9, max_tokens=8, stop=("</answer>",)),
@@ -272,7 +272,7 @@ async def test_it_works_with_our_client_and_tells_its_health(made: Made) -> None
     async with client_of(made.base_url) as client:
         await client.ask("hello", max_tokens=1, logit_bias={}, user="me", response_format=None)
         async with client.session.get(made.base_url.removesuffix("/v1") + "/health") as answer:
-            assert await answer.json() == {"status": "ok", "model": "student"}
+            assert await answer.json() == {"status": "ok", "model": "tiny"}
 
 
 async def test_log_probabilities_are_those_of_the_model_whatever_the_sampling(made: Made) -> None:
@@ -463,9 +463,22 @@ def test_without_an_environment_the_error_says_what_to_install(tmp_path: Path, m
     """A Python without torch is no server."""
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", "/nowhere/python")
+    with pytest.raises(InputError, match=r"has no torch\. REASONRAG_TRAIN_PYTHON: there is no /nowhere/python; .*vllm"):
+        asyncio.run(use(tmp_path, print))
+
+
+def test_an_environment_that_lacks_packages_says_which_it_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last words of the server that could not start."""
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    monkeypatch.setattr(sys, "executable", str(bare / "bin" / "python"))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", str(bare / "bin" / "python"))
-    with pytest.raises(InputError, match=r"no torch and no transformers.*make train-env"):
+    with pytest.raises(ReasonragError, match=r"(?s)ended with status 1\. Its last output:.*No module named"):
         asyncio.run(use(tmp_path, print))
