@@ -210,7 +210,7 @@ ALLOW_HOST = (
     "Host name by which clients reach the server, for example through a reverse proxy; repeatable. If it is given, "
     "requests for other names are refused, also with a --host beyond loopback"
 )
-"""Help text of --allow-host, which every server but `view --serve` has."""
+"""Help text of --allow-host of `index serve`."""
 
 # Fields of every command that asks a model, and may spend money on it.
 Concurrency: TypeAlias = Annotated[int, Panel.EXECUTION, Field(ge=1, description="HTTP requests in flight")]

@@ -6,13 +6,11 @@ Decides nothing about requests. No code that a folder brings is run.
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import InputError
 from reasonrag.model_folder import ModelFolder
 from reasonrag.redaction import excerpt
 from reasonrag.serving.chat_template import open_tokenizer
@@ -34,7 +32,7 @@ class LoadedModel:
     reply together. ends: tokens that end a reply.
     """
 
-    name: str
+    folder: ModelFolder
     model: Any
     tokenizer: Any
     tokenizer_source: str
@@ -42,21 +40,17 @@ class LoadedModel:
     ends: frozenset[int] | None
 
 
-def load(folder: ModelFolder, *, base: str | None = None, name: str, device: str) -> LoadedModel:
-    """Load weights and tokenizer; an adapter is merged into its base model.
+def load(folder: ModelFolder, *, base: str | None = None) -> LoadedModel:
+    """Load weights and tokenizer, onto a GPU where torch sees one; an adapter is merged into its base model.
 
-    base: overrides the base model that an adapter names. device: auto, cpu or cuda. On a GPU in the configuration's
-        dtype, or bfloat16. On a CPU in bfloat16 where it multiplies that and the model is not small, else in float32.
-        Raises InputError.
+    base: overrides the base model that an adapter names. On a GPU in the configuration's dtype, or bfloat16. On a CPU
+        in bfloat16 where it multiplies that and the model is not small, else in float32. Raises InputError.
     """
     import torch
     import transformers
 
     from reasonrag.serving.attention import share_keys
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
-    place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     source = (base or folder.base_model) if folder.is_adapter else str(folder.path)
     if source is None:
         raise InputError(f"{folder.path} is an adapter that does not name its base model; give --base")
@@ -67,9 +61,9 @@ def load(folder: ModelFolder, *, base: str | None = None, name: str, device: str
         tokenizer = open_tokenizer(tokenizer_source)
         model = kind.from_pretrained(source, torch_dtype="auto", trust_remote_code=False)
         if folder.is_adapter:
-            model = _merged(model, folder)
-    except ReasonragError:
-        raise
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(folder.path)).merge_and_unload()
     except Exception as error:  # the libraries raise many types for damaged files
         where = f"{folder.path} on {source}" if folder.is_adapter else source
         what = f"{type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}"
@@ -80,22 +74,19 @@ def load(folder: ModelFolder, *, base: str | None = None, name: str, device: str
         raise InputError(
             f"the tokenizer of {tokenizer_source} has no chat template; copy chat_template.jinja from its base model"
         )
-    cast_weights(model, _dtype_for(model, place))
-    if place == "cpu" and model.num_parameters() < SMALL and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
     share_keys(model)
+    small = model.num_parameters() < SMALL
+    if torch.cuda.is_available():
+        place, dtype = "cuda", torch.float16 if model.dtype == torch.float16 else torch.bfloat16
+    else:
+        place, dtype = "cpu", torch.bfloat16 if not small and _multiplies_bfloat16() else torch.float32
+        if small and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
+    cast_weights(model, dtype)
     config = model.config.get_text_config()
     context = getattr(config, "max_position_embeddings", None) or min(tokenizer.model_max_length, 1 << 15)
     ends = None if scores else _ends(model, tokenizer)
-    return LoadedModel(name, model.to(place).eval(), tokenizer, tokenizer_source, int(context), ends)
-
-
-def _dtype_for(model: Any, place: str) -> Any:
-    import torch
-
-    if place == "cpu":
-        return torch.bfloat16 if _multiplies_bfloat16() and model.num_parameters() >= SMALL else torch.float32
-    return model.dtype if model.dtype == torch.float16 else torch.bfloat16
+    return LoadedModel(folder, model.to(place).eval(), tokenizer, tokenizer_source, int(context), ends)
 
 
 def cast_weights(model: Any, dtype: Any) -> None:
@@ -107,24 +98,14 @@ def cast_weights(model: Any, dtype: Any) -> None:
 
 def _multiplies_bfloat16() -> bool:
     """Whether the CPU has instructions for products of bfloat16; without them, float32 is faster."""
-    try:
-        return not _BFLOAT16_FLAGS.isdisjoint(Path("/proc/cpuinfo").read_text("utf-8", "replace").split())
-    except OSError:  # not Linux
-        return False
-
-
-def _merged(model: Any, adapter: ModelFolder) -> Any:
-    if find_spec("peft") is None:
-        raise InputError(f"{adapter.path} is an adapter, which needs peft: {sys.executable} -m pip install peft")
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(model, str(adapter.path)).merge_and_unload()
+    said = Path("/proc/cpuinfo")  # of Linux
+    return said.is_file() and not _BFLOAT16_FLAGS.isdisjoint(said.read_text("utf-8", "replace").split())
 
 
 def _check_critic(source: str, model: Any, tokenizer: Any) -> None:
     if model.config.num_labels != 1:
         raise InputError(f"{source} is no critic: it has {model.config.num_labels} labels, a critic has one")
-    if model.config.pad_token_id is None or model.config.pad_token_id == tokenizer.eos_token_id:
+    if model.config.pad_token_id in (None, tokenizer.eos_token_id):
         raise InputError(
             f"{source}: its pad token is missing, or is its end token {tokenizer.eos_token!r}, which would then not be "
             "read; set pad_token_id in its config.json to another token"
@@ -134,7 +115,7 @@ def _check_critic(source: str, model: Any, tokenizer: Any) -> None:
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end a reply: from the generation settings, the tokenizer, and the end of a ChatML turn."""
     said = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id, tokenizer.eos_token_id]
-    ids = {int(each) for some in said if some is not None for each in (some if isinstance(some, list) else [some])}
-    if _END_OF_TURN in tokenizer.get_vocab():
-        ids.add(int(tokenizer.convert_tokens_to_ids(_END_OF_TURN)))
-    return frozenset(ids)
+    said.append(tokenizer.get_vocab().get(_END_OF_TURN))
+    return frozenset(
+        int(each) for some in said if some is not None for each in (some if isinstance(some, list) else [some])
+    )

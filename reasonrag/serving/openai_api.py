@@ -6,26 +6,22 @@ valid.
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from preference import Message
 from preference.records import Items, first_error
 
-MOST_CHOICES = 128
-"""OpenAI's limit per request."""
 MOST_BODY_BYTES = 8 * 1024 * 1024
 
 
 class _Asked(BaseModel):
-    """What every request names."""
+    """What every request names. Null means the default."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -42,6 +38,11 @@ class _Asked(BaseModel):
         except orjson.JSONDecodeError as error:
             raise ValueError(f"the body is not JSON: {error}") from error
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, said: object) -> object:
+        return {name: each for name, each in said.items() if each is not None} if isinstance(said, dict) else said
+
 
 class PoolingRequest(_Asked):
     """A conversation whose last turn is the step to be scored. use_activation: vLLM applies a sigmoid by default."""
@@ -50,34 +51,22 @@ class PoolingRequest(_Asked):
 
 
 class ChatCompletionRequest(_Asked):
-    """A chat completion request, with OpenAI's defaults; null means the default too."""
+    """A chat completion request, with OpenAI's defaults and most choices. An empty stop string would end every reply at
+    once."""
 
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    n: int = Field(default=1, ge=1, le=MOST_CHOICES)
-    stop: tuple[str, ...] = Field(default=(), fail_fast=True)
+    n: int = Field(default=1, ge=1, le=128)
+    stop: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        Field(fail_fast=True),
+        BeforeValidator(lambda said: (said,) if isinstance(said, str) else said),
+    ] = ()
     seed: int | None = None
-    stream: bool = False
+    stream: Literal[False] = False
     logprobs: bool = False
-
-    @field_validator("temperature", "top_p", "n", "stop", "stream", "logprobs", mode="before")
-    @classmethod
-    def _default(cls, said: object, info: Any) -> object:
-        return cls.model_fields[info.field_name].default if said is None else said
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _one_stop(cls, said: object) -> object:
-        return (said,) if isinstance(said, str) else said
-
-    @field_validator("stop")
-    @classmethod
-    def _no_empty_stop(cls, said: tuple[str, ...]) -> tuple[str, ...]:
-        if "" in said:
-            raise ValueError("an empty string would end every reply at once")
-        return said
 
     @property
     def token_limit(self) -> int | None:
@@ -96,41 +85,44 @@ def error_answer(status: int, message: str, code: str) -> web.Response:
 
 
 def completion(
-    model: object, replies: Iterable[tuple[str | None, str]], *, prompt_tokens: int, completion_tokens: int
+    model: object,
+    replies: Iterable[tuple[str | None, str]],
+    *,
+    prompt_tokens: int,
+    completion_tokens: int,
+    logprobs: Iterable[Iterable[tuple[str, float]]] = (),
 ) -> dict[str, Any]:
-    """The body of an answer. completion_tokens: of all replies together."""
-    return {
-        "object": "chat.completion",
-        "model": model,
-        "choices": [
-            {"index": i, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text}}
-            for i, (text, finish_reason) in enumerate(replies)
-        ],
-        "usage": {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-        },
-    }
-
-
-def add_logprobs(body: dict[str, Any], tokens: Iterable[Iterable[tuple[str, float]]]) -> None:
-    """Add to an answer the tokens of each choice, with their log-probabilities."""
-    for choice, listed in zip(body["choices"], tokens, strict=True):
+    """The body of an answer. replies: text and finish_reason. completion_tokens: of all replies together. logprobs: the
+    tokens of each reply, with their log-probabilities."""
+    choices: list[dict[str, Any]] = [
+        {"index": i, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text}}
+        for i, (text, finish_reason) in enumerate(replies)
+    ]
+    for choice, tokens in zip(choices, logprobs, strict=False):
         choice["logprobs"] = {
             "content": [
                 {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
-                for text, logprob in listed
+                for text, logprob in tokens
             ]
         }
+    return {
+        "object": "chat.completion",
+        "model": model,
+        "choices": choices,
+        "usage": _usage(prompt_tokens, completion_tokens),
+    }
 
 
-def identified(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with its own id and timestamp."""
-    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), **completion}
+def pooled(model: str, score: float, *, tokens: int) -> dict[str, Any]:
+    """The body of an answer to a pooling request. tokens: that were read for the score."""
+    data = [{"index": 0, "object": "pooling", "data": [score]}]
+    return {"object": "list", "model": model, "data": data, "usage": _usage(tokens, 0)}
+
+
+def _usage(read: int, written: int) -> dict[str, int]:
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def cut_at(text: str, stop: Sequence[str]) -> str:
     """The text before the first stop string, which is dropped, as other endpoints do."""
-    found = [position for position in map(text.find, stop) if position >= 0]
-    return text[: min(found)] if found else text
+    return text[: min((position for each in stop if (position := text.find(each)) >= 0), default=len(text))]

@@ -9,58 +9,57 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
-from reasonrag.serving.loading import LoadedModel
+import torch
+from torch.nn.utils.rnn import pad_sequence
 
 MOST_TOGETHER = 16_384
 """Tokens of one forward pass, padding included; a single longer text is scored alone."""
 
 
 class Scorer:
-    """A loaded critic, which scores what waits together, the oldest first."""
+    """A critic's model, which scores what waits together, the oldest first, in a thread of its own."""
 
-    def __init__(self, loaded: LoadedModel, *, max_batch: int) -> None:
-        self._loaded, self._max_batch = loaded, max_batch
-        self._waiting: deque[tuple[Sequence[int], asyncio.Future[float]]] = deque()
-        self._free = asyncio.Lock()
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._waiting: deque[tuple[Sequence[int], Future[float]]] = deque()
+        self._thread = ThreadPoolExecutor(max_workers=1)
 
     async def score(self, ids: Sequence[int]) -> float:
         """The raw score of a text, given as token ids. Raises the model's exceptions."""
-        found: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        found = Future[float]()
         self._waiting.append((ids, found))
-        while not found.done():
-            async with self._free:  # whoever is next scores for all that wait
-                if not found.done():
-                    await self._score_oldest()
-        return found.result()
+        self._thread.submit(self._score_oldest)  # as often as there are texts, so that none is left
+        return await asyncio.wrap_future(found)
 
-    async def _score_oldest(self) -> None:
-        batch, longest = [self._waiting.popleft()], 0
-        while self._waiting and len(batch) < self._max_batch:
-            longest = max(len(ids) for ids, _ in [*batch, self._waiting[0]])
-            if longest * (len(batch) + 1) > MOST_TOGETHER:
+    def _score_oldest(self) -> None:
+        texts, wanted, longest = list[Sequence[int]](), list[Future[float]](), 0
+        while self._waiting:
+            longest = max(longest, len(self._waiting[0][0]))
+            if texts and longest * (len(texts) + 1) > MOST_TOGETHER:
                 break
-            batch.append(self._waiting.popleft())
+            ids, found = self._waiting.popleft()
+            if found.set_running_or_notify_cancel():
+                texts.append(ids)
+                wanted.append(found)
         try:
-            scores = await asyncio.to_thread(raw_scores, self._loaded, [ids for ids, _ in batch])
-        except asyncio.CancelledError:  # of one who waits: the others still do
-            self._waiting.extendleft(reversed(batch))
-            raise
+            scores = self._scores(texts) if texts else []
         except Exception as error:  # noqa: BLE001 - any exception of torch is for those who wait for it
-            for _, found in batch:
+            for found in wanted:
                 found.set_exception(error)
             return
-        for (_, found), score in zip(batch, scores, strict=True):
+        for found, score in zip(wanted, scores, strict=True):
             found.set_result(score)
 
-
-def raw_scores(loaded: LoadedModel, texts: Sequence[Sequence[int]]) -> list[float]:
-    """Of token ids, in one forward pass, padded on the right."""
-    import torch
-
-    longest, pad = max(map(len, texts)), loaded.model.config.pad_token_id
-    ids = torch.tensor([[*each, *[pad] * (longest - len(each))] for each in texts], device=loaded.model.device)
-    mask = torch.tensor([[1] * len(each) + [0] * (longest - len(each)) for each in texts], device=loaded.model.device)
-    with torch.inference_mode():
-        found: list[float] = loaded.model(input_ids=ids, attention_mask=mask).logits.float().squeeze(-1).tolist()
-    return found
+    def _scores(self, texts: Sequence[Sequence[int]]) -> list[float]:
+        """In one forward pass, padded on the right."""
+        rows = [torch.tensor(each) for each in texts]
+        ids = pad_sequence(rows, batch_first=True, padding_value=self._model.config.pad_token_id)
+        mask = pad_sequence([torch.ones_like(each) for each in rows], batch_first=True)
+        device = self._model.device
+        with torch.inference_mode():
+            scores = self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        found: list[float] = scores.float().squeeze(-1).tolist()
+        return found

@@ -35,7 +35,6 @@ from reasonrag.llm.chat import estimate_tokens
 from reasonrag.serving.openai_api import (
     MOST_BODY_BYTES,
     ChatCompletionRequest,
-    add_logprobs,
     as_json,
     completion,
     error_answer,
@@ -326,11 +325,15 @@ def _answer(endpoint: _SimulatedEndpoint, asked: _SimulatedRequest, fault: str |
     if "tokens" in endpoint.allowances:
         endpoint.allowances["tokens"].take(completion_tokens, time.monotonic())
     choices = [(each.content, _CUT_SHORT.get(fault or "", each.finish_reason)) for each in replies]
-    body = completion(asked.model, choices, prompt_tokens=asked.prompt_tokens, completion_tokens=completion_tokens)
+    said = (each.reasoning + (each.content or "") for each in replies if asked.logprobs)  # all, as vLLM lists it
+    body = completion(
+        asked.model,
+        choices,
+        prompt_tokens=asked.prompt_tokens,
+        completion_tokens=completion_tokens,
+        logprobs=[offline.tokens_of(asked.messages, each) for each in said],
+    )
     endpoint.profile.add_reasoning(body, replies)
-    if asked.logprobs:  # of all that was said, as vLLM lists them
-        said = (each.reasoning + (each.content or "") for each in replies)
-        add_logprobs(body, (offline.tokens_of(asked.messages, each) for each in said))
     return body
 
 
