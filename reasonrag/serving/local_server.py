@@ -101,7 +101,7 @@ async def served(
     say(f"loading {model.path} with {who}")
     if vllm.words and who != _VLLM:
         say(f"{' '.join(vllm.words)} is for vLLM, which does not serve here: left out")
-    process = await asyncio.create_subprocess_exec(
+    starting = asyncio.create_subprocess_exec(
         *(sys.executable, watchdog.__file__, *command),
         stdin=PIPE,
         stdout=PIPE,
@@ -110,7 +110,7 @@ async def served(
         start_new_session=True,  # Ctrl-C is for this process, which then ends that one
         env=child_environment(*hub_tokens(base_model)) | {"PYTHONUNBUFFERED": "1"},
     )
-    running = _Running(model.name, process, address)
+    running = _Running(model.name, asyncio.create_task(starting), address)
     try:
         address = await running.started(say)
         async with running.watched():
@@ -172,23 +172,25 @@ def _python(model: ModelFolder) -> Path:
 
 
 class _Running:
-    """A server's process, where it listens once that is known, and its last words."""
+    """A server's process, where it listens once that is known, and its last words. starting: a task of its own, since
+    asyncio may wait for ever where the start of a process is cancelled."""
 
-    def __init__(self, name: str, process: Process, address: str | None) -> None:
-        self._name, self._process, self._address = name, process, address
+    def __init__(self, name: str, starting: asyncio.Task[Process], address: str | None) -> None:
+        self._name, self._starting, self._address = name, starting, address
         self._last: deque[str] = deque(maxlen=_LINES)
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         """Keep its last words, and note where it listens; ends when it does."""
-        output = cast("asyncio.StreamReader", self._process.stdout)
+        process = await asyncio.shield(self._starting)
+        output = cast("asyncio.StreamReader", process.stdout)
         while line := await output.readline():
             text = shown(redact(line.decode("utf-8", "replace").rstrip().rpartition("\r")[2]))
             if text:
                 self._last.append(text)
             if found := _LISTENS.match(text):
                 self._address = found[1]
-        await self._process.wait()
+        await process.wait()
 
     async def started(self, say: Callable[[str], None]) -> str:
         """The address once it answers. Raises ReasonragError where it ends before, or takes too long."""
@@ -228,13 +230,13 @@ class _Running:
 
     async def end(self) -> None:
         """End it and wait until all that it said is read; the watchdog ends it when its stdin closes."""
-        cast("asyncio.StreamWriter", self._process.stdin).close()
+        cast("asyncio.StreamWriter", (await self._starting).stdin).close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._reading, watchdog.GRACE_S + 30)
 
     def _death(self, remedy: str = "") -> str:
         """How it ended, with its last words."""
-        status = self._process.returncode or 0
+        status = self._starting.result().returncode or 0
         how = f"was killed by signal {status - 128}" if status > 128 else f"ended with status {status}"  # noqa: PLR2004
         return f"the server of {self._name} {how}{remedy}. {self._words()}"
 
