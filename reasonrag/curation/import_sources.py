@@ -45,28 +45,25 @@ class ImportFile:
     source: ImportSource
     path: Path
 
-    def items(self, say: Say) -> Iterator[tuple[JsonItem, str]]:
-        """The items, each with a name for its place. say: receives progress every `PROGRESS_INTERVAL_S`."""
-        told = time.monotonic()
-        for item in read_items(self.path):
-            self.source.items += 1
-            if time.monotonic() - told > PROGRESS_INTERVAL_S:
-                told = time.monotonic()
-                say(f"read {self.source.items:,} of {self.source.name}")
-            yield item, f"{Path(self.source.name).name}:{item.number}"
-
 
 @dataclass(frozen=True)
 class ImportFiles:
+    """say: receives progress every `PROGRESS_INTERVAL_S`."""
+
     files: list[ImportFile]
     passed_over: list[str]
     say: Say
 
     def items(self) -> Iterator[tuple[JsonItem, str, str]]:
         """All items, each with a name for its place and the SHA-256 of its file."""
-        for file in self.files:
-            for item, where in file.items(self.say):
-                yield item, where, file.source.sha256
+        told = time.monotonic()
+        for source, path in ((each.source, each.path) for each in self.files):
+            for item in read_items(path):
+                source.items += 1
+                if time.monotonic() - told > PROGRESS_INTERVAL_S:
+                    told = time.monotonic()
+                    self.say(f"read {source.items:,} of {source.name}")
+                yield item, f"{Path(source.name).name}:{item.number}", source.sha256
 
 
 def find_sources(given: Sequence[str | Path], scratch: Path, say: Say) -> ImportFiles:

@@ -19,7 +19,7 @@ from preference.records import first_error
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.from_settings import teacher_spec
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS, OutcomeFunction, OutcomeRule
-from reasonrag.agent.prompting import Prompts, load_prompts
+from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.compressed import is_on_the_hub
 from reasonrag.errors import InputError
 from reasonrag.exploration.from_settings import find_agent, value_model_name, value_spec
@@ -91,7 +91,9 @@ async def find_parts(
     rule = _find_rule(run, made, caller.function, model=continuing.model)
     caps = Caps(given.max_cost, given.max_calls)
     check_prices(caller.watcher.say, continuing.model, capped=caps.cost is not None)
-    prompts = _load_prompts(run, made, continuing.settings, rule)
+    prompts = load_prompts(continuing.settings.prompts, continuing.settings.style)
+    if prompts.hash_with(*rule.prompts) != decides.prompts:
+        raise InputError(f"{run} was made with other prompts: {OTHER_PROMPTS}")
     retriever = caller.retriever or await open_retriever(
         continuing.settings, continuing.corpus, opened, say=caller.watcher.say
     )
@@ -199,11 +201,3 @@ def _find_rule(run: Path, made: RunConfig, function: OutcomeFunction | None, *, 
         how = "leave out outcome" if known else f"call reasonrag.calibrate({str(run)!r}, outcome={name}, ..)"
         raise InputError(f"the outcome of {run} is {'' if known else 'the function '}{name}: {how}")
     return rule
-
-
-def _load_prompts(run: Path, made: RunConfig, settings: GenerateSettings, rule: OutcomeRule) -> Prompts:
-    """The run's prompts. Raises InputError if they have changed."""
-    prompts = load_prompts(settings.prompts, settings.style)
-    if prompts.hash_with(*rule.prompts) != made.decides_answers.prompts:
-        raise InputError(f"{run} was made with other prompts: {OTHER_PROMPTS}")
-    return prompts
