@@ -373,13 +373,6 @@ def delivered(base_url: str) -> tuple[int, int]:
     return seen["prompt_tokens"], seen["completion_tokens"]
 
 
-def test_a_cap_on_dollars_needs_a_price() -> None:
-    """Nobody guesses what a model costs."""
-    done = finished(*command("http://127.0.0.1:9/v1", "--max-cost", 5, "--model", "mystery"))
-    assert done.returncode == 2
-    assert "--max-cost needs the price of mystery" in done.stderr
-
-
 # -- interrupts ------------------------------------------------------------------------------------------------
 
 
@@ -415,7 +408,7 @@ def says(pattern: str, text: str) -> bool:
 # -- disk ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", [5_000, 20_000, 120_000])
+@pytest.mark.parametrize("room", [5_000, 120_000])
 def test_a_full_disk_stops_the_run_and_spoils_nothing(room: int, undisturbed: str) -> None:
     """No file may grow beyond `room` bytes: the run stops, says so, and goes on when there is room."""
 

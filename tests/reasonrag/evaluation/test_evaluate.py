@@ -423,46 +423,27 @@ def test_caps_of_money_need_a_price(evaluated: Callable[..., Report]) -> None:
 class Teacher(OfflineTeacher):
     """The offline teacher, whose requests are counted."""
 
-    def __init__(self, interrupt_at: int = 0) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.requests = 0
-        self._interrupt_at = interrupt_at
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         self.requests += 1
-        if self.requests == self._interrupt_at:
-            os.kill(os.getpid(), signal.SIGINT)
         return await super().complete(request)
 
 
-def test_ctrl_c_keeps_what_was_answered(evaluated: Callable[..., Report]) -> None:
-    """And the same call goes on: the same bytes, nothing asked for twice."""
-    whole = Teacher()
-    evaluated(chat_model=whole, run="evals/whole")
-    interrupted, again = Teacher(interrupt_at=9), Teacher()
-    with pytest.raises(KeyboardInterrupt):
-        evaluated(chat_model=interrupted)
-    kept = keys()
-    assert len(kept) == interrupted.requests < whole.requests
-    evaluated(chat_model=again)
-    assert keys()[: len(kept)] == kept
-    assert interrupted.requests + again.requests == whole.requests
-    assert (RUN / "predictions.jsonl").read_bytes() == Path("evals/whole/predictions.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("share", [0.3, 0.8])
-def test_a_killed_run_ends_as_if_it_had_never_been_killed(share: float, evaluated: Callable[..., Report]) -> None:
+def test_a_killed_run_ends_as_if_it_had_never_been_killed(evaluated: Callable[..., Report]) -> None:
     """All that a kill leaves is a journal whose last line may be torn."""
     evaluated()
     whole, journal = (RUN / "predictions.jsonl").read_bytes(), JOURNAL.read_bytes()
     for name in ("predictions.jsonl", "report.json", "report.md"):
         (RUN / name).unlink()
-    JOURNAL.write_bytes(journal[: int(share * len(journal))])
-    kept = journal[: int(share * len(journal))].count(b"\n")
+    torn = journal[: len(journal) // 3]
+    JOURNAL.write_bytes(torn)
     again = Teacher()
     evaluated(chat_model=again)
     assert (RUN / "predictions.jsonl").read_bytes() == whole
-    assert again.requests == journal.count(b"\n") - kept
+    assert again.requests == journal.count(b"\n") - torn.count(b"\n")
 
 
 def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, home: Path) -> None:
@@ -477,8 +458,12 @@ def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, hom
         done = reasonrag(*flags(RUN, "--index-home", home, *address))
     assert done.status == 130
     assert "continue with: reasonrag evaluate --dataset atlas" in done.err
-    assert len(keys()) >= 6
+    kept = keys()
+    assert len(kept) >= 6
     assert not (RUN / "predictions.jsonl").exists()
+    assert reasonrag(*flags(RUN, "--index-home", home)).status == 0
+    assert keys()[: len(kept)] == kept
+    assert len(set(keys())) == len(keys())
 
 
 def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: Path) -> None:
@@ -698,18 +683,6 @@ def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
         evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
 
 
-def test_a_checkpoint_was_trained_as_its_training_was(
-    trained: tuple[Path, Path], evaluated: Callable[..., Report]
-) -> None:
-    """What is said once beside the checkpoints holds for each of them."""
-    known = read_provenance(trained[1])
-    assert known is not None
-    Path("saved/checkpoint-20").mkdir(parents=True)
-    known.write(Path("saved"))
-    with pytest.raises(InputError, match="was trained on 3 of the 6 questions"):
-        evaluated(model="saved/checkpoint-20", base_url=["http://127.0.0.1:9/v1"])
-
-
 def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
     """Prompts are the agent's alone; a method without passages has no retriever; every method has the budget."""
     rag, direct = (evaluated(method=each, limit=1, run=each).asked for each in ("rag", "direct"))
@@ -770,16 +743,6 @@ def test_questions_without_golden_answers_cannot_be_scored(reasonrag: Reasonrag)
     done = reasonrag("evaluate", *files, "--run", RUN)
     assert done.status == 2
     assert "own.jsonl, line 1 is not a question (golden_answers: all are blank, so no answer can be scored" in done.err
-
-
-@pytest.mark.parametrize("damage", ["{}\n", "not json\n", '{"question_id": 1}\n'])
-def test_a_damaged_file_names_its_line(damage: str, tmp_path: Path) -> None:
-    path = tmp_path / "predictions.jsonl"
-    path.write_text(damage)
-    with pytest.raises(InputError, match=r"line 1 is not a line of reasonrag.predictions/1"):
-        read_predictions(path)
-    with pytest.raises(InputError, match=r"there is no .*report\.json; reasonrag evaluate writes it"):
-        read_report(tmp_path)
 
 
 # -- a model's folder --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from reasonrag.agent.prompting import load_prompts, renderer_hash
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
-from reasonrag.errors import InputError, ModelError
+from reasonrag.errors import InputError
 from reasonrag.evaluation.methods.adaptive_rag import ROUTES
 from reasonrag.evaluation.methods.baseline_prompts import (
     BASELINES,
@@ -436,22 +436,6 @@ async def test_a_reply_without_an_answer_is_none_for_a_cause(
     assert attempt.malformed
 
 
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
-        ("a <answer> Seine", TaggedReply("a <answer>Seine</answer>", "answer", "Seine")),
-        (
-            "I use <answer> tags. <ANSWER>Seine</Answer> x",
-            TaggedReply("I use <answer> tags. <answer>Seine</answer>", "answer", "Seine"),
-        ),
-        ("<answer>a</answer> <answer>b</answer>", TaggedReply("<answer>a</answer>", "answer", "a")),
-    ],
-)
-def test_an_answer_is_read_up_to_its_first_closing_tag(text: str, parsed: TaggedReply) -> None:
-    """A dropped stop string comes back, a tag that is only spoken of does no harm, what follows does not count."""
-    assert parse_tagged(text, tags=("answer",), ending="stopped") == parsed
-
-
 @given(text=st.text(alphabet="<>/ answerch\n"), ending=st.sampled_from(get_args(Ending)))
 def test_any_reply_is_an_answer_or_has_a_cause(text: str, ending: Ending) -> None:
     """What is read is never empty and ends with its tag."""
@@ -459,12 +443,6 @@ def test_any_reply_is_an_answer_or_has_a_cause(text: str, ending: Ending) -> Non
     if isinstance(parsed, TaggedReply):
         assert parsed.content.strip()
         assert parsed.response.endswith(f"<{parsed.tag}>{parsed.content}</{parsed.tag}>")
-
-
-async def test_a_model_that_fails_is_an_error_and_no_answer(method_of: MethodOf) -> None:
-    """Whoever asked decides what becomes of the question."""
-    with pytest.raises(ModelError):
-        await method_of("cot", ScriptedModel([])).answer(QUESTION)
 
 
 # -- with the offline teacher ----------------------------------------------------------------------------------

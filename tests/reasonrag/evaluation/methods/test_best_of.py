@@ -333,11 +333,6 @@ def test_another_number_of_draws_or_another_critic_is_another_evaluation(tmp_pat
         evaluated(tmp_path, drafts(), other, best_of=4)
 
 
-def test_ask_takes_the_best_step_too() -> None:
-    found = reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=preferring("Rome"), best_of=4)
-    assert (found.answer, found.calls, found.scores) == ("Rome", 4, 4)
-
-
 def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
     critic = preferring("Rome")
     found = reasonrag.ask(
@@ -347,17 +342,10 @@ def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "think (best of 4: 2.500): " in shown
     assert "critic scored 4 steps, 0 tokens in" in shown
+    assert (found.answer, found.calls, found.scores) == ("Rome", 4, 4)
     assert [(each.drafts, each.score) for each in found.steps] == [(4, 2.5)]
     assert "best of" not in str(reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), told=show_step))
     with pytest.raises(InputError, match="`critic` needs `best_of`"):
         reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic)
     with pytest.raises(CapReached):
         reasonrag.ask("Where?", dataset="atlas", chat_model=drafts(), critic_model=critic, best_of=4, max_calls=5)
-
-
-@pytest.mark.parametrize(
-    ("command", "flags"), [("evaluate", ["--best-of", "--critic", "--vote"]), ("ask", ["--best-of", "--critic"])]
-)
-def test_the_help_shows_the_flags(command: str, flags: list[str], reasonrag: Reasonrag) -> None:
-    told = reasonrag(command, "--help-all").out
-    assert all(f"{flag} " in told for flag in flags)
