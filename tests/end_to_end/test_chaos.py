@@ -13,23 +13,22 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 import pytest
+from aiohttp import web
 
 import reasonrag as package
 from reasonrag.data.atlas import write_world
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from tests.endpoints.behaviour import EndpointBehaviour
-from tests.helpers.endpoints import Stage
+from tests.helpers.endpoints import Answering, Stage
 from tests.helpers.processes import Command, finished, simulated_endpoint, simulator, until
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
@@ -460,29 +459,16 @@ def test_a_planted_key_is_in_nothing_that_is_written_or_shown(echo: str) -> None
 
 @pytest.fixture
 def echo() -> Iterator[str]:
-    """An endpoint that repeats the Authorization header wherever it can."""
+    """An endpoint that repeats the Authorization header in three answers and then in errors."""
     answered = 0
 
-    class Echo(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            nonlocal answered
-            answered += 1
-            self.rfile.read(int(self.headers["content-length"]))
-            said = f"{self.headers['authorization']} {os.environ.get('HF_TOKEN', '')} hf_planted_0123456789abcdef"
-            status = 400 if answered > 3 else 200
-            content: dict[str, Any] = {"choices": [{"message": {"content": f"<answer>{said}</answer>"}}]}
-            if status == 400:
-                content = {"error": {"message": said}}
-            body = orjson.dumps(content)
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal answered
+        answered += 1
+        said = f"{request.headers['authorization']} {os.environ.get('HF_TOKEN', '')} hf_planted_0123456789abcdef"
+        if answered > 3:
+            return web.json_response({"error": {"message": said}}, status=400)
+        return web.json_response({"choices": [{"message": {"content": f"<answer>{said}</answer>"}}]})
 
-        log_message: Callable[..., None] = staticmethod(lambda *_: None)  # type: ignore[assignment]
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with Answering(answer).open() as server:
+        yield server.base_url

@@ -10,14 +10,13 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 import reasonrag as package
 from mcts import RECIPES
@@ -28,7 +27,7 @@ from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
-from tests.helpers.endpoints import Stage
+from tests.helpers.endpoints import Answering, Stage
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.real_runs import QUESTIONS, demo_run, real_run
 from tests.helpers.scripted_model import ScriptedModel
@@ -272,12 +271,9 @@ def test_what_a_failed_question_had_asked_for_is_kept() -> None:
 
 def test_caps_hold_where_an_endpoint_tells_no_tokens() -> None:
     """Bytes are counted instead, and the summary says that the count is too high."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), TellsNoTokens) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/v1"
-        settings = {"model": "offline", "base_url": [address], "max_tokens": 120_000, "concurrency": 1}
+    with without_usage().open() as server:
+        settings = {"model": "offline", "base_url": [server.base_url], "max_tokens": 120_000, "concurrency": 1}
         summary = package.generate(**SMALL, **settings, run="runs/a")
-        server.shutdown()
     assert summary.stopped is not None
     assert summary.stopped.cause == "cap"
     journal = [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
@@ -292,46 +288,26 @@ def teacher_says(request: ChatRequest, position: int) -> Completion:
     return Completion(text=text, finish_reason="stop")
 
 
-class RefusesOneQuestion(BaseHTTPRequestHandler):
-    """An endpoint that answers like the offline teacher, apart from one question that breaks its rules."""
+def without_usage(refused: str = "\0") -> Answering:
+    """An endpoint that answers like the offline teacher and tells no tokens; prompts with this text break its rules."""
 
-    refused = "Where was the author of"
-
-    def do_POST(self) -> None:
-        body = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.json()
         messages = [Message.model_validate(each) for each in body["messages"]]
-        if self.refused in messages[-1].content:
-            self._send(400, {"error": {"message": "your prompt breaks our rules"}})
-            return
+        if refused in messages[-1].content:
+            return web.json_response({"error": {"message": "your prompt breaks our rules"}}, status=400)
         texts = [reply(messages, temperature=1, seed=body.get("seed", 0), choice=i) for i in range(body.get("n", 1))]
-        choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in texts]
-        self._send(200, {"choices": choices})
+        return web.json_response(
+            {"choices": [{"message": {"content": each}, "finish_reason": "stop"} for each in texts]}
+        )
 
-    def _send(self, status: int, content: dict[str, Any]) -> None:
-        encoded = orjson.dumps(content)
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(encoded)))
-        self.end_headers()
-        self.wfile.write(encoded)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
-        """Nothing is logged."""
-
-
-class TellsNoTokens(RefusesOneQuestion):
-    """The same without rules; its answers have no usage."""
-
-    refused = "\0"
+    return Answering(answer)
 
 
 def test_a_failed_question_makes_exit_status_1_and_stops_no_other(reasonrag: Reasonrag) -> None:
     """Status 1 says that some question has an error, and the last lines say where to read why."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), RefusesOneQuestion) as server:
-        threading.Thread(target=server.serve_forever).start()
-        address = f"http://127.0.0.1:{server.server_port}/v1"
-        done = reasonrag(*small_flags(), "--model", "strict", "--base-url", address, "--concurrency", 4)
-        server.shutdown()
+    with without_usage(refused="Where was the author of").open() as server:
+        done = reasonrag(*small_flags(), "--model", "strict", "--base-url", server.base_url, "--concurrency", 4)
     assert done.status == 1
     assert "http 400" in done.out
     assert "failures.jsonl" in done.out
