@@ -15,10 +15,10 @@ from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, build_lock, only_writer
 from reasonrag.llm.offline import OfflineTeacher
-from reasonrag.progress import SilentWatcher
 from tests.endpoints.simulator import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
+from tests.helpers.listener import Listener
 from tests.helpers.processes import Command
 
 OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
@@ -229,13 +229,6 @@ def test_bad_input_to_any_command_is_told_and_leaves_nothing(
     assert left == {}
 
 
-class Declines(SilentWatcher):
-    """Whoever is asked whether to spend money, and says no."""
-
-    def confirm(self, question: str) -> bool:  # noqa: ARG002
-        return False
-
-
 def test_a_question_that_is_declined_leaves_nothing() -> None:
     """It is asked when the folder is locked and its files are there."""
     package.generate(limit=6, run="run")
@@ -249,5 +242,5 @@ def test_a_question_that_is_declined_leaves_nothing() -> None:
         partial(package.pairs, "run", out="pairs/new", label="judge", chat_model=paid),
     ):
         with pytest.raises(InputError, match="nothing was spent"):
-            start(watcher=Declines())
+            start(watcher=Listener())
         assert everything() == before, start.func

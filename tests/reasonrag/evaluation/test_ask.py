@@ -18,10 +18,10 @@ from reasonrag.evaluation.ask import AgentAnswer
 from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.evaluation.predictions import PredictedStep
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.provenance import Provenance, TrainingConditions
 from tests.helpers.command_line import CORPUS, Reasonrag
+from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 
 QUESTION = "Which river flows through the capital of France?"
@@ -126,21 +126,11 @@ def test_hostile_words_move_no_cursor(capsys: pytest.CaptureFixture[str], retrie
     assert not {"\x1b", "\u202e"} & set(shown)
 
 
-class Heard(SilentWatcher):
-    """Keeps what it is warned of."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
 def asked_of(home: Path, retriever: IndexRetriever, **asked: Any) -> list[str]:
     """Warnings for a model that was trained in some way."""
     home.mkdir()
     Provenance(base_model="b", stage="sft", finetuning_type="full", **asked).write(home)
-    heard, model = Heard(), ScriptedModel(list(REPLIES))
+    heard, model = Listener(), ScriptedModel(list(REPLIES))
     found = package.ask(QUESTION, chat_model=model, retriever=retriever, trained_on=home, watcher=heard)
     assert found.answer == "Seine"
     assert found.warnings == heard.warnings

@@ -32,9 +32,9 @@ from reasonrag.exploration.degeneracy import (
 from reasonrag.exploration.summary import RunSummary
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.offline import reply
-from reasonrag.progress import SilentWatcher
 from reasonrag.terminal import counts_text
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.listener import Listener
 from tests.helpers.real_runs import QUESTIONS, real_run
 from tests.helpers.scripted_model import Script, ScriptedModel
 from tests.helpers.shared import Shared
@@ -429,16 +429,6 @@ TEACHERS: dict[str, Script] = {
     "all_right": searches_once(lambda request, _own: GOLDEN[question_of(request)]),
 }
 """A teacher for every sign: what it does wrong is what the sign says."""
-
-
-class Listener(SilentWatcher):
-    """Remembers what it was warned of."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.llm.prices import Price, find_price
-from reasonrag.progress import SilentWatcher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION, Reasonrag
+from tests.helpers.listener import Listener
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.scripted_model import ScriptedModel
 
@@ -297,19 +297,9 @@ def test_what_is_said_of_a_value_model_needs_one(
     assert not Path("runs/a").exists()
 
 
-class Listens(SilentWatcher):
-    """Remembers what was said."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.heard.append(message)
-
-
 def test_a_model_of_ones_own_costs_nothing_and_that_is_said(endpoint: str) -> None:
     """One that is in no table and has an address of its own; a cap in dollars then counts the teacher alone."""
-    watcher = Listens()
+    watcher = Listener()
     flags = SMALL | {"limit": 1, "value_model": "qwen", "value_base_url": [endpoint], "max_cost": 5}
     run = package.generate(**flags, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"), watcher=watcher)
     [tree] = trees("runs/a")
@@ -317,7 +307,7 @@ def test_a_model_of_ones_own_costs_nothing_and_that_is_said(endpoint: str) -> No
     assert tree.value_usage.cost_usd == 0
     assert run.cost_usd == pytest.approx(tree.usage.cost_usd)
     assert run.cost_usd
-    assert any("qwen has no list price" in each for each in watcher.heard)
+    assert any("qwen has no list price" in each for each in watcher.said)
 
 
 def test_the_teacher_s_key_stays_with_the_teacher(locked_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
 from reasonrag.llm.journal import journal_line
-from reasonrag.progress import SilentWatcher
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
@@ -224,16 +224,6 @@ def test_a_folder_without_ranks_is_refused(tmp_path: Path) -> None:
 # -- what is joined is read first --------------------------------------------------------------------------------
 
 
-class Told(SilentWatcher):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-
 def of_rank(run: Path, rank: int, name: str) -> Path:
     return run / f"ranks/{rank:05d}/{name}.jsonl"
 
@@ -259,7 +249,7 @@ def test_of_a_line_that_was_cut_off_nothing_but_that_line_is_lost(
 ) -> None:
     of_rank(ranks, 0, "failures").write_bytes(FAILURES)
     of_rank(ranks, 1, "failures").write_bytes(FAILURES)
-    whole, path, told = joined(ranks, name), of_rank(ranks, rank, name), Told()
+    whole, path, told = joined(ranks, name), of_rank(ranks, rank, name), Listener()
     content = path.read_bytes()
     path.write_bytes(content[:-cut])
     torn = content.splitlines(keepends=True)[-1]
@@ -292,7 +282,7 @@ def test_an_answer_that_was_cut_off_costs_no_tree_and_can_be_asked_again(ranks: 
 
 
 def test_a_tree_that_was_cut_off_is_explored_again(ranks: Path) -> None:
-    path, told = of_rank(ranks, 1, "rollouts"), Told()
+    path, told = of_rank(ranks, 1, "rollouts"), Listener()
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InputError, match=r"1 question of the run have no line.* of rank 1 .*Run that rank again"):
         reasonrag.merge(ranks, watcher=told)

@@ -21,7 +21,7 @@ from reasonrag.critics.evaluation.report import CriticEvaluation
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import find_critic
-from reasonrag.progress import SilentWatcher
+from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.trees import answer, query, tree
 from tests.reasonrag.llm.test_critic import FACTS, folder_of
@@ -263,7 +263,7 @@ def test_a_folder_that_a_server_names_is_not_written_into(
 ) -> None:
     """However it spells it: the verdict is in --out, which is said, and what is known of the critic is still used."""
     monkeypatch.chdir(tmp_path)
-    critic, said = critic_of(tmp_path, "mine"), Said()
+    critic, said = critic_of(tmp_path, "mine"), Listener()
     (critic / "evaluation").mkdir()
     before = {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()}
     address, flags = rooted(spelled.format(critic)), outcome_model(tmp_path)
@@ -273,15 +273,7 @@ def test_a_folder_that_a_server_names_is_not_written_into(
     found = reasonrag.evaluate_critic(address, run, **asked, **flags)
     assert (found.verdict, found.kind) == ("failed", "value")
     assert {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()} == before
-    assert f"the verdict is in {Path('here') / 'critic_evaluation.json'} only" in " ".join(said.lines)
-
-
-class Said(SilentWatcher):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
+    assert f"the verdict is in {Path('here') / 'critic_evaluation.json'} only" in " ".join(said.said)
 
 
 def test_questions_that_the_critic_was_trained_on_are_left_out(run: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher
+from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -121,19 +122,8 @@ def test_settings_that_do_not_fit_together_are_refused(
         reasonrag.pairs(run, out=tmp_path / "never", **flags)
 
 
-class Asking(SilentWatcher):
-    """Remembers what it was asked, and says no."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def confirm(self, question: str) -> bool:
-        self.asked.append(question)
-        return False
-
-
 def test_a_critic_with_a_price_asks_nothing_before_its_cost_was_told_and_accepted(run: Path, tmp_path: Path) -> None:
-    model, watcher = ScriptedModel(lambda *_: "1.0"), Asking()
+    model, watcher = ScriptedModel(lambda *_: "1.0"), Listener()
     paid: dict[str, Any] = {"consensus": True, "critic_model": model, "critic_price_in": 2.0}
     with pytest.raises(InputError, match="not started"):
         reasonrag.pairs(run, out=tmp_path, watcher=watcher, **paid)

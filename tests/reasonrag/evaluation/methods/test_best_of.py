@@ -19,9 +19,9 @@ from reasonrag.evaluation.pages.display import show_answer, show_step
 from reasonrag.evaluation.predictions import Prediction, read_predictions
 from reasonrag.evaluation.report import read_report
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.progress import SilentWatcher
 from reasonrag.web.server import listening
 from tests.helpers.command_line import Reasonrag
+from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 
 QUESTIONS: dict[str, Any] = {"dataset": "atlas", "split": "dev", "limit": 2}
@@ -184,20 +184,12 @@ def test_another_number_of_draws_and_another_critic_are_warned_of_where_evaluati
     assert "other is the best of" not in told
 
 
-class Refusing(SilentWatcher):
-    """Says no, and keeps what it was asked."""
-
-    def confirm(self, question: str) -> bool:
-        self.asked = question
-        return False
-
-
 def test_a_critic_that_costs_money_is_in_the_estimate(tmp_path: Path) -> None:
-    watcher, critic = Refusing(), ScriptedModel(costly, name="critic")
+    watcher, critic = Listener(), ScriptedModel(costly, name="critic")
     with pytest.raises(InputError, match="not started"):
         evaluated(tmp_path, drafts(), critic, best_of=4, critic_price_in=2, price_in=0, price_out=0, watcher=watcher)
-    assert "requests to scripted and critic" in watcher.asked
-    assert not watcher.asked.partition("about ")[2].startswith("$0.00 to $0.00 ")
+    assert "requests to scripted and critic" in watcher.asked[0]
+    assert not watcher.asked[0].partition("about ")[2].startswith("$0.00 to $0.00 ")
     assert critic.requests == []
 
 
