@@ -7,9 +7,10 @@ endpoint, no file and no tree.
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 from reasonrag.errors import CapReached
@@ -37,40 +38,26 @@ class Tokens:
     reasoning: int = 0
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            self.calls + other.calls,
-            self.requests + other.requests,
-            self.prompt + other.prompt,
-            self.completion + other.completion,
-            self.cached + other.cached,
-            self.reasoning + other.reasoning,
-        )
+        return Tokens(*map(operator.add, _AMOUNTS(self), _AMOUNTS(other)))
 
     def __sub__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            self.calls - other.calls,
-            self.requests - other.requests,
-            self.prompt - other.prompt,
-            self.completion - other.completion,
-            self.cached - other.cached,
-            self.reasoning - other.reasoning,
-        )
+        return Tokens(*map(operator.sub, _AMOUNTS(self), _AMOUNTS(other)))
 
     @staticmethod
     def of(completions: Iterable[Completion]) -> Tokens:
-        calls = requests = prompt = completion = cached = reasoning = 0
-        for each in completions:
-            calls += 1
-            requests += each.requests
-            prompt += each.prompt_tokens
-            completion += each.completion_tokens
-            cached += each.cached_tokens
-            reasoning += each.reasoning_tokens
-        return Tokens(calls, requests, prompt, completion, cached, reasoning)
+        every = list(completions)
+        return Tokens(len(every), *map(sum, zip(*map(_AMOUNTS_OF_A_REPLY, every), strict=True)))
 
     def cost(self, price: Price) -> float:
         """Dollars."""
         return price.cost(self.prompt, self.completion, cached_tokens=self.cached)
+
+
+_AMOUNTS = operator.attrgetter(*(each.name for each in fields(Tokens)))
+_AMOUNTS_OF_A_REPLY = operator.attrgetter(
+    "requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens"
+)
+"""In the order of `Tokens`, without its calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Decides what the low and the high end mean. Knows no job: how its usage was meas
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,12 @@ Item = TypeVar("Item")
 class Range(BaseModel):
     low: float
     high: float
+
+    def times(self, low: float, high: float) -> Range:
+        return Range(low=low * self.low, high=high * self.high)
+
+    def __add__(self, other: Range) -> Range:
+        return Range(low=self.low + other.low, high=self.high + other.high)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class ExpectedUsage:
 
     def times(self, low: float, high: float) -> ExpectedUsage:
         """The usage of `low` to `high` times as much."""
-        return ExpectedUsage(*(Range(low=low * each.low, high=high * each.high) for each in vars(self).values()))
+        return ExpectedUsage(*(each.times(low, high) for each in vars(self).values()))
 
     def with_reasoning(self, max_tokens: int) -> ExpectedUsage:
         """The usage of a model that reasons before it answers: its replies may take the whole token limit."""
@@ -82,23 +89,18 @@ class ExpectedUsage:
         return replace(self, completion_tokens=Range(low=replies.low, high=most))
 
     def __add__(self, other: ExpectedUsage) -> ExpectedUsage:
-        both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return ExpectedUsage(*(Range(low=a.low + b.low, high=a.high + b.high) for a, b in both))
+        return ExpectedUsage(*map(operator.add, vars(self).values(), vars(other).values()))
 
     def share_within(self, caps: Caps, spent: Tokens) -> tuple[float, float]:
         """The shares of the low and of the high end that caps on calls and tokens leave room for."""
-        tokens = (
-            self.prompt_tokens.low + self.completion_tokens.low,
-            self.prompt_tokens.high + self.completion_tokens.high,
-        )
         low = high = 1.0
-        for cap, used, least, most in (
-            (caps.calls, spent.calls, self.calls.low, self.calls.high),
-            (caps.tokens, spent.prompt + spent.completion, *tokens),
+        for cap, used, expected in (
+            (caps.calls, spent.calls, self.calls),
+            (caps.tokens, spent.prompt + spent.completion, self.prompt_tokens + self.completion_tokens),
         ):
             if cap is not None:
                 left = max(0, cap - used)
-                low, high = min(low, left / max(least, 1)), min(high, left / max(most, 1))
+                low, high = min(low, left / max(expected.low, 1)), min(high, left / max(expected.high, 1))
         return low, high
 
     def dollars(self, price: Price | None) -> Range | None:
@@ -122,7 +124,7 @@ def sum_of_dollars(ranges: Iterable[Range | None]) -> Range | None:
     for each in ranges:
         if each is None:
             return None
-        total = Range(low=total.low + each.low, high=total.high + each.high)
+        total += each
     return total
 
 

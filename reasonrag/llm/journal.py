@@ -138,16 +138,7 @@ class Journal:
             for key, completion in zip(entry.answers, held(entry.answers.values()), strict=True):
                 self.answers.setdefault(key, completion)
 
-    async def append(
-        self, question_id: str, keys: Sequence[str], completions: Sequence[Completion], *, model: str | None = None
-    ) -> None:
-        """Record the answer to these draws; returns once it is on disk. Raises StorageError if that fails.
-
-        model: the model that answered; None: the run's teacher.
-        """
-        await self.append_line(journal_line(question_id, keys, completions, model=model))
-
-    async def append_line(self, line: bytes) -> None:
+    async def append(self, line: bytes) -> None:
         """Record a `journal_line`; returns once it is on disk. Raises StorageError if that fails."""
         if self._broken:
             raise self._broken
@@ -291,7 +282,7 @@ class JournaledModel:
                 self.stop(UnexpectedError(error, kept=True))
                 completions = _at_most(request, said)
                 line = journal_line(request.question_id, keys[: len(said)], completions, model=self.recorded_as)
-            await self._journal.append_line(line)
+            await self._journal.append(line)
             reservation.settle(completions)
         for each in completions:
             if news := self._journal.windows.add(self.recorded_as, each).news():

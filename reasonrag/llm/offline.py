@@ -13,7 +13,7 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -91,28 +91,19 @@ def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice:
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
     prompt = parse_prompt(messages)
-    if prompt.turn == "judge":
-        return _score(prompt, dice)
-    if prompt.turn == "rank":
-        return _ranking(prompt, dice)
-    if prompt.turn == "pick":
-        return _pick(prompt, dice)
-    if prompt.turn == "route":
-        return f"<route>{'one' if habits.hops(prompt.question) == 1 else 'several'}</route>"
+    if judged := {"judge": _score, "rank": _ranking, "pick": _pick}.get(prompt.turn):
+        return judged(prompt, dice)
     turn = _Turn(temperature, dice)
-    if prompt.turn == "read":
-        return turn.read(prompt)
-    if prompt.turn == "conclude":
-        return turn.answer(prompt)
-    if prompt.turn == "answer":
-        return turn.answer(turn.having_read(prompt))
-    if prompt.turn == "reason":
-        return turn.answer(turn.having_reasoned(prompt))
-    if prompt.turn == "loop":
-        return turn.loop(prompt)
-    if prompt.turn == "sentence":
-        return turn.sentence(prompt)
-    return turn.think(prompt)
+    replies: dict[str, Callable[[ParsedPrompt], str]] = {
+        "route": lambda asked: f"<route>{'one' if habits.hops(asked.question) == 1 else 'several'}</route>",
+        "read": turn.read,
+        "conclude": turn.answer,
+        "answer": lambda asked: turn.answer(turn.having_read(asked)),
+        "reason": lambda asked: turn.answer(turn.having_reasoned(asked)),
+        "loop": turn.loop,
+        "sentence": turn.sentence,
+    }
+    return replies.get(prompt.turn, turn.think)(prompt)
 
 
 def tokens_of(messages: Sequence[Message], text: str) -> tuple[TokenLogprob, ...]:

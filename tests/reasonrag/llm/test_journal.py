@@ -23,7 +23,7 @@ from preference import Message
 from reasonrag.errors import CapReached, InputError, Interrupted, ModelError, StorageError, UnexpectedError
 from reasonrag.llm.budget import Caps, Ledger, Tokens
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, TokenLogprob
-from reasonrag.llm.journal import Journal, JournaledModel, open_journal
+from reasonrag.llm.journal import Journal, JournaledModel, journal_line, open_journal
 from tests.helpers.scripted_model import ScriptedModel
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=64)
@@ -106,6 +106,10 @@ class Unreachable:
 
 def journaled(inner: ChatModel | None, journal: Journal, *, name: str = NAME) -> JournaledModel:
     return JournaledModel(inner, journal, name=name, ledger=Ledger(spent=journal.delivered))
+
+
+def line_of(sample: int, answer: Sequence[Completion]) -> bytes:
+    return journal_line("q1", [request([sample]).key(0, model=NAME)], answer, model=None)
 
 
 async def answers(model: ChatModel, requests: Sequence[ChatRequest]) -> dict[int, Completion]:
@@ -232,7 +236,7 @@ async def test_of_two_answers_to_one_draw_the_first_holds(tmp_path: Path) -> Non
     async with open_journal(path) as journal:
         model = journaled(Paid(), journal)
         first = await model.complete(request([0]))
-        await journal.append("q1", [request([0]).key(0, model=NAME)], await Paid().complete(request([0])))
+        await journal.append(line_of(0, await Paid().complete(request([0]))))
     assert path.read_bytes().count(b"\n") == 2
     assert [(await replay(path, [request([0])]))[0]] == first
 
@@ -520,7 +524,7 @@ async def test_a_line_that_was_copied_counts_once(tmp_path: Path) -> None:
     path.write_bytes(line * 200)
     async with open_journal(path) as journal:
         assert journal.delivered == journal.delivered_by[None] == Tokens.of(said.values())
-        await journal.append("q1", [request([0]).key(0, model=NAME)], await Paid().complete(request([0])))
+        await journal.append(line_of(0, await Paid().complete(request([0]))))
     async with open_journal(path) as journal:
         assert journal.delivered.calls == 3
         assert journal.answers[request([0]).key(0, model=NAME)] == said[0]
@@ -738,10 +742,7 @@ async def test_a_journal_that_is_closed_has_written_what_came_before(tmp_path: P
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     completion = Completion(text="Rome", finish_reason="stop")
-    waiting = [
-        asyncio.create_task(journal.append("q1", [request([each]).key(0, model=NAME)], [completion]))
-        for each in range(3)
-    ]
+    waiting = [asyncio.create_task(journal.append(line_of(each, [completion]))) for each in range(3)]
     await asyncio.sleep(0)
     await journal.close()
     await asyncio.gather(*waiting)
@@ -785,7 +786,7 @@ async def test_a_closed_journal_takes_nothing_more(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     await journal.close()
     with pytest.raises(StorageError, match="is closed"):
-        await journal.append("q1", ["key"], [Completion(text="a", finish_reason="stop")])
+        await journal.append(line_of(0, [Completion(text="a", finish_reason="stop")]))
 
 
 def test_a_journal_that_is_only_read_makes_no_directory(tmp_path: Path) -> None:
