@@ -317,20 +317,17 @@ def left_out(profile: str, concurrency: int) -> object:
     return orjson.loads(Path(f"runs/{profile}-{concurrency}/summary.json").read_bytes())["refused_parameters"]
 
 
-@pytest.mark.parametrize(("concurrency", "limit"), [(1, 4), (64, 40)])
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_run_against_any_profile_is_clean(
-    profile: str, concurrency: int, limit: int, shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_against_any_profile_is_clean(profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question done, none failed, every reply readable; reasoning that is shown is kept, and only as such."""
-    nodes = run_against(profile, shared, monkeypatch, concurrency=concurrency, limit=limit)
-    assert len(nodes) > 2 * limit
+    nodes = run_against(profile, shared, monkeypatch, concurrency=64, limit=12)
+    assert len(nodes) > 2 * 12
     assert [node["parse_error"] for node in nodes if node["parse_error"]] == []
     shown = PROFILES[profile].reasoning not in (None, "hidden")
     for node in nodes:
         assert THOUGHT not in f"{node['response']} {node['content']} {node['prompt']}"
         assert node.get("reasoning", "").startswith(THOUGHT.strip()) == (shown and node["id"] != 0)
-    assert left_out(profile, concurrency) == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
+    assert left_out(profile, 64) == ({"offline": LEARNED[profile]} if profile in LEARNED else {})
 
 
 @pytest.mark.parametrize("profile", ["gpt-5", "gpt-6", "r1", "deepseek", "azure-legacy"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import reasonrag
@@ -10,13 +9,10 @@ from reasonrag.agent.prompting import render_judgement
 from tests.endpoints.weak_teacher import WeakTeacher, reply
 from tests.reasonrag.llm.test_offline import (
     ACTIONS,
-    PASSAGES,
     PROMPTS,
     QUESTION,
     THOUGHTS,
-    is_quoted,
     prompt_of,
-    sentences,
 )
 
 
@@ -31,14 +27,6 @@ def test_a_few_replies_of_every_turn_are_on_file(golden: Callable[[str, bytes], 
         for choice in range(3)
     ]
     golden("offline_weak_replies.txt", "".join(lines).encode())
-
-
-def test_evidence_is_quoted_from_the_passages() -> None:
-    """Or there is none, though there are passages."""
-    said = [reply(prompt_of("read"), temperature=1, seed=i // 3, choice=i % 3) for i in range(200)]
-    contents = {re.findall("<evidence>(.*)</evidence>", each)[0] for each in said}
-    assert "None" in contents
-    assert all(is_quoted(content, sentences(PASSAGES)) for content in contents - {"None"})
 
 
 def test_its_trees_are_degenerate() -> None:

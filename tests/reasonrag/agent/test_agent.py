@@ -20,7 +20,6 @@ from reasonrag.agent.prompting import (
     render_variation,
 )
 from reasonrag.data.corpus import Passage
-from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import IndexRetriever
@@ -156,25 +155,6 @@ async def test_the_last_step_of_the_budget_is_always_a_conclusion(
     assert [turn(request) for request in model.requests] == actions.split()
     assert [step.terminal for step in path] == [False] * (max_steps - 1) + [True]
     assert "<reference>" not in path[-1].prompt[1].content
-
-
-@pytest.mark.parametrize(
-    ("replies", "actions"),
-    [
-        ([ANSWER], "think"),
-        ([QUERY, EVIDENCE, ANSWER], "think read think"),
-        ([QUERY, EVIDENCE, QUERY, EVIDENCE, ANSWER], "think read think read think"),
-    ],
-)
-async def test_a_continuation_ends_with_its_answer(
-    replies: list[str], actions: str, agent_of: Callable[..., Agent]
-) -> None:
-    """No step is taken after an answer."""
-    agent = agent_of(ScriptedModel(replies))
-    [path] = await agent.continue_from(agent.start(QUESTION), [3])
-    assert [step.state.action for step in path] == actions.split()
-    assert [step.response for step in path] == replies
-    assert path[-1].action_type == "answer"
 
 
 async def test_continuations_from_one_state_share_their_first_request(agent_of: Callable[..., Agent]) -> None:
@@ -327,13 +307,6 @@ async def test_an_answer_that_evidence_supports_in_another_form_rests_on_passage
     agent = agent_of(ScriptedModel([QUERY, f"<evidence>{told}</evidence>", "<answer>Sequana</answer>"]))
     [path] = await agent.continue_from(agent.start(alias), [0])
     assert (path[-1].in_evidence, path[-1].grounded) == (True, grounded)
-
-
-async def test_an_answer_before_any_evidence_is_in_none(agent_of: Callable[..., Agent]) -> None:
-    """It may be right, and says nothing of how to find it."""
-    agent = agent_of(ScriptedModel([ANSWER]))
-    [step] = await agent.sample(agent.start(QUESTION), [0])
-    assert (step.f1, step.grounded, step.in_evidence) == (1.0, False, False)
 
 
 # -- further tries ---------------------------------------------------------------------------------------------
@@ -560,20 +533,6 @@ async def test_a_reply_that_does_not_parse_twice_is_a_failed_step(
     assert (step.parse_error.cause, step.parse_error.repair) == (cause, repair)
 
 
-async def test_a_continuation_may_end_in_a_failed_step(agent_of: Callable[..., Agent]) -> None:
-    """It is data, not a crash."""
-    agent = agent_of(ScriptedModel([QUERY, NO_TAG, NO_TAG]))
-    [path] = await agent.continue_from(agent.start(QUESTION), [0])
-    assert [step.parse_error is not None for step in path] == [False, True]
-
-
-async def test_a_model_without_an_answer_is_an_error_of_whoever_asked(agent_of: Callable[..., Agent]) -> None:
-    """The agent makes no step out of nothing."""
-    agent = agent_of(ScriptedModel([NO_TAG]))
-    with pytest.raises(ModelError, match="no reply left"):
-        await agent.sample(agent.start(QUESTION), [0])
-
-
 # -- judgements ------------------------------------------------------------------------------------------------
 
 JUDGEMENT = render_judgement(PROMPTS, question=QUESTION.question, thoughts=[QUERY, EVIDENCE])
@@ -597,14 +556,6 @@ async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callab
     assert await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2) == Judgement((2, 1), calls=2)
     assert "<ranking>..</ranking> with each number from 1 to 2 once" in model.requests[3].messages[-1].content
     assert agent.spending.repairs == 2
-
-
-async def test_a_judge_that_never_says_it_is_missing_and_quoted(agent_of: Callable[..., Agent]) -> None:
-    """One unreadable judgement costs its two replies, not the question, and is no number."""
-    agent = agent_of(ScriptedModel(["no score", "<score>101</score>", "no order", "<ranking>1</ranking>"]))
-    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=2, unreadable="<score>101</score>")
-    ranking = await agent.rank(QUESTION, JUDGEMENT, 0, candidates=2)
-    assert ranking == Judgement(None, calls=2, unreadable="<ranking>1</ranking>")
 
 
 async def test_a_judgement_that_was_withheld_is_not_asked_for_again(agent_of: Callable[..., Agent]) -> None:

@@ -124,13 +124,6 @@ def test_the_user_turn_has_the_layout_of_the_published_data() -> None:
     )
 
 
-def test_a_state_without_thoughts_is_its_question_only() -> None:
-    """There is no empty list of thoughts in the first prompt."""
-    system, user = render_prompt(PROMPTS, "think", question="Q?", thoughts=[])
-    assert user.content == "Question: Q?"
-    assert system == Message(role="system", content=PROMPTS.system("think"))
-
-
 @pytest.mark.parametrize("action", ["think", "read", "conclude"])
 def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAction) -> None:
     """A tag that a turn may not use would teach the model to use it."""
@@ -152,17 +145,6 @@ def test_only_read_turns_show_passages(action: AgentAction) -> None:
     messages = render_prompt(PROMPTS, action, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES)
     assert not any("<reference>" in message.content for message in messages)
     assert "Wikipedia Title" not in messages[1].content
-
-
-def test_the_repair_turn_shows_the_reply_and_what_was_wrong_with_it() -> None:
-    """The prompt itself stays as it was; reply and request stand behind it."""
-    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
-    messages = render_repair(PROMPTS, prompt, reply="dunno", detail="found no tag")
-    assert messages[:2] == prompt
-    assert messages[2] == Message(role="assistant", content="dunno")
-    assert messages[3].role == "user"
-    assert "found no tag" in messages[3].content
-    assert "{detail}" not in messages[3].content
 
 
 def test_the_turn_that_asks_for_another_step_shows_the_steps_that_were_taken() -> None:

@@ -186,23 +186,6 @@ def test_without_caps_nothing_waits(asks: list[Ask]) -> None:
     assert ledger.promised == Tokens()
 
 
-@settings(max_examples=50)
-@given(draws=st.lists(st.integers(1, 4), min_size=1, max_size=15), cap=st.integers(0, 25))
-def test_a_cap_on_calls_is_used_up_as_far_as_whole_requests_fit(draws: list[int], cap: int) -> None:
-    """One request after the other: those that fit go, and only those that do not are stopped."""
-    ledger = Ledger(caps=Caps(calls=cap))
-    asks = [Ask(request(draws=each), comes=0, takes=0, uses=(1.0, 1.0, 0.0)) for each in draws]
-
-    async def in_turn() -> list[CapReached | None]:
-        return [await make(each, ledger) for each in asks]
-
-    used = 0
-    for each, stopped in zip(draws, asyncio.run(in_turn()), strict=True):
-        assert (stopped is None) == (used + each <= cap)
-        used += each if stopped is None else 0
-    assert ledger.spent.calls == used
-
-
 # -- near a cap ----------------------------------------------------------------------------------------------------
 
 
@@ -247,25 +230,6 @@ async def test_near_a_cap_a_request_waits_for_those_that_were_promised_more_than
         with pytest.raises(CapReached):
             await asyncio.wait_for(waiting, timeout=60)
     assert ledger.promised == Tokens()
-
-
-async def test_a_request_that_failed_gives_back_what_it_was_promised() -> None:
-    """Whoever waits goes on, and nothing counts as spent."""
-    ledger = Ledger(caps=Caps(calls=1))
-
-    async def failing() -> None:
-        async with ledger.reserve(request()):
-            await settle()
-            raise ModelError("nothing came", cause="connection")
-
-    async def second() -> None:
-        async with ledger.reserve(request()) as reservation:
-            reservation.settle([answer()])
-
-    outcomes = await asyncio.wait_for(asyncio.gather(failing(), second(), return_exceptions=True), timeout=60)
-    assert isinstance(outcomes[0], ModelError)
-    assert outcomes[1] is None
-    assert ledger.spent.calls == 1
 
 
 async def test_a_request_that_is_cancelled_while_it_waits_was_promised_nothing() -> None:

@@ -142,14 +142,6 @@ def test_a_rate_without_a_limit_never_waits() -> None:
     assert rate.wait(0.0) == 0
 
 
-def test_a_clock_that_steps_back_gives_nothing_away() -> None:
-    """Time counts once."""
-    rate = Rate(6000.0 / HEADROOM)
-    rate.take(1_000, 100.0)
-    assert rate.wait(50.0) == pytest.approx(9.0)
-    assert rate.wait(100.0) == pytest.approx(9.0)
-
-
 def test_requests_and_tokens_both_hold_a_request_back() -> None:
     """The longer wait counts."""
     pace = Pace(10, requests=Rate(60 / HEADROOM), tokens=Rate(6000 / HEADROOM))
@@ -207,18 +199,6 @@ def test_requests_of_one_round_that_are_refused_narrow_the_window_once() -> None
     assert pace.window == 64 * DECREASE * DECREASE
 
 
-def test_the_window_never_closes() -> None:
-    """One request at a time is left, after however many refusals."""
-    pace = Pace(8)
-    for second in range(1, 50):
-        start(pace, now=second)
-        pace.refused(sent_at=second, retry_after=None, now=second)
-    assert pace.window == 1.0
-    assert pace.wait(100.0) == (0.0, "")
-    start(pace, now=100.0)
-    assert pace.wait(100.0) == (math.inf, "window full")
-
-
 OUTCOMES = st.lists(st.sampled_from(["start", "start", "succeed", "refuse", "fail", "reject"]), max_size=60)
 
 
@@ -260,15 +240,6 @@ def test_retry_after_holds_everybody_back() -> None:
     assert pace.wait(11.0) == (12.0, "asked to wait")
     assert pace.wait(22.5) == (0.5, "asked to wait")
     assert pace.wait(23.0) == (0.0, "")
-
-
-def test_a_refusal_is_no_failure() -> None:
-    """An endpoint that refuses is up: the breaker stays closed."""
-    pace = Pace(8)
-    for second in range(1, 2 * FAILURES_TO_OPEN):
-        start(pace, now=second)
-        pace.refused(sent_at=second, retry_after=None, now=second)
-    assert pace.down_since is None
 
 
 # -- the breaker ---------------------------------------------------------------------------------------------------
@@ -441,10 +412,3 @@ def test_headers_that_name_no_limit_change_nothing(value: str) -> None:
     pace = Pace(8, tokens=Rate(5.0))
     pace.learn({"x-ratelimit-limit-requests": value, "x-ratelimit-limit-tokens": value})
     assert (pace.requests.limit, pace.tokens.limit) == (None, 5.0)
-
-
-def test_what_is_left_of_an_allowance_holds_nobody_back() -> None:
-    """`remaining` and `reset` are older than the answers that come after them; the limit alone paces requests."""
-    pace = Pace(8)
-    pace.learn({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"})
-    assert pace.wait(100.0) == (0.0, "")

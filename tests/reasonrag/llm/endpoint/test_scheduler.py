@@ -71,77 +71,12 @@ async def served_in_order(priorities: Sequence[int]) -> list[int]:
     return [number - 1 for number in line.served[1:]]
 
 
-@pytest.mark.parametrize(
-    ("priorities", "order"),
-    [
-        ([], []),
-        ([5], [0]),
-        ([3, 1, 2], [1, 2, 0]),
-        ([1, 1, 1], [0, 1, 2]),
-        ([2, 1, 2, 1], [1, 3, 0, 2]),
-        ([0, -1], [1, 0]),
-    ],
-)
-async def test_the_smallest_priority_goes_first_and_equal_ones_in_order_of_asking(
-    priorities: list[int], order: list[int]
-) -> None:
-    """Older trees are finished before younger ones are fed."""
-    assert await served_in_order(priorities) == order
-
-
 @settings(max_examples=50)
 @given(priorities=st.lists(st.integers(-3, 3), max_size=10))
 def test_waiters_are_served_as_a_stable_sort_would_have_it(priorities: list[int]) -> None:
-    """The law behind the table."""
+    """The smallest priority first, equal ones in the order of asking: older trees are finished before younger ones."""
     order = sorted(range(len(priorities)), key=lambda i: priorities[i])
     assert asyncio.run(served_in_order(priorities)) == order
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-async def test_no_more_are_in_flight_than_may_be(count: int) -> None:
-    """As many as may be, and not one more."""
-    line = Line(count)
-    for priority in range(8):
-        await line.join(priority)
-    assert (line.scheduler.in_flight, line.served) == (count, list(range(count)))
-    await line.finish()
-    assert line.most_in_flight == count
-    assert line.served == list(range(8))
-    assert line.scheduler.in_flight == 0
-
-
-async def test_a_turn_that_is_free_is_had_without_waiting() -> None:
-    """Priority matters only among those who wait."""
-    line = Line(2)
-    await line.join(9)
-    await line.join(9)
-    assert line.served == [0, 1]
-    await line.finish()
-
-
-async def test_an_error_inside_ends_the_turn() -> None:
-    """A failed request does not hold its place."""
-    only = scheduler(1)
-    with pytest.raises(ZeroDivisionError):
-        async with only.slot(0):
-            raise ZeroDivisionError
-    async with asyncio.timeout(60), only.slot(0):
-        assert (only.in_flight, only.paces[0].in_flight) == (1, 1)
-
-
-async def test_a_waiter_that_is_cancelled_is_passed_over() -> None:
-    """The next in line gets the slot that it would have had."""
-    line = Line(1)
-    for priority in (0, 1, 2):
-        await line.join(priority)
-    line.tasks[1].cancel()
-    await settle()
-    assert line.served == [0]
-    line.let_go(0)
-    await settle()
-    assert line.served == [0, 2]
-    await line.finish()
-    assert line.most_in_flight == 1
 
 
 async def test_a_turn_given_in_the_moment_of_cancelling_is_not_lost() -> None:
@@ -278,17 +213,6 @@ async def test_several_paces_share_by_load(windows: list[int], shares: list[int]
     got = [crowd.lanes.count(lane) for lane in range(len(windows))]
     assert all(abs(count - share) <= 1 for count, share in zip(got, shares, strict=True))
     assert got == [pace.in_flight for pace in crowd.scheduler.paces]
-    await crowd.finish()
-
-
-async def test_a_turn_that_ends_makes_room_where_it_was() -> None:
-    """The pace with most room is the one whose requests end fastest."""
-    crowd = Crowd(RequestScheduler([Pace(2), Pace(2)], most=4))
-    await crowd.come(4)
-    fast = next(number for number, slot in enumerate(crowd.slots) if slot.lane == 1)
-    await crowd.come(1)
-    await crowd.end(fast)
-    assert crowd.lanes[-1] == 1
     await crowd.finish()
 
 

@@ -37,6 +37,9 @@ ABSENT: dict[str, Callable[[], dict[str, str]]] = {
     "a time of day instead of a duration": lambda: {"retry-after": str(int(datetime.now(UTC).timestamp()) + 60)},
     "two days": lambda: {"retry-after": "172800"},
     "a word": lambda: {"retry-after": "later"},
+    "endless digits": lambda: {"retry-after": "9" * 5_000},
+    "a date without a zone": lambda: {"retry-after": "Wed, 21 Oct 2037 07:28:00"},
+    "no day of any month": lambda: {"retry-after": "Mon, 99 Jan 2026 99:99:99 GMT"},
     "negative milliseconds": lambda: {"retry-after-ms": "-250"},
     "milliseconds without end": lambda: {"retry-after-ms": "1e300"},
 }
@@ -94,9 +97,7 @@ async def test_attempts_are_spaced_whatever_a_server_says(case: str, status: int
 
 
 LONG = [
-    (429, {"retry-after": "7200"}),
     (429, {"retry-after-ms": "7200000"}),
-    (503, {"retry-after": "7200"}),
     (529, {"retry-after": "7200"}),
     (503, {"retry-after": "date"}),
 ]
@@ -127,7 +128,7 @@ async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, 
     assert re.fullmatch(rf"busy \(status {status}\), asked to wait: until (\w+ )?\d\d:\d\d", shown)
 
 
-@pytest.mark.parametrize(("status", "headers"), LONG[:4])
+@pytest.mark.parametrize(("status", "headers"), LONG[:2])
 async def test_a_wait_beyond_the_longest_ends_the_run_as_a_cap(status: int, headers: dict[str, str]) -> None:
     async def spent(_: web.Request) -> web.Response:
         return refusal(status, "daily limit", **headers)
