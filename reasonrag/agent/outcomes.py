@@ -151,7 +151,17 @@ class AnswerJudge:
         return self._judgements[prompt]
 
     def _prompt(self, agent: Agent, step: AgentStep) -> tuple[Message, ...]:
-        return answer_prompt(agent, step, rubric=self.rubric, gold=self.gold)
+        """The prompt for judging an answer at the end of its path, with everything read on the way."""
+        state = step.state
+        return render_answer(
+            agent.prompts,
+            question=state.question.question,
+            thoughts=(*state.thoughts, step.response),
+            answer=step.content or "",
+            golden_answers=state.question.golden_answers if self.gold else (),
+            passages=state.read,
+            rubric=self.rubric,
+        )
 
 
 class SupportJudge(AnswerJudge):
@@ -189,20 +199,6 @@ class SupportJudge(AnswerJudge):
 
 def _reported(step: AgentStep) -> list[str]:
     return [each for each in step.state.evidence if comparable(each) not in ("", "none")]
-
-
-def answer_prompt(agent: Agent, step: AgentStep, *, rubric: tuple[str, ...], gold: bool) -> tuple[Message, ...]:
-    """The prompt for judging an answer at the end of its path, with everything read on the way."""
-    state = step.state
-    return render_answer(
-        agent.prompts,
-        question=state.question.question,
-        thoughts=(*state.thoughts, step.response),
-        answer=step.content or "",
-        golden_answers=state.question.golden_answers if gold else (),
-        passages=state.read,
-        rubric=rubric,
-    )
 
 
 @dataclass

@@ -11,7 +11,7 @@ import operator
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from reasonrag.errors import CapReached
 from reasonrag.llm.chat import MOST_BYTES_PER_TOKEN, ChatRequest, Completion
@@ -78,18 +78,6 @@ class Caps:
 
 
 @dataclass(slots=True)
-class Reservation:
-    """The most one request may use; `settle` replaces it by actual usage."""
-
-    ledger: Ledger
-
-    def settle(self, completions: Iterable[Completion]) -> None:
-        delivered = list(completions)
-        self.ledger.spent += Tokens.of(delivered)
-        self.ledger.counts_bytes |= any(each.tokens_bounded and each.text for each in delivered)
-
-
-@dataclass(slots=True)
 class _Shared:
     """What the ledgers under the same caps have in common."""
 
@@ -133,8 +121,8 @@ class Ledger:
         return "a cap is near: one request at a time" if self._shared.waiting else ""
 
     @asynccontextmanager
-    async def reserve(self, request: ChatRequest) -> AsyncIterator[Reservation]:
-        """Reserve a request's most expensive outcome while it is in flight.
+    async def reserve(self, request: ChatRequest) -> AsyncIterator[Self]:
+        """Reserve a request's most expensive outcome while it is in flight; `settle` replaces it by actual usage.
 
         Near a cap it waits for requests that reserved more than they will use. Raises CapReached once the request could
         exceed the cap by itself.
@@ -145,10 +133,16 @@ class Ledger:
             await self._wait()
         self.promised += bound
         try:
-            yield Reservation(self)
+            yield self
         finally:
             self.promised -= bound
             self._shared.settled.set()
+
+    def settle(self, completions: Iterable[Completion]) -> None:
+        """Count what a request has delivered."""
+        delivered = list(completions)
+        self.spent += Tokens.of(delivered)
+        self.counts_bytes |= any(each.tokens_bounded and each.text for each in delivered)
 
     async def _wait(self) -> None:
         """Until another request has ended."""

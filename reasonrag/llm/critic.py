@@ -391,7 +391,6 @@ async def _scores_of(
     critic: AskedCritic, steps: dict[StepText, StepToScore], models: Models, failures: FailureLog, watcher: Watcher
 ) -> dict[StepText, float]:
     found: dict[StepText, float] = {}
-    asked = Critic(models.main)
     session = Session(
         models, watcher, failures.attempt, how_far=lambda: f"{len(found):,} of {counted(len(steps), 'step')} scored"
     )
@@ -399,7 +398,8 @@ async def _scores_of(
 
     async def score(each: StepToScore) -> None:
         try:
-            [found[each.text]] = await asked.scores(each.state, [each.step], question_id=each.question_id)
+            [answer] = await models.main.complete(each.request)
+            found[each.text] = float(answer.text)
         except ModelError as error:
             failures.give_up("score", error, question_id=each.question_id)
 

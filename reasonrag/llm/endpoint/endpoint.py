@@ -252,7 +252,7 @@ class EndpointModel:
     A subclass may ask for something else than completions: `trial_messages`, `send` and `read` say what.
 
     sampling: of the requests to come, which the check tries. flags: prefix of the flags that configure this model, for
-        messages. on_failure: called with every failed attempt; may be set later.
+        messages.
     """
 
     def __init__(
@@ -264,7 +264,6 @@ class EndpointModel:
         base_urls: Sequence[str] = (),
         flags: str = "--",
         key_variable: str = KEY_VARIABLE,
-        on_failure: Callable[[CallFailure], None] = lambda _: None,
     ) -> None:
         self.name = model
         self._flags, self._key_variable = flags, key_variable
@@ -278,7 +277,8 @@ class EndpointModel:
                     f"no API key: set {key_variable}, or give {flags}base-url of an endpoint that needs none, "
                     f"or use {flags}model offline"
                 )
-        self.on_failure = on_failure
+        self.on_failure: Callable[[CallFailure], None] = lambda _: None
+        """Called with every failed attempt; may be set later."""
         self.say: Callable[[str], None] = lambda _: None
         """Called with messages about an endpoint for the user; may be set later."""
         self.name_flag = "--model"  # may be set later
@@ -308,9 +308,9 @@ class EndpointModel:
     _wrong = "does not speak OpenAI's API"
     """Of a server that answers otherwise."""
     _speaks = True
+    """Whether its answers are replies, which may be withheld."""
     warns_of_shutdown = True
     """Whether the check does; of several models of one name one is enough."""
-    """Whether its answers are replies, which may be withheld."""
 
     async def send(
         self,
