@@ -6,7 +6,8 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,6 +85,34 @@ async def client_of(
         await client.close()
 
 
+@dataclass
+class At:
+    """A client of an endpoint; the bodies it was sent, the client's failures, and what the user was told."""
+
+    client: EndpointModel
+    failures: list[CallFailure]
+    bodies: list[dict[str, Any]]
+    said: list[str]
+
+    @property
+    def lessons(self) -> list[str]:
+        return [line.partition("/v1 ")[2] for line in self.said]
+
+
+@asynccontextmanager
+async def client_at(say: Callable[[dict[str, Any]], web.Response], **limits: Any) -> AsyncIterator[At]:
+    """A client of an endpoint that answers each body as `say` says."""
+    bodies, said = list[dict[str, Any]](), list[str]()
+
+    async def chat(request: web.Request) -> web.Response:
+        bodies.append(orjson.loads(await request.read()))
+        return say(bodies[-1])
+
+    async with endpoint_of(chat) as base_url, client_of(base_url, **limits) as (client, failures):
+        client.say = said.append
+        yield At(client, failures, bodies, said)
+
+
 async def all_of(client: EndpointModel, request: ChatRequest) -> Sequence[Completion]:
     """Every draw of a request, as the agent gets them: what one answer leaves out is asked for singly."""
     with TemporaryDirectory() as place:
@@ -113,44 +142,30 @@ async def test_siblings_come_in_one_request_where_the_endpoint_honours_n() -> No
 async def test_missing_siblings_are_asked_for_singly_and_that_is_remembered() -> None:
     """An endpoint that ignores n gives one choice; the others follow one by one, and after two such answers n is not
     tried again: the user is told, because each sibling now pays for its prompt."""
-    asked: list[int | None] = []
-
-    async def one_choice(request: web.Request) -> web.Response:
-        asked.append(orjson.loads(await request.read()).get("n"))
-        return answer("So the answer is <answer>x</answer>")
-
-    async with endpoint_of(one_choice) as base_url, client_of(base_url) as (client, _):
-        said: list[str] = []
-        client.say = said.append
+    async with client_at(lambda _: answer("So the answer is <answer>x</answer>")) as at:
         for _ in range(3):
-            assert len(await all_of(client, request_for(3))) == 3
-    assert asked == [3, None, None, 3, None, None, None, None, None]
-    assert [line.partition("/v1 ")[2] for line in said] == [f"returns one choice per request: {DISPENSABLE['n']}"]
+            assert len(await all_of(at.client, request_for(3))) == 3
+    assert [each.get("n") for each in at.bodies] == [3, None, None, 3, None, None, None, None, None]
+    assert at.lessons == [f"returns one choice per request: {DISPENSABLE['n']}"]
 
 
 async def test_what_is_refused_is_left_out_from_then_on_and_said_once() -> None:
     """Each refusal names one parameter; the fourth attempt is answered, and the next request needs no other."""
-    bodies: list[dict[str, object]] = []
+    refused = ("max_tokens", "stop", "temperature")
 
-    async def picky(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
-        for name in ("max_tokens", "stop", "temperature"):
-            if name in bodies[-1]:
-                return refusal(400, f"Unsupported parameter: '{name}' is not supported with this model")
-        return answer("<answer>x</answer>")
+    def picky(body: dict[str, Any]) -> web.Response:
+        named = next((name for name in refused if name in body), "")
+        said = f"Unsupported parameter: '{named}' is not supported with this model"
+        return refusal(400, said) if named else answer("<answer>x</answer>")
 
-    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
-        said: list[str] = []
-        client.say = said.append
-        await client.complete(request_for(1))
-        await client.complete(request_for(1))
-        assert client.refused == ["max_tokens", "stop", "temperature"]
-    assert len(bodies) == 5
-    assert bodies[-1].keys() == {"model", "messages", "max_completion_tokens", "seed"}
-    assert [line.partition("/v1 ")[2] for line in said] == [
-        f"does not accept {name}: {DISPENSABLE[name]}" for name in ("max_tokens", "stop", "temperature")
-    ]
-    assert failures == []
+    async with client_at(picky) as at:
+        await at.client.complete(request_for(1))
+        await at.client.complete(request_for(1))
+        assert at.client.refused == [*refused]
+    assert len(at.bodies) == 5
+    assert at.bodies[-1].keys() == {"model", "messages", "max_completion_tokens", "seed"}
+    assert at.lessons == [f"does not accept {name}: {DISPENSABLE[name]}" for name in refused]
+    assert at.failures == []
 
 
 @pytest.mark.parametrize(
@@ -202,51 +217,33 @@ async def test_requests_under_way_when_something_is_learned_are_asked_again_too(
 
 async def test_a_refusal_that_leaving_out_did_not_help_teaches_nothing() -> None:
     """The sentence mentions a parameter, but that was not it: the request fails with it, and others are sent whole."""
-    bodies: list[dict[str, object]] = []
-
-    async def picky(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
-        return refusal(400, "the seed of all evil is in this prompt")
-
-    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
+    async with client_at(lambda _: refusal(400, "the seed of all evil is in this prompt")) as at:
         with pytest.raises(ModelError, match="the seed of all evil"):
-            await client.complete(request_for(1))
-        assert client.refused == []
-    assert ["seed" in each for each in bodies] == [True, False]
+            await at.client.complete(request_for(1))
+        assert at.client.refused == []
+    assert ["seed" in each for each in at.bodies] == [True, False]
 
 
 @pytest.mark.parametrize("message", ["Unsupported value: 'n' must be 1", "n: Input should be 1", "Bad request"])
 async def test_several_choices_are_refused_also_without_a_name(message: str) -> None:
     """After such a refusal the request is asked once with one choice; after two, no other asks for several."""
-    asked: list[int | None] = []
-
-    async def no_n(request: web.Request) -> web.Response:
-        asked.append(orjson.loads(await request.read()).get("n"))
-        return refusal(400, message) if asked[-1] else answer("<answer>x</answer>")
-
-    async with endpoint_of(no_n) as base_url, client_of(base_url) as (client, failures):
+    async with client_at(lambda body: refusal(400, message) if "n" in body else answer("<answer>x</answer>")) as at:
         for _ in range(3):
-            assert len(await all_of(client, request_for(2))) == 2
-        assert client.refused == ["n"]
-    assert asked == [2, None, None, 2, None, None, None, None]
-    assert failures == []
+            assert len(await all_of(at.client, request_for(2))) == 2
+        assert at.client.refused == ["n"]
+    assert [each.get("n") for each in at.bodies] == [2, None, None, 2, None, None, None, None]
+    assert at.failures == []
 
 
 async def test_fields_of_the_user_are_sent_and_change_the_key_of_an_answer() -> None:
     """`--extra-body`: a request with it is another request; one without it has the key that it always had."""
-    bodies: list[dict[str, object]] = []
-
-    async def note(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
-        return answer("<answer>x</answer>")
-
     plain = request_for(1)
     thinking = plain.sampling.model_copy(update={"extra_body": {"reasoning_effort": "low"}})
     asked = plain.model_copy(update={"sampling": thinking})
-    async with endpoint_of(note) as base_url, client_of(base_url) as (client, _):
-        await client.complete(asked)
-    assert bodies[0].pop("reasoning_effort") == "low"
-    for own in bodies[0]:
+    async with client_at(lambda _: answer("<answer>x</answer>")) as at:
+        await at.client.complete(asked)
+    assert at.bodies[0].pop("reasoning_effort") == "low"
+    for own in at.bodies[0]:
         with pytest.raises(ValueError, match=f"'{own}' is a field that reasonrag sets itself"):
             fields_of_a_body({own: 1})
     assert asked.key(0, model="m") != plain.key(0, model="m")
@@ -293,19 +290,12 @@ async def test_what_asking_again_cannot_mend_is_given_up_at_once(
     status: int, body: dict[str, object], cause: str
 ) -> None:
     """Other 4xx cost one request and raise with their cause."""
-    requests = 0
-
-    async def hopeless(_: web.Request) -> web.Response:
-        nonlocal requests
-        requests += 1
-        return web.json_response(body, status=status)
-
-    async with endpoint_of(hopeless) as base_url, client_of(base_url) as (client, failures):
+    async with client_at(lambda _: web.json_response(body, status=status)) as at:
         with pytest.raises(ModelError) as raised:
-            await client.complete(request_for(1))
+            await at.client.complete(request_for(1))
     assert raised.value.cause == cause
-    assert requests == 1
-    assert [failure.final for failure in failures] == [True]
+    assert len(at.bodies) == 1
+    assert [failure.final for failure in at.failures] == [True]
 
 
 async def test_never_more_requests_are_in_flight_than_allowed() -> None:
@@ -352,29 +342,22 @@ async def test_a_key_is_sent_and_never_repeated(monkeypatch: pytest.MonkeyPatch)
 async def test_an_account_that_is_shut_ends_the_run(status: int, error: dict[str, Any], told: str) -> None:
     """No other question would fare better: a revoked key or an empty account is no failure of this one. The first
     request is told the same."""
-
-    async def shut(_: web.Request) -> web.Response:
-        return web.json_response({"error": error}, status=status)
-
-    async with endpoint_of(shut) as base_url, client_of(base_url) as (client, failures):
+    async with client_at(lambda _: web.json_response({"error": error}, status=status)) as at:
         with pytest.raises(EndpointLost, match=rf"{told}, then run the same command") as raised:
-            await client.complete(request_for(1))
+            await at.client.complete(request_for(1))
         with pytest.raises(InputError, match=f"{told}$"):
-            await client.check()
+            await at.client.check()
     assert error["message"] in str(raised.value)
-    assert [failure.final for failure in failures] == [True]
+    assert [failure.final for failure in at.failures] == [True]
 
 
 async def test_an_error_that_every_request_gets_is_tried_three_times() -> None:
     """By each of eight at once: no more wait for minutes where nothing is answered."""
-
-    async def broken(_: web.Request) -> web.Response:
-        return refusal(500, "list index out of range", **{"retry-after": "0.3"})
-
-    async with endpoint_of(broken) as base_url, client_of(base_url) as (client, failures):
-        given_up = await asyncio.gather(*(client.complete(request_for(1)) for _ in range(8)), return_exceptions=True)
+    async with client_at(lambda _: refusal(500, "list index out of range", **{"retry-after": "0.3"})) as at:
+        asked = (at.client.complete(request_for(1)) for _ in range(8))
+        given_up = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(each) for each in given_up} == {ModelError}
-    assert [each.attempt for each in failures if each.final] == [SAME_ERROR_TIMES] * 8
+    assert [each.attempt for each in at.failures if each.final] == [SAME_ERROR_TIMES] * 8
 
 
 async def test_no_request_is_given_up_for_faults_that_strike_by_chance() -> None:
@@ -431,15 +414,11 @@ async def test_a_request_that_alone_gets_an_error_is_tried_to_the_end(status: in
 
 async def test_requests_that_are_wrong_by_themselves_never_end_the_run() -> None:
     """Every one of them fails with its cause, however many come in a row."""
-
-    async def picky(_: web.Request) -> web.Response:
-        return refusal(400, "this prompt must alternate")
-
-    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, failures):
+    async with client_at(lambda _: refusal(400, "this prompt must alternate")) as at:
         for _ in range(MAX_REJECTED + 5):
             with pytest.raises(ModelError, match="must alternate"):
-                await client.complete(request_for(1))
-    assert len(failures) == MAX_REJECTED + 5
+                await at.client.complete(request_for(1))
+    assert len(at.failures) == MAX_REJECTED + 5
 
 
 @pytest.mark.parametrize(
@@ -471,16 +450,12 @@ async def test_what_one_prompt_alone_gets_is_about_the_prompt(status: int, body:
 
 async def test_an_endpoint_that_forbids_everything_ends_the_run() -> None:
     """403 may be about one prompt, not about twenty in a row."""
-
-    async def closed(_: web.Request) -> web.Response:
-        return refusal(403, "your project was archived")
-
-    async with endpoint_of(closed) as base_url, client_of(base_url) as (client, _):
+    async with client_at(lambda _: refusal(403, "your project was archived")) as at:
         for _ in range(MAX_REJECTED - 1):
             with pytest.raises(ModelError):
-                await client.complete(request_for(1))
+                await at.client.complete(request_for(1))
         with pytest.raises(EndpointLost, match=r"archived.*Fix that, then run the same command"):
-            await client.complete(request_for(1))
+            await at.client.complete(request_for(1))
 
 
 async def test_an_endpoint_that_answers_nothing_but_errors_is_waited_for() -> None:
@@ -654,22 +629,17 @@ async def test_whoever_found_an_address_down_does_not_wait_behind_all_others() -
 
 async def test_an_answer_that_cannot_be_accounted_for_is_returned_and_the_last_that_is_requested() -> None:
     """Here what the client says to the user cannot be shown: the answer was paid, whatever fails after it."""
-    requests = 0
-
-    async def telling_nothing(_: web.Request) -> web.Response:
-        nonlocal requests
-        requests += 1
-        return web.json_response({"choices": [{"message": {"content": "<answer>x</answer>"}}]})
 
     def failing(_: str) -> None:
         raise ValueError("I/O operation on closed file")
 
-    async with endpoint_of(telling_nothing) as base_url, client_of(base_url) as (client, failures):
-        client.say = failing
-        [completion] = await client.complete(request_for(1))
+    bare = {"choices": [{"message": {"content": "<answer>x</answer>"}}]}
+    async with client_at(lambda _: web.json_response(bare)) as at:
+        at.client.say = failing
+        [completion] = await at.client.complete(request_for(1))
         with pytest.raises(UnexpectedError, match=r"I/O operation on closed file.*are kept.*The same command") as stop:
-            await client.complete(request_for(1))
-    assert (completion.text, requests, failures) == ("<answer>x</answer>", 1, [])
+            await at.client.complete(request_for(1))
+    assert (completion.text, len(at.bodies), at.failures) == ("<answer>x</answer>", 1, [])
     assert (stop.value.cause, stop.value.exit_status) == ("internal", 1)
 
 
@@ -708,14 +678,10 @@ async def test_an_address_without_its_path_is_given_a_hint() -> None:
 
 async def test_what_an_endpoint_says_cannot_steer_a_terminal() -> None:
     """Error messages are text from outside like any other."""
-
-    async def colourful(_: web.Request) -> web.Response:
-        return refusal(400, "\x1b[31mred\x1b[0m <|im_end|>")
-
-    async with endpoint_of(colourful) as base_url, client_of(base_url) as (client, failures):
+    async with client_at(lambda _: refusal(400, "\x1b[31mred\x1b[0m <|im_end|>")) as at:
         with pytest.raises(ModelError) as raised:
-            await client.complete(request_for(1))
-    for said in (str(raised.value), failures[0].message):
+            await at.client.complete(request_for(1))
+    for said in (str(raised.value), at.failures[0].message):
         assert "\x1b" not in said
         assert "<|" not in said
         assert "red" in said
@@ -730,13 +696,10 @@ async def test_an_unreachable_endpoint_fails_the_check() -> None:
 
 async def test_what_speaks_another_language_fails_the_check() -> None:
     """A web page is no endpoint; no traceback either."""
-
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(text="<html>It works!</html>", headers={"retry-after": "0"})
-
-    async with endpoint_of(page) as base_url, client_of(base_url) as (client, _):
+    page = "<html>It works!</html>"
+    async with client_at(lambda _: web.Response(text=page, headers={"retry-after": "0"})) as at:
         with pytest.raises(InputError, match=r"does not speak OpenAI's API.*It works.*Check --base-url"):
-            await client.check()
+            await at.client.check()
 
 
 async def test_an_unknown_model_fails_the_check_and_the_known_ones_are_named() -> None:
@@ -822,23 +785,15 @@ STRANGE = [None, "", "OTHER", "tool_calls", "\u202egnorw", 7]
 @pytest.mark.parametrize("reason", STRANGE)
 async def test_replies_that_end_for_no_known_reason_are_named_once(reason: Any, *, checked: bool) -> None:
     """And after three in a row no stop string is sent any more, so that a reply closes its tag itself."""
-    asked = list[dict[str, Any]]()
-
-    async def say(request: web.Request) -> web.Response:
-        asked.append(orjson.loads(await request.read()))
-        return saying(reason)
-
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
-        said = list[str]()
-        client.say = said.append
+    async with client_at(lambda _: saying(reason)) as at:
         if checked:
-            await client.check()
-        replies = [reply for _ in range(4) for reply in await client.complete(request_for(1))]
-        assert client.refused == ["stop"]
+            await at.client.check()
+        replies = [reply for _ in range(4) for reply in await at.client.complete(request_for(1))]
+        assert at.client.refused == ["stop"]
     assert {ending_of(each) for each in replies} == {"unknown"}
-    assert ["stop" in each for each in asked] == [True] * 3 + [False] * (len(asked) - 3)
-    assert sum("is sent no stop strings" in each for each in said) == 1
-    [told] = [each for each in said if "unknown_end" in each]
+    assert ["stop" in each for each in at.bodies] == [True] * 3 + [False] * (len(at.bodies) - 3)
+    assert sum("is sent no stop strings" in each for each in at.said) == 1
+    [told] = [each for each in at.said if "unknown_end" in each]
     assert "stop and length" in told
     assert told.isprintable()
     assert ("gives no finish_reason," in told) == (reason in ("", 7, None))
@@ -857,30 +812,19 @@ CLOSING, OPENED = "So the next query is <query>one</query>", "So the next query 
 )
 async def test_a_stray_unknown_reason_costs_no_stop_strings(replies: list[tuple[Any, str]], named: int) -> None:
     left = iter(replies)
-
-    async def say(_: web.Request) -> web.Response:
-        return saying(*next(left))
-
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
-        said = list[str]()
-        client.say = said.append
+    async with client_at(lambda _: saying(*next(left))) as at:
         for _ in replies:
-            await client.complete(request_for(1))
-        assert client.refused == []
-    assert sum("unknown_end" in each for each in said) == named
+            await at.client.complete(request_for(1))
+        assert at.client.refused == []
+    assert sum("unknown_end" in each for each in at.said) == named
 
 
 @pytest.mark.parametrize("reason", ["stop", "STOP", "length", "MAX_TOKENS", "SAFETY", "refusal"])
 async def test_replies_that_end_for_a_known_reason_are_not_spoken_of(reason: str) -> None:
-    async def say(_: web.Request) -> web.Response:
-        return saying(reason)
-
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
-        said = list[str]()
-        client.say = said.append
-        await client.complete(request_for(1))
-        assert client.refused == []
-    assert not [each for each in said if "finish_reason" in each]
+    async with client_at(lambda _: saying(reason)) as at:
+        await at.client.complete(request_for(1))
+        assert at.client.refused == []
+    assert not [each for each in at.said if "finish_reason" in each]
 
 
 # -- models that reason ------------------------------------------------------------------------------------------
@@ -894,92 +838,75 @@ def reasoned(text: str, reasoning: str, finish_reason: str = "stop") -> web.Resp
 @pytest.mark.parametrize("beside", [False, True])
 async def test_a_stop_string_that_cut_the_reasoning_is_not_sent_again(*, beside: bool) -> None:
     """Said once, counted among what is left out; all requests after it go without."""
-    bodies: list[dict[str, object]] = []
 
-    async def thinking(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
-        if "stop" not in bodies[-1]:
+    def thinking(body: dict[str, Any]) -> web.Response:
+        if "stop" not in body:
             return answer("<think>Is it <query>x</query>?</think><query>y</query>")
         return reasoned("", "Is it <query>x") if beside else answer("<think>Is it <query>x")
 
-    async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
-        said: list[str] = []
-        client.say = said.append
+    async with client_at(thinking) as at:
         for _ in range(2):
-            [completion] = await all_of(client, request_for(1))
+            [completion] = await all_of(at.client, request_for(1))
             assert completion.text.endswith("<query>y</query>")
-        assert client.refused == ["stop"]
-    assert ["stop" in each for each in bodies] == [True, False, False]
-    assert [line.partition("/v1 ")[2] for line in said if "stop" in line] == [
+        assert at.client.refused == ["stop"]
+    assert ["stop" in each for each in at.bodies] == [True, False, False]
+    assert [each for each in at.lessons if "stop" in each] == [
         f"is sent no stop strings, which could cut its reasoning: {DISPENSABLE['stop']}"
     ]
 
 
 async def test_reasoning_that_the_template_opens_is_not_left_to_a_stop_string() -> None:
     """There it would cut unseen: the first reply that shows it is kept, and no later request has stop strings."""
-    bodies: list[dict[str, object]] = []
-
-    async def headless(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
-        return answer("Is it Paris?\n</think>\n\n<query>y")
-
-    async with endpoint_of(headless) as base_url, client_of(base_url) as (client, _):
+    async with client_at(lambda _: answer("Is it Paris?\n</think>\n\n<query>y")) as at:
         for _ in range(2):
-            await all_of(client, request_for(1))
-        assert client.refused == ["stop"]
-    assert ["stop" in each for each in bodies] == [True, False]
+            await all_of(at.client, request_for(1))
+        assert at.client.refused == ["stop"]
+    assert ["stop" in each for each in at.bodies] == [True, False]
 
 
 @pytest.mark.parametrize("beside", [False, True])
 async def test_a_trial_that_shows_reasoning_spares_the_first_requests_their_stop_strings(*, beside: bool) -> None:
     """Before one could cut a paid reply; a prompt that asks for think tags keeps them."""
-    bodies: list[dict[str, object]] = []
 
-    async def thinking(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
+    def thinking(_: dict[str, Any]) -> web.Response:
         return reasoned("yes", "They want a yes.") if beside else answer("<think>They want a yes.</think>yes")
 
-    async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
-        await client.check()
-        await client.complete(request_for(1))
-        await client.complete(request_for(1).model_copy(update={"think_in_format": True}))
-        assert client.refused == ["stop"]
-    assert ["stop" in each for each in bodies] == [True, False, True]
+    async with client_at(thinking) as at:
+        await at.client.check()
+        await at.client.complete(request_for(1))
+        await at.client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        assert at.client.refused == ["stop"]
+    assert ["stop" in each for each in at.bodies] == [True, False, True]
 
 
 async def test_think_tags_that_a_prompt_asks_for_teach_nothing() -> None:
     """Search-R1 stops within an open think block, as it should."""
-
-    async def thinking(_: web.Request) -> web.Response:
-        return answer("<think>I need <search>x") if next(turns) else answer("I need it.</think><search>x")
-
-    turns = iter((0, 1))
-    async with endpoint_of(thinking) as base_url, client_of(base_url) as (client, _):
+    turns = iter(("<think>I need <search>x", "I need it.</think><search>x"))
+    async with client_at(lambda _: answer(next(turns))) as at:
         for _ in range(2):
-            await client.complete(request_for(1).model_copy(update={"think_in_format": True}))
-        assert client.refused == []
+            await at.client.complete(request_for(1).model_copy(update={"think_in_format": True}))
+        assert at.client.refused == []
 
 
 async def test_an_error_instead_of_a_reply_of_nothing_but_reasoning_is_that_reply() -> None:
     """As OpenAI answers it: bounded by the most it can have cost; what was refused before it is learned, and the other
     draws are asked for."""
     sentence = "Could not finish the message because max_tokens or model output limit was reached. Please try again."
-    bodies: list[dict[str, object]] = []
+    single = count(1)
 
-    async def eaten(request: web.Request) -> web.Response:
-        bodies.append(orjson.loads(await request.read()))
-        if "max_tokens" in bodies[-1]:
+    def eaten(body: dict[str, Any]) -> web.Response:
+        if "max_tokens" in body:
             return refusal(400, "Unsupported parameter: 'max_tokens' is not supported with this model")
-        return refusal(400, sentence) if "n" in bodies[-1] or len(bodies) == 3 else answer("<answer>x</answer>")
+        return refusal(400, sentence) if "n" in body or next(single) == 1 else answer("<answer>x</answer>")
 
     asked = request_for(3)
-    async with endpoint_of(eaten) as base_url, client_of(base_url) as (client, failures):
-        first, *others = await all_of(client, asked)
-        assert client.refused == ["max_tokens"]
+    async with client_at(eaten) as at:
+        first, *others = await all_of(at.client, asked)
+        assert at.client.refused == ["max_tokens"]
     assert (first.text, first.finish_reason, first.tokens_bounded) == ("", "length", True)
     assert (first.prompt_tokens, first.completion_tokens) == (asked.size, 3 * 64)
     assert sorted(each.text for each in others) == ["", "<answer>x</answer>"]
-    assert failures == []
+    assert at.failures == []
 
 
 @pytest.mark.parametrize(

@@ -390,8 +390,8 @@ async def outcome(client: EndpointModel, request: ChatRequest | None) -> None:
         await client.complete(request)
 
 
-SLOWED = ["a number", "a code", "a plain string", "Gemini's list", "in a choice", "FastChat", "a detail"]
-PASSING = [*SLOWED, "overloaded", "a server error", "of no kind", "no server"]
+SLOWED = ["a number", "Gemini's list", "in a choice"]
+PASSING = [*SLOWED, "overloaded", "a server error"]
 
 
 @pytest.mark.parametrize("request_", [None, request_for(1)], ids=["first request", "later"])
@@ -406,21 +406,6 @@ async def test_what_may_pass_is_waited_for_at_the_first_request_too(case: str, r
     assert [each.cause for each in failures] == [f"http_{status}"] * 2
     assert len(asked) == 3
     assert (pace.asked_until > 0) == (status != 500)
-
-
-STOPPING = ["no money", "no money by its number", "no money in words", "a wrong key", "a wrong key at Gemini"]
-
-
-@pytest.mark.parametrize("case", STOPPING)
-async def test_an_account_that_is_refused_in_a_200_ends_the_run_and_the_check(case: str) -> None:
-    """After one request."""
-    body, status = IN_A_200[case]
-    for request, raised in ((None, InputError), (request_for(1), EndpointLost)):
-        say, asked = passing(*[body] * 9)
-        async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
-            with pytest.raises(raised, match=f"status {status} by its code, sent with status 200"):
-                await outcome(client, request)
-        assert len(asked) == 1
 
 
 PASSING_500 = [
