@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -440,7 +441,8 @@ async def test_a_broken_line_anywhere_else_is_refused_with_its_number(broken: by
 
 
 async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> None:
-    """In a reply as in the name of a field, that of the digest included; the message says which line to delete."""
+    """In a reply as in the name of a field, that of the digest included, or a digest that was left out; the message
+    says which line to delete."""
     path = tmp_path / "journal.jsonl"
     await record(path, [request([0]), request([1])])
     whole = path.read_bytes()
@@ -449,6 +451,9 @@ async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> N
         path.write_bytes(first[:place] + bytes([first[place] ^ 1]) + first[place + 1 :] + second)
         with pytest.raises(InputError, match=r"line 1 is not a recorded answer: .*Delete the line"):
             Journal(path)
+    path.write_bytes(re.sub(rb',"digest":"\w+"', b"", first) + second)
+    with pytest.raises(InputError, match=r"line 1 .* its digest shows .*or is missing.* Delete the line"):
+        Journal(path)
     path.write_bytes(second)
     assert set(await replay(path, [request([1])])) == {1}
 
