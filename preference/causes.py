@@ -6,9 +6,8 @@ steps that are nodes of the tree: of other continuations it knows how they ended
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -63,10 +62,10 @@ class CauseCount(BaseModel):
     """Questions that died of one cause, and the first of them as an example; see `QuestionCause`."""
 
     cause: Cause
-    questions: int
-    with_golden_answer: int
+    questions: int = 0
+    with_golden_answer: int = 0
     """Of the questions: those where an answer names a golden answer."""
-    left_early: int
+    left_early: int = 0
     """Of the questions: those that the search left with budget unspent."""
     example: str
     """Its question id."""
@@ -74,41 +73,28 @@ class CauseCount(BaseModel):
     query: str | None
 
 
-@dataclass
 class CauseCounts:
     """Causes over questions."""
 
-    _questions: Counter[Cause] = field(default_factory=Counter)
-    _golden: Counter[Cause] = field(default_factory=Counter)
-    _left: Counter[Cause] = field(default_factory=Counter)
-    _first: dict[Cause, tuple[str, QuestionCause]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._rows: dict[Cause, CauseCount] = {}
 
     def add(self, rollout: RolloutRecord) -> None:
         """Count an explored question; one without a tree is not counted."""
         if rollout.error:
             return
         found = cause_of(rollout)
-        self._questions[found.cause] += 1
-        self._golden[found.cause] += found.golden
-        self._left[found.cause] += rollout.left_early
-        self._first.setdefault(found.cause, (rollout.question_id, found))
+        first = CauseCount(
+            cause=found.cause, example=rollout.question_id, lacking=list(found.lacking), query=found.query
+        )
+        row = self._rows.setdefault(found.cause, first)
+        row.questions += 1
+        row.with_golden_answer += found.golden
+        row.left_early += rollout.left_early
 
     def rows(self) -> list[CauseCount]:
         """The causes that occur, in their order; their questions add up to all explored ones."""
-        return [
-            CauseCount(
-                cause=cause,
-                questions=self._questions[cause],
-                with_golden_answer=self._golden[cause],
-                left_early=self._left[cause],
-                example=question_id,
-                lacking=list(first.lacking),
-                query=first.query,
-            )
-            for cause in CAUSES
-            if cause in self._first
-            for question_id, first in [self._first[cause]]
-        ]
+        return [self._rows[cause] for cause in CAUSES if cause in self._rows]
 
 
 def cause_of(rollout: RolloutRecord) -> QuestionCause:

@@ -65,12 +65,5 @@ def proguide_schema() -> Any:
     """Column types of RAG_ProGuide with our columns, a schema of pyarrow."""
     import pyarrow as pa
 
-    types = {
-        "string": pa.string(),
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "double": pa.float64(),
-        "bool": pa.bool_(),
-        "list<string>": pa.list_(pa.string()),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    lists = {"list<string>": pa.list_(pa.string())}
+    return pa.schema([(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
