@@ -47,6 +47,21 @@ def _step(action_type: str, content: str, reward: float | None) -> Fields:
     return {"action_type": action_type, "content": content, "response": response, "reward": reward}
 
 
+def four_queries() -> RolloutRecord:
+    """Right after 8 continuations, right after 1, wrong after 4, wrong after 1.
+
+    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1);
+    all four have the same margin. 1 > 2 and 3 > 4 have none; of them 1 is rather better than 2, and 3 rather worse
+    than 4.
+    """
+    return siblings(
+        query("a", 0.9, observations=8),
+        query("b", 0.9, observations=1),
+        query("c", 0.0, observations=4),
+        query("d", 0.0, observations=1),
+    )
+
+
 def rollouts_of(f1: float, *steps: int) -> list[Fields]:
     return [{"f1": f1, "em": float(f1 == 1), "steps": each} for each in steps]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 import pytest
@@ -862,16 +862,18 @@ def test_repairs_are_paid_from_the_same_budget() -> None:
 # -- asking and telling -------------------------------------------------------------------------------------------
 
 
-def two_works() -> tuple[Search[str], list[Work]]:
+def two_continuations() -> Search[str]:
     """A search that waits for two continuations, of node 1 and of node 2."""
     search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=8, wave=1))
     search.tell(search.ask()[0].id, expanded(step("first"), step("second")))
-    return search, search.ask()
+    search.ask()
+    return search
 
 
 def test_a_wave_does_not_start_before_the_last_one_is_told_whole() -> None:
     """What is not told yet is asked again; nothing of the next wave is seen, and nothing is applied, until then."""
-    search, (first, second) = two_works()
+    search = two_continuations()
+    first, second = search.ask()
     search.tell(second.id, continued([answer(1.0)]))
     assert search.ask() == [first]
     assert visits(search) == [0, 0, 0]
@@ -893,7 +895,8 @@ def test_results_are_applied_in_the_order_of_the_work_not_of_their_arrival() -> 
 
 def test_the_first_telling_of_a_work_holds() -> None:
     """Told again, even with another result, nothing changes: before the wave is whole, and long after."""
-    search, (first, second) = two_works()
+    search = two_continuations()
+    first, second = search.ask()
     search.tell(first.id, continued([answer(1.0)]))
     search.tell(first.id, continued([answer(0.0)]))
     search.tell(second.id, continued([answer(0.0)]))
@@ -903,71 +906,56 @@ def test_the_first_telling_of_a_work_holds() -> None:
     assert len(search.tree) == 3
 
 
-@pytest.mark.parametrize(
-    ("result", "complaint"),
-    [
-        (Scored(0.5, calls=1), "a Scored does not answer it"),
-        (continued([answer(1.0)], [answer(1.0)]), "a Continued does not answer it"),
-        (expanded(step("one")), "wants 2 results, got 1"),
-        (expanded(step("one"), step("two"), step("three")), "wants 2 results, got 3"),
-        (expanded(step("one"), answer(1.5)), "1.5 is not in"),
-        (expanded(step("one"), answer(-0.1)), "-0.1 is not in"),
-        (expanded(step("one"), answer(float("nan"))), "nan is not in"),
-        (Expanded([step("one"), step("two")], calls=-1), "calls must not be negative, got -1"),
-    ],
-)
-def test_an_expansion_refuses_what_does_not_fit(result: Result[str], complaint: str) -> None:
-    """The message names the work and its node; the search is as before, and takes a right result afterwards."""
+def new_steps() -> Search[str]:
+    """A search that waits for two steps of the root's state."""
     search: Search[str] = Search(config("continuation", siblings=2, continuations=1, wave=1))
-    asked = search.ask()
-    with pytest.raises(ValueError, match=rf"work 0 \(Expand at node 0\): .*{complaint}"):
-        search.tell(0, result)
-    assert (len(search.tree), search.calls, search.ask()) == (1, 0, asked)
-    search.tell(0, expanded(step("one"), step("two")))
-    assert len(search.tree) == 3
+    search.ask()
+    return search
 
 
-@pytest.mark.parametrize(
-    ("result", "complaint"),
-    [
-        (Scored(0.5, calls=1), "a Scored does not answer it"),
-        (expanded(answer(1.0)), "an? Expanded does not answer it"),
-        (continued(), "wants 1 results, got 0"),
-        (continued([answer(1.0)], [answer(1.0)]), "wants 1 results, got 2"),
-        (continued([]), "must end in its only terminal step"),
-        (continued([step("query")]), "must end in its only terminal step"),
-        (continued([answer(1.0), answer(1.0)]), "must end in its only terminal step"),
-        (continued([answer(1.0), step("query")]), "must end in its only terminal step"),
-        (continued([step("query"), answer(2.0)]), "2.0 is not in"),
-        (Continued([[answer(1.0)]], calls=-1), "calls must not be negative"),
-    ],
-)
-def test_a_continuation_refuses_what_does_not_fit(result: Result[str], complaint: str) -> None:
-    """A path ends in its only terminal step; the message names the work, and nothing has changed."""
-    search, asked = two_works()
-    with pytest.raises(ValueError, match=rf"work 1 \(Continue at node 1\): .*{complaint}"):
-        search.tell(1, result)
-    assert (visits(search), search.calls, search.ask()) == ([0, 0, 0], 2, asked)
-
-
-@pytest.mark.parametrize(
-    ("result", "complaint"),
-    [
-        (expanded(answer(1.0)), "does not answer it"),
-        (continued([answer(1.0)]), "does not answer it"),
-        (Scored(1.01, calls=1), "1.01 is not in"),
-        (Scored(-1.0, calls=1), "-1.0 is not in"),
-        (Scored(float("nan"), calls=1), "nan is not in"),
-    ],
-)
-def test_a_judgement_refuses_what_does_not_fit(result: Result[str], complaint: str) -> None:
-    """A score lies in [0, 1]; the message names the work, and nothing has changed."""
+def a_judgement() -> Search[str]:
+    """A search that waits for a judgement of node 1."""
     search: Search[str] = Search(config("released"))
     search.tell(search.ask()[0].id, expanded(step("query")))
-    asked = search.ask()
-    with pytest.raises(ValueError, match=rf"work 1 \(Score at node 1\): .*{complaint}"):
-        search.tell(1, result)
-    assert (visits(search), search.calls, search.ask()) == ([0, 0], 1, asked)
+    search.ask()
+    return search
+
+
+@pytest.mark.parametrize(
+    ("waiting", "result", "complaint"),
+    [
+        (new_steps, Scored(0.5, calls=1), "a Scored does not answer it"),
+        (new_steps, continued([answer(1.0)], [answer(1.0)]), "a Continued does not answer it"),
+        (new_steps, expanded(step("one")), "wants 2 results, got 1"),
+        (new_steps, expanded(step("one"), step("two"), step("three")), "wants 2 results, got 3"),
+        (new_steps, expanded(step("one"), answer(1.5)), "1.5 is not in"),
+        (new_steps, expanded(step("one"), answer(-0.1)), "-0.1 is not in"),
+        (new_steps, expanded(step("one"), answer(float("nan"))), "nan is not in"),
+        (new_steps, Expanded([step("one"), step("two")], calls=-1), "calls must not be negative, got -1"),
+        (two_continuations, expanded(answer(1.0)), "an? Expanded does not answer it"),
+        (two_continuations, continued(), "wants 1 results, got 0"),
+        (two_continuations, continued([]), "must end in its only terminal step"),
+        (two_continuations, continued([step("query")]), "must end in its only terminal step"),
+        (two_continuations, continued([answer(1.0), answer(1.0)]), "must end in its only terminal step"),
+        (two_continuations, continued([step("query"), answer(2.0)]), "2.0 is not in"),
+        (a_judgement, expanded(answer(1.0)), "an? Expanded does not answer it"),
+        (a_judgement, continued([answer(1.0)]), "a Continued does not answer it"),
+        (a_judgement, Scored(1.01, calls=1), "1.01 is not in"),
+        (a_judgement, Scored(float("nan"), calls=1), "nan is not in"),
+    ],
+)
+def test_work_refuses_what_does_not_fit(
+    waiting: Callable[[], Search[str]], result: Result[str], complaint: str
+) -> None:
+    """The message names the work and its node; the search is as before."""
+    search = waiting()
+    work, *_ = asked = search.ask()
+    before = len(search.tree), visits(search), search.calls
+    where = rf"work {work.id} \({type(work).__name__} at node {work.node_id}\)"
+    with pytest.raises(ValueError, match=rf"{where}: .*{complaint}"):
+        search.tell(work.id, result)
+    assert (len(search.tree), visits(search), search.calls) == before
+    assert search.ask() == asked
 
 
 @pytest.mark.parametrize("work_id", [-1, 1, 99])

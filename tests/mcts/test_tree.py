@@ -78,67 +78,6 @@ def test_a_terminal_takes_no_children() -> None:
     assert answer.children_ids == []
 
 
-def test_an_answer_is_recorded_on_every_node_above_it() -> None:
-    """Each node on the path keeps the outcome and the edges from the root to the answer."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    answer = tree.add(query, Step("answer", terminal=True, outcome=0.5))
-    assert outcomes(answer) == outcomes(query) == outcomes(tree.root) == [(0.5, 2)]
-    assert answer.rollouts[0].final == "answer"
-
-
-def test_a_continuation_is_recorded_without_becoming_nodes() -> None:
-    """`add_continuation` adds an outcome at depth + length, and no node."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    tree.add_continuation(query, [Step("evidence"), Step("answer", terminal=True, outcome=1.0)])
-    assert len(tree) == 2
-    assert outcomes(query) == outcomes(tree.root) == [(1.0, 3)]
-
-
-def test_a_repaired_step_keeps_its_own_outcomes_and_hides_them_from_everything_above() -> None:
-    """Paths through a step that is no plain sample count for that step and what is below it only."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    repaired = tree.add(query, Step("evidence", plain=False))
-    answer = tree.add(repaired, Step("answer", terminal=True, outcome=1.0))
-    assert outcomes(answer) == outcomes(repaired) == [(1.0, 3)]
-    assert outcomes(query) == outcomes(tree.root) == []
-
-
-def test_a_repaired_answer_counts_for_itself_only() -> None:
-    """The same for a terminal step: its own outcome is known exactly, means above it leave it out."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    answer = tree.add(query, Step("answer", terminal=True, outcome=1.0, plain=False))
-    assert outcomes(answer) == [(1.0, 2)]
-    assert outcomes(query) == outcomes(tree.root) == []
-
-
-@pytest.mark.parametrize("repaired_step", [0, 1])
-def test_a_continuation_with_a_repaired_step_counts_for_nobody(repaired_step: int) -> None:
-    """Its steps are no nodes, so there is no node whose own outcome it would be."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    tree.add_continuation(
-        query,
-        [
-            Step("evidence", plain=repaired_step != 0),
-            Step("answer", terminal=True, outcome=1.0, plain=repaired_step != 1),
-        ],
-    )
-    assert outcomes(query) == outcomes(tree.root) == []
-
-
-def test_a_continuation_below_a_repaired_step_counts_for_that_step_only() -> None:
-    """A plain continuation of a repaired step values this step, not its parent."""
-    tree: Tree[str] = Tree()
-    repaired = tree.add(tree.root, Step("query", plain=False))
-    tree.add_continuation(repaired, [Step("answer", terminal=True, outcome=1.0)])
-    assert outcomes(repaired) == [(1.0, 2)]
-    assert outcomes(tree.root) == []
-
-
 # -- steps drawn twice --------------------------------------------------------------------------------------------
 
 
@@ -166,15 +105,6 @@ def test_the_same_step_in_two_states_is_two_nodes() -> None:
     below = tree.add(above, same("query"))
     assert below is not above
     assert [node.draws for node in tree.nodes] == [0, 1, 1]
-
-
-def test_an_answer_drawn_twice_was_seen_twice() -> None:
-    """Each draw is a path of its own, for the answer and for everything above it."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, same("query"))
-    first = tree.add(query, answer(0.5))
-    tree.add(query, answer(0.5))
-    assert outcomes(first) == outcomes(query) == outcomes(tree.root) == [(0.5, 2), (0.5, 2)]
 
 
 @pytest.mark.parametrize("draws", [(True, False), (False, True)])

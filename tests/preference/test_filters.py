@@ -30,6 +30,7 @@ from tests.helpers.trees import (
     Pair,
     answer,
     evidence,
+    four_queries,
     malformed,
     prompt,
     query,
@@ -60,28 +61,6 @@ def only(rollout: RolloutRecord, **rules: Any) -> str | None:
 
 def fates(found: Iterable[Candidate]) -> Counter[str | None]:
     return Counter(each.dropped for each in found)
-
-
-def test_the_defaults_drop_what_would_be_regretted() -> None:
-    """As measured in benchmarks/RESULTS.md; the published rule asks for a margin of .01 only."""
-    assert PairingRules() == PairingRules(
-        min_margin=0.05,
-        min_confidence=0.7,
-        max_similarity=0.9,
-        max_per_combination=None,
-        max_per_state=4,
-        max_per_question=None,
-        max_row_tokens=None,
-        same_type=False,
-        max_efficiency_only=0.1,
-        max_style_only=0.1,
-        balance=False,
-        allow_malformed=False,
-        allow_cut_prompts=False,
-        allow_ungrounded=False,
-        allow_repeated_query=False,
-        allow_same_findings=False,
-    )
 
 
 # -- golden answers -----------------------------------------------------------------------------------------------
@@ -562,27 +541,7 @@ def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:
     assert {ids(each): each.dropped for each in found} == {(2, 1): None, (1, 3): "not_picked", (2, 3): "not_picked"}
 
 
-def test_a_contaminated_question_gives_nothing() -> None:
-    """Whatever else speaks against its pairs."""
-    found = select(labelled_states(four_queries()), NO_FILTERS, contaminated=True)
-    assert fates(found) == {"contaminated": 6}
-
-
 # -- several pairs in one state -----------------------------------------------------------------------------------
-
-
-def four_queries() -> RolloutRecord:
-    """Right after 8 continuations, right after 1, wrong after 4, wrong after 1.
-
-    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1);
-    all four have the same margin. 1 > 2 and 3 > 4 have none.
-    """
-    return siblings(
-        query("a", 0.9, observations=8),
-        query("b", 0.9, observations=1),
-        query("c", 0.0, observations=4),
-        query("d", 0.0, observations=1),
-    )
 
 
 @pytest.mark.parametrize(

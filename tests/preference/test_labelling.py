@@ -21,6 +21,7 @@ from tests.helpers.trees import (
     answer,
     bare,
     evidence,
+    four_queries,
     malformed,
     prompt,
     query,
@@ -447,20 +448,6 @@ def test_a_state_is_what_the_agent_has_seen() -> None:
 def test_a_state_with_fewer_than_two_steps_is_left_out(children: int) -> None:
     """A pair takes two."""
     assert list(labelled_states(siblings(*[query("alone", 0.9)] * children))) == []
-
-
-def four_queries() -> RolloutRecord:
-    """Right after 8 continuations, right after 1, wrong after 4, wrong after 1.
-
-    More evidence is surer, so 1 > 3 (8 and 4) before 1 > 4 (8 and 1) before 2 > 3 (1 and 4) before 2 > 4 (1 and 1).
-    1 > 2 and 3 > 4 have no margin; of them 1 is rather better than 2, and 3 rather worse than 4.
-    """
-    return siblings(
-        query("a", 0.9, observations=8),
-        query("b", 0.9, observations=1),
-        query("c", 0.0, observations=4),
-        query("d", 0.0, observations=1),
-    )
 
 
 def test_pairs_of_a_state_come_by_falling_confidence_and_states_by_creation() -> None:

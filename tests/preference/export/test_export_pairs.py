@@ -30,9 +30,6 @@ from preference.export.formats import Row, SplitName
 from preference.export.staging import is_unfinished
 from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
-    BORN,
-    READ,
-    THINK,
     Fields,
     ada,
     asked,
@@ -48,18 +45,6 @@ from tests.helpers.trees import (
     tree,
 )
 
-PROGUIDE_FIELDS = [
-    "instruction",
-    "input",
-    "prompt",
-    "chosen",
-    "rejected",
-    "chosen_action_type",
-    "chosen_content",
-    "rejected_action_type",
-    "rejected_content",
-    "layer",
-]
 DEFAULTS, NO_FACTS = PairingRules(), ExportFacts()
 ALL_TO_TRAIN = ExportOptions(validation=0)
 COUNTED_BY = "words"
@@ -96,75 +81,6 @@ def test_an_export_is_recorded_whole(tmp_path: Path, golden: Callable[[str, byte
     golden("RAG_ProGuide.json", (tmp_path / "RAG_ProGuide.json").read_bytes())
 
 
-def test_a_row_begins_with_the_ten_fields_of_rag_proguide(tmp_path: Path) -> None:
-    """In its order and spelling; ours follow. The prompt is system and user turn under their names."""
-    export(tmp_path, ada())
-    for row in pairs(tmp_path):
-        assert list(row)[:10] == PROGUIDE_FIELDS
-        assert row["prompt"] == f"System: {row['instruction']}\nUser: {row['input']}"
-    (best, *_) = pairs(tmp_path)
-    assert {name: best[name] for name in PROGUIDE_FIELDS} == {
-        "instruction": THINK,
-        "input": f"Question: {BORN}",
-        "prompt": f"System: {THINK}\nUser: Question: {BORN}",
-        "chosen": "So the answer is <answer>no</answer>",
-        "rejected": "So the answer is <answer>yes</answer>",
-        "chosen_action_type": "Answer Generation",
-        "chosen_content": "no",
-        "rejected_action_type": "Answer Generation",
-        "rejected_content": "yes",
-        "layer": 0,
-    }
-
-
-def test_every_row_says_where_it_comes_from_and_why(tmp_path: Path) -> None:
-    """Question, data set, split, recipe, configuration; both steps with rewards and numbers of continuations."""
-    export(tmp_path, ada(renderer="76dc"))
-    row = pairs(tmp_path)[-1]
-    assert row["instruction"] == READ
-    ours = {name: row[name] for name in row if name not in PROGUIDE_FIELDS}
-    assert ours.pop("pair_id") != ours.pop("state_id")
-    assert ours == {
-        "question_id": "q1",
-        "question": BORN,
-        "golden_answers": ["no"],
-        "dataset": "toy",
-        "split": "train",
-        "revision": None,
-        "config_hash": "0f1e",
-        "seed": 7,
-        "recipe": "paper",
-        "reward": None,
-        "teacher": None,
-        "renderer": "76dc",
-        "label": "value",
-        "flipped": False,
-        "chosen_id": 5,
-        "rejected_id": 6,
-        "chosen_reward": 0.729,
-        "rejected_reward": 0.0,
-        "margin": pytest.approx(0.81),
-        "confidence": pytest.approx(0.88, abs=0.01),  # of a draw of Beta(1.4, .6) against one of Beta(.5, 1.5)
-        "similarity": 0.0,
-        "same_type": True,
-        "tags": [],
-        "gold": "unknown",
-        "chosen_grounded": True,
-        "rejected_grounded": False,
-        "chosen_gold": None,
-        "rejected_gold": None,
-        "chosen_visits": 0,
-        "rejected_visits": 0,
-        "chosen_rollouts": 1,
-        "rejected_rollouts": 1,
-        "chosen_observations": 1.0,
-        "rejected_observations": None,
-        "prompt_tokens": None,
-        "chosen_tokens": None,
-        "rejected_tokens": None,
-    }
-
-
 def test_a_malformed_rejected_step_is_of_type_other_without_content(tmp_path: Path) -> None:
     """Where the user allows it, the reply stands whole on the rejected side; chosen is never one."""
     export(tmp_path, ada(), rules=PairingRules(allow_malformed=True))
@@ -184,14 +100,6 @@ def test_rows_stand_in_the_order_of_candidates(tmp_path: Path) -> None:
     before = contents(tmp_path)
     export(tmp_path, *records)
     assert contents(tmp_path) == before
-
-
-def test_the_file_has_one_row_a_line(tmp_path: Path) -> None:
-    """A JSON list that can also be read by line, or compared by diff."""
-    export(tmp_path, ada())
-    first, *lines, last = (tmp_path / "RAG_ProGuide.json").read_text("utf-8").splitlines()
-    assert (first, last) == ("[", "]")
-    assert [json.loads(line.removesuffix(",")) for line in lines] == pairs(tmp_path)
 
 
 HOSTILE = '"]}\n[{"chosen": 1}, \u2028\u0085 \x00 \x1b[31m </script> ../../etc/passwd \U0001f9a7 ﷽'
@@ -230,18 +138,6 @@ def test_another_folder_can_be_written_than_read(tmp_path: Path) -> None:
 
 
 # -- what stands beside the rows ----------------------------------------------------------------------------------
-
-
-def test_the_trainer_is_told_which_column_is_which(tmp_path: Path) -> None:
-    """system is the instruction and prompt the user turn; anything else would glue one into the other."""
-    export(tmp_path, ada())
-    assert json.loads((tmp_path / "dataset_info.json").read_bytes()) == {
-        "rag_proguide": {
-            "file_name": "RAG_ProGuide.json",
-            "ranking": True,
-            "columns": {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"},
-        }
-    }
 
 
 def test_the_summary_counts_what_was_kept_and_what_was_left_out(tmp_path: Path) -> None:
