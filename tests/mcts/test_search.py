@@ -1028,27 +1028,6 @@ def test_recipes_are_called_by_their_names() -> None:
     assert recipe_named("continuation") is RECIPES["continuation"]
 
 
-def test_the_released_recipe_is_what_the_published_code_passes() -> None:
-    """Two children one at a time, 64 simulations, c 1.414, a judge's score, labels weighted by visits at .9."""
-    recipe = RECIPES["released"]
-    search = recipe.search
-    assert (search.siblings, search.siblings_at_once, search.simulations, search.wave) == (2, 1, 64, 1)
-    assert (search.selection, search.exploration, search.valuation, search.alpha) == ("uct", 1.414, "score", 0.9)
-    assert (recipe.reward, recipe.outcome, recipe.margin_by_layer) == ("outcome", "builder_f1", False)
-    assert (search.merge_equal, recipe.unreadable, recipe.repairs_count) == (False, "missing", True)
-
-
-@pytest.mark.parametrize(
-    ("name", "reward", "outcome"), [("continuation", "spre", "f1"), ("economy", "spre_even", "evident_f1")]
-)
-def test_the_other_recipes_estimate_the_shortest_path_reward(name: str, reward: str, outcome: str) -> None:
-    """Real continuations, alpha .9, margins that do not punish deep pairs. Economy samples unevenly, so its draws are
-    weighed; and an answer that no evidence holds is worth nothing to it."""
-    (recipe,) = (each for each in RECIPES.values() if each.name == name)
-    assert (recipe.search.valuation, recipe.search.alpha) == ("continuation", 0.9)
-    assert (recipe.reward, recipe.outcome, recipe.margin_by_layer) == (reward, outcome, True)
-
-
 def test_every_recipe_makes_its_labels_by_a_rule_that_exists() -> None:
     """The name of the rule, which is written into every record beside the reward, is one of `REWARDS`."""
     assert {recipe.reward for recipe in RECIPES.values()} == set(REWARDS)

@@ -586,15 +586,6 @@ def test_the_widest_valid_pair_is_kept_where_the_widest_is_not_valid() -> None:
     assert judged(three, max_per_combination=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "contradicted"}
 
 
-def test_without_limits_every_valid_candidate_is_kept() -> None:
-    """Nothing is dropped for another pair's sake that says another thing."""
-    three = siblings(query("a", 0.8), query("b", 0.5), query("c", 0.2), query("d", None))
-    assert judged(three) == {
-        **dict.fromkeys([(1, 2), (1, 3), (2, 3)]),
-        **dict.fromkeys([(1, 4), (2, 4), (3, 4)], "unvalued"),
-    }
-
-
 def test_steps_that_share_one_estimate_are_no_pair() -> None:
     """3 and 4 say the same as 1, in other words: nothing is known that would prefer one of them. 2 says another thing
     than all three, and one pair says so; the others would only repeat it."""
@@ -637,19 +628,6 @@ def test_empty_answers_say_the_same() -> None:
     """Two replies with nothing inside the tag are one opinion, and one pair."""
     empty = siblings(answer("Ada", 0.9), answer("", 0.0, response="one"), answer("", 0.0, response="two"))
     assert judged(empty) == {(1, 2): None, (1, 3): "duplicate", (2, 3): "same_content"}
-
-
-def test_each_state_has_its_own_pairs() -> None:
-    """What is said in one state takes no place in another."""
-    two_states = tree(
-        [0, 0, 1, 1, 2, 2],
-        [query("a", 0.9), query("b", 0.1)] + [evidence(text, reward) for _ in "ab" for text, reward in SAID],
-    )
-    kept = [pair for pair, dropped in judged(two_states, max_per_combination=1, max_per_state=1).items() if not dropped]
-    assert kept == [(1, 2), (3, 4), (5, 6)]
-
-
-SAID = (("she did", 0.8), ("he did", 0.1))
 
 
 def test_a_question_has_so_many_pairs_over_all_its_states() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from preference import (
-    SCHEMA_VERSION,
     FinalScore,
     MalformedRolloutsError,
     Message,
@@ -213,12 +212,6 @@ def test_reasoning_is_in_a_line_only_where_there_is_some() -> None:
     assert thought == plain
 
 
-def test_records_are_frozen() -> None:
-    """What was recorded is not changed in place."""
-    with pytest.raises(ValidationError, match="frozen"):
-        rollout(node(0, None)).question = "Another?"  # type: ignore[misc]
-
-
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
@@ -240,14 +233,6 @@ def test_optional_fields_may_be_missing() -> None:
     ]
     del content["failed_continuations"], content["error"]
     assert parse_rollout(json.dumps(content).encode(), where="line 1") == rollout(node(0, None, (1,)), node(1))
-
-
-def test_a_failed_question_is_a_record_too() -> None:
-    """An error line has no nodes, and says why."""
-    failed = rollout(error={"cause": "timeout", "message": "no answer after 600 s"})
-    again = parse_rollout(failed.to_line(), where="line 1")
-    assert again.nodes == []
-    assert again.error == QuestionError(cause="timeout", message="no answer after 600 s")
 
 
 def changed(**changes: Any) -> bytes:
@@ -324,16 +309,6 @@ def test_what_no_two_siblings_can_have_in_common_is_refused(common: object, comp
         rollout(node(0, None, (1,)), node(1, 0, (2,)), node(2, 1, layer=1, in_common={1: 0.5}))
 
 
-def test_records_before_a_malformed_line_are_read(tmp_path: Path) -> None:
-    """Reading is one record at a time: the first comes before the second is looked at."""
-    path = tmp_path / "rollouts.jsonl"
-    path.write_bytes(rollout(node(0, None)).to_line() + b"torn")
-    records = read_rollouts(path)
-    assert next(records) == rollout(node(0, None))
-    with pytest.raises(MalformedRolloutsError, match="line 2"):
-        next(records)
-
-
 def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     """No lines, no records, no error."""
     path = tmp_path / "rollouts.jsonl"
@@ -370,11 +345,6 @@ def test_nodes_that_are_no_tree_are_refused(nodes: list[RolloutNode], complaint:
     """Nodes stand in order of their ids and after their parents, both sides of an edge agree, layers count edges."""
     with pytest.raises(ValidationError, match=complaint):
         rollout(*nodes)
-
-
-def test_the_schema_version_is_written_into_every_line() -> None:
-    """A reader can tell what a line means without anything beside it."""
-    assert as_json(rollout(node(0, None)))["schema_version"] == SCHEMA_VERSION == "reasonrag.rollouts/1"
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

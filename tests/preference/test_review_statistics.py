@@ -200,15 +200,6 @@ def said(pair: ReviewPair, better: str, *, seed: int = 0, note: str = "") -> Jud
     return Judgement(pair.facts.key, exchanged=pair.exchanged(seed), verdict=place, note=note)
 
 
-def test_a_judgement_does_not_say_what_the_label_was(tmp_path: Path) -> None:
-    """It is the same whichever side is preferred."""
-    (tmp_path / "one").mkdir()
-    (tmp_path / "other").mkdir()
-    [one] = pairs_of(data_set(tmp_path / "one", row(1)))
-    [other] = pairs_of(data_set(tmp_path / "other", row(1, chosen=row(1)["rejected"], rejected=row(1)["chosen"])))
-    assert said(one, "a") == said(other, "a")
-
-
 # -- the report ------------------------------------------------------------------------------------------------
 
 
