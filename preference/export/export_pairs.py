@@ -58,14 +58,6 @@ class RowInspector(Protocol):
         ...
 
 
-class _NoInspector:
-    def see(self, row: Row, split: SplitName) -> None:
-        """Accepts every row."""
-
-    def conclude(self) -> None:
-        """Never stops the export."""
-
-
 def export_pairs(
     source: Path,
     out: Path,
@@ -103,7 +95,6 @@ def write_export(
     plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = ExportTally()
     refined = None if options.critic_threshold is None else RefinementTally(options.critic_threshold)
-    inspector = inspector or _NoInspector()
     with ExitStack() as files:
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
@@ -117,8 +108,9 @@ def write_export(
             split = plan.split_of(states[0])
             rows = [_row(each, split, options) for each in chosen if each.dropped is None]
             tally.add(chosen, rows, split)
-            for row in rows:
-                inspector.see(row, split)
+            if inspector:
+                for row in rows:
+                    inspector.see(row, split)
             writers.write_pairs(rows, split)
             if plan.taught(states[0]):
                 writers.write_values(states, split)
@@ -128,7 +120,8 @@ def write_export(
                 continue
             if refined is None or (question.path and refined.keeps(question.path)):
                 writers.write_path(question, plan.split_of(question))
-        inspector.conclude()
+        if inspector:
+            inspector.conclude()
         written = writers.finish()
         info.write(orjson.dumps(dataset_info(writers.kinds), option=INDENTED))
         summary = tally.summary(rules, options, facts).model_copy(
