@@ -56,6 +56,8 @@ def read_items(path: Path, *, longest: int = LONGEST_ITEM) -> Iterator[JsonItem]
     Raises MalformedFileError at the first malformed item, after yielding those before it, and OSError.
     """
     with path.open("rb") as file:
+        if not path.is_file():
+            raise MalformedFileError(f"{path} is a pipe or a device; write what it gives to a file")
         if path.stat().st_size:  # nothing can be mapped of an empty file
             with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
                 yield from _items(path, content, longest)

@@ -168,6 +168,12 @@ def test_an_unterminated_long_item_is_reported(file: Path) -> None:
         list(read_items(file, longest=100))
 
 
+def test_what_is_no_file_on_a_disk_is_refused() -> None:
+    """A pipe or a device has no size, and would be taken for an empty file."""
+    with pytest.raises(MalformedFileError, match="/dev/null is a pipe or a device"):
+        list(read_items(Path("/dev/null")))
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_memory_is_that_of_a_row(file: Path, indent: int | None) -> None:
     """Thirty megabytes of rows pass through a few, on one line or on many."""
