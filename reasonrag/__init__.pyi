@@ -1639,7 +1639,6 @@ def train_critic(
     out: str | Path | None = None,
     set: str | Sequence[str] = [],
     folds: int | None = None,
-    convert: str | Path | None = None,
     prompts: str | Path | None = None,
     allow: str | Sequence[str] = [],
     allow_eval: str | Sequence[str] = [],
@@ -1656,14 +1655,11 @@ def train_critic(
         config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
-        data: Data set to train on: a folder written by pairs; for kind value with --format values. Required, unless
-            --convert is given
+        data: Data set to train on: a folder written by pairs; for kind value with --format values. Required
         out: Folder of the critic [default: critics/<data>-<kind>]
         set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable
         folds: Number of critics to train, each without the questions of one fold, in fold-1, fold-2, .. of --out:
             witnesses for pairs --consensus
-        convert: Make a critic of this reward model of LLaMA-Factory (stage rm), an adapter or a whole model, into
-            --out; do not train. The model is then in memory twice, in float32: 61 GB for a 7B
         prompts: Folder with the prompts of the data, if they are your own [default: those of imported data, else
             ours]
         allow: Train despite this objection, by its name; repeatable

@@ -6,7 +6,6 @@ goes with the critic's tokenizer, so that training, our server and vLLM render t
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from reasonrag.llm.endpoint.score_endpoint import TRIAL
@@ -15,23 +14,18 @@ _BEFORE: Final = (
     "{% set step = messages[-1]['content'] %}{% set messages = messages[:-1] %}{% set add_generation_prompt = true %}"
 )
 _STEP: Final = "{{ step + eos_token }}"
-OF_LLAMAFACTORY: Final = "\n"
-"""What LLaMA-Factory's template of Qwen puts behind the end token of a reply, and so reads the score at."""
 
 
-def critic_template(base: str, *, behind: str = "") -> str:
-    """The template of a critic whose base model has this one; itself for a critic's. behind: text behind the end
-    token."""
+def critic_template(base: str) -> str:
+    """The template of a critic whose base model has this one; itself for a critic's."""
     if base.startswith(_BEFORE):
         return base
-    after = f"{{{{ {json.dumps(behind)} }}}}" if behind else ""
-    return f"{_BEFORE}{base.removesuffix(chr(10))}{_STEP}{after}"  # jinja leaves out a last line break
+    return f"{_BEFORE}{base.removesuffix(chr(10))}{_STEP}"  # jinja leaves out a last line break
 
 
-def critic_tokenizer(tokenizer: Any, *, behind: str = "") -> Any:
+def critic_tokenizer(tokenizer: Any) -> Any:
     """Make a base model's tokenizer a critic's. Raises ValueError for one that has no end token or no chat template.
 
-    behind: as for `critic_template`.
     Its pad token becomes another than its end token, where the two are one: a sequence classifier reads the last token
     that is no pad token, and would not see the end.
     """
@@ -39,7 +33,7 @@ def critic_tokenizer(tokenizer: Any, *, behind: str = "") -> Any:
         raise ValueError("its tokenizer has no chat template; take an instruct model, or copy chat_template.jinja")
     if tokenizer.eos_token is None:
         raise ValueError("its tokenizer has no end token (eos_token)")
-    tokenizer.chat_template = critic_template(tokenizer.chat_template, behind=behind)
+    tokenizer.chat_template = critic_template(tokenizer.chat_template)
     if tokenizer.pad_token in (None, tokenizer.eos_token):
         others = [each for each in tokenizer.all_special_tokens if each != tokenizer.eos_token]
         if not others:

@@ -22,11 +22,9 @@ def show_critic(result: CriticResult) -> None:
 def _show_one(result: CriticResult) -> None:
     rows = {
         "critic": f"{result.kind}, {result.state}: {result.out}",
-        "labels": result.labels or "unknown",
+        "labels": result.labels,
         "rows": f"{result.rows:,} of {counted(result.questions, 'question')}, {result.held_out_rows:,} held out",
     }
-    if result.state == "converted":
-        rows["rows"] = f"unknown, of {counted(result.questions, 'question')}"
     if result.steps is not None:
         rows["steps"] = f"{result.steps:,}" + (f", resumed from {result.resumed_from}" if result.resumed_from else "")
     shown = {"loss": "loss", "eval_loss": "loss, held out", "eval_accuracy": "pairs ranked as labelled, held out"}

@@ -12,8 +12,7 @@ class TrainCriticSettings(Settings):
 
     config: str | None = setting("A YAML file of a critic's training, or the name of a shipped one")
     data: Path | None = setting(
-        "Data set to train on: a folder written by pairs; for kind value with --format values. Required, unless "
-        "--convert is given",
+        "Data set to train on: a folder written by pairs; for kind value with --format values. Required",
         Panel.TRAINING,
         common=True,
     )
@@ -30,12 +29,6 @@ class TrainCriticSettings(Settings):
         Panel.TRAINING,
         ge=2,
         le=20,
-        common=True,
-    )
-    convert: Path | None = setting(
-        "Make a critic of this reward model of LLaMA-Factory (stage rm), an adapter or a whole model, into --out; do "
-        "not train. The model is then in memory twice, in float32: 61 GB for a 7B",
-        Panel.TRAINING,
         common=True,
     )
     prompts: Path | None = setting(

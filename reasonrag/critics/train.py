@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
 from reasonrag.agent.prompting import PROMPTS, Prompts, save_prompts
-from reasonrag.critics.convert import convert_reward_model
 from reasonrag.critics.rows import CriticRows, Fold, read_rows, row_digests, row_file, write_rows
 from reasonrag.critics.settings import TrainCriticSettings
 from reasonrag.critics.training_script import FACTS, TrainingFacts, TrainingJob
@@ -77,7 +76,7 @@ class CriticResult(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    state: Literal["trained", "finished already", "dry run", "converted"]
+    state: Literal["trained", "finished already", "dry run"]
     out: str
     kind: CriticKind
     labels: str
@@ -122,8 +121,6 @@ def train_critic(
         flags["set"] = [f"{key}={orjson.dumps(value).decode()}" for key, value in changes.items()]
     settings = resolve(TrainCriticSettings, "train-critic", flags | {"config": None if config is None else str(config)})
     watcher = watcher or SilentWatcher()
-    if settings.convert is not None:
-        return _converted(settings, watcher)
     plan = _plan(settings)
     if not settings.folds:
         return _train(plan, watcher, dry_run=dry_run)
@@ -172,7 +169,7 @@ def _plan(settings: TrainCriticSettings) -> CriticPlan:
     if not config.get("model_name_or_path"):
         raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
     if "stage" in config:
-        raise InputError(f"{file.name} is LLaMA-Factory's: reasonrag train takes it, and --convert its reward model")
+        raise InputError(f"{file.name} is LLaMA-Factory's; reasonrag train takes it")
     settle_paths(config, file)
     data = read_training_data(settings.data)
     out = settings.out or HOME / f"{data.directory.resolve().name}-{kind}"
@@ -251,12 +248,6 @@ def _installed(name: str) -> bool:
     return True
 
 
-def check_packages() -> None:
-    """Raises InputError where this environment cannot train a critic."""
-    if lacking := _lacking():
-        raise InputError(lacking)
-
-
 def _lacking() -> str | None:
     """Why this environment cannot train a critic; None if it can."""
     missing = [name for name in _PACKAGES if not _installed(name)]
@@ -280,7 +271,8 @@ def _train(plan: CriticPlan, watcher: TrainingWatcher, *, dry_run: bool) -> Crit
         before = output.check(prepared.decides)
         if before and before.state == "finished":
             return _result(prepared, "finished already", before)
-        check_packages()
+        if lacking := _lacking():
+            raise InputError(lacking)
         if before is None or before.state == "started":
             before = _run(prepared, output, before, watcher, lock)
         _sum_up(prepared, before, output)
@@ -454,25 +446,4 @@ def _result(
         steps=metrics.steps if metrics else None,
         results=metrics.last if metrics else {},
         warnings=metrics.warnings if metrics else [],
-    )
-
-
-def _converted(settings: TrainCriticSettings, watcher: TrainingWatcher) -> CriticResult:
-    assert settings.convert is not None  # noqa: S101 - it was asked for
-    if settings.config or settings.data or settings.folds:
-        raise InputError("--convert trains nothing, so it takes no configuration, no --data and no --folds")
-    check_packages()
-    out = (settings.out or settings.convert.with_name(f"{settings.convert.resolve().name}-critic")).resolve()
-    provenance = convert_reward_model(settings.convert, out, watcher.say)
-    critic = provenance.critic
-    assert critic is not None  # noqa: S101 - that is what it makes
-    return CriticResult(
-        state="converted",
-        out=str(out),
-        kind=critic.kind,
-        labels=critic.labels,
-        config={},
-        rows=0,
-        held_out_rows=0,
-        questions=len(provenance.questions),
     )

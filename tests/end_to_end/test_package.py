@@ -217,7 +217,6 @@ MAY_TAKE_SETTINGS = ("settings.py", "from_settings.py", "commands.py", "options.
 TAKE_SETTINGS = {
     "reasonrag/curation/pairs.__init__": "turns them into the parts of an export, of pairs and of import",
     "reasonrag/curation/pairs._pairs": "the body of the public call",
-    "reasonrag/critics/train._converted": "the body of the public call, for a conversion",
     "reasonrag/critics/train._plan": "turns them into the plan of a training",
     "reasonrag/evaluation/ask._ask": "the body of the public call",
     "reasonrag/evaluation/evaluate._evaluate": "the body of the public call",

@@ -34,11 +34,6 @@ def test_a_critic_reads_the_prompt_of_the_policy_then_the_step_then_the_end_toke
     assert read == f"{prompt}{STEP['content']}<|im_end|>"
 
 
-def test_a_reward_model_of_llamafactory_reads_its_score_behind_the_end_token_at_a_line_break() -> None:
-    template = critic_template(CHATML, behind="\n")
-    assert rendered(template, [*STATE, STEP], add_generation_prompt=False).endswith("</answer><|im_end|>\n")
-
-
 def test_a_critic_of_a_critic_has_the_same_template() -> None:
     assert critic_template(critic_template(CHATML)) == critic_template(CHATML)
 

@@ -126,8 +126,6 @@ REFUSALS = {
     "LLaMA-Factory's": (["smoke-cpu", "--data", "data/a", "--set", "stage=rm"], "is LLaMA-Factory's"),
     "no such model": (["smoke-cpu", "--data", "data/a", "--set", "model_name_or_path=models/none"], "no model at"),
     "a run": (["smoke-cpu", "--data", "runs/a"], "is a run, not a data set"),
-    "conversion of a critic": (["--convert", "critics/pairwise"], "is no reward model"),
-    "conversion of data": (["--convert", "critics/pairwise", "--data", "data/a"], "--convert trains nothing"),
 }
 
 
