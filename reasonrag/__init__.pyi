@@ -392,7 +392,6 @@ def doctor(
     *,
     data: str | Path | None = None,
     out: str | Path | None = None,
-    index: str | Path | Sequence[str | Path] = [],
     prompts: str | Path | None = None,
     model: str | Path | None = None,
     set: str | Sequence[str] = [],
@@ -412,7 +411,6 @@ def doctor(
         config: the name of a configuration in `train_configs/`, or your own file; none: checks only the machine.
         data: Data set to train on: a folder written by pairs
         out: Folder of the trained model, to check its disk space [default: the configuration's]
-        index: Index that the model will search, to check it; repeatable
         prompts: Folder with your own prompts, if the model will use them
         model: Folder of the model, or a name of Qwen2.5 [default: the configuration's, else Qwen2.5-7B-Instruct]
         set: KEY=VALUE: change a key of the configuration, as for train; repeatable

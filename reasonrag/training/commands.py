@@ -100,7 +100,7 @@ def doctor(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Check packages, GPUs, data and index before training, and plan its memory.
+    """Check packages, GPUs and data before training, and plan its memory.
 
     Exit status 1 if an error was found.
     """

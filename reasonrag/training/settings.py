@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from reasonrag.settings import Panel, PlaceOrName, Places, Settings, Words, setting
+from reasonrag.settings import Panel, PlaceOrName, Settings, Words, setting
 
 PORT: Final = 29500
 """torchrun's own default for the first machine."""
@@ -70,7 +70,6 @@ class DoctorSettings(Settings):
 
     data: Path | None = setting("Data set to train on: a folder written by pairs")
     out: Path | None = setting("Folder of the trained model, to check its disk space [default: the configuration's]")
-    index: Places = setting("Index that the model will search, to check it; repeatable", default=[])
     prompts: Path | None = setting("Folder with your own prompts, if the model will use them")
     model: PlaceOrName | None = setting(
         "Folder of the model, or a name of Qwen2.5 [default: the configuration's, else Qwen2.5-7B-Instruct]",

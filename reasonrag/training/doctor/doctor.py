@@ -21,13 +21,7 @@ from reasonrag.files import read_small
 from reasonrag.serving.python import find_python
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
-from reasonrag.training.doctor.data_checks import (
-    DataCheckup,
-    check_data,
-    check_index,
-    collect_findings,
-    known_retrievers,
-)
+from reasonrag.training.doctor.data_checks import DataCheckup, check_data, collect_findings
 from reasonrag.training.doctor.findings import CheckupFinding, finding
 from reasonrag.training.doctor.machine_checks import (
     check_disk,
@@ -182,10 +176,6 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
         findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
     findings += check_model(model, os.environ, here=target.here) if file else []
     findings += data.findings if data else []
-    provenance = base.came_from[-1] if base and base.came_from else None
-    retrievers, whose = known_retrievers(data.conditions if data else None, provenance)
-    for index in settings.index:
-        findings += check_index(index, retrievers, of=whose)
     if shape and values.get("output_dir"):
         findings.append(
             _room(settings.out or Path(str(values["output_dir"])), shape, training, values, here=target.here)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 CheckupSeverity = Literal["error", "warning", "note", "ok"]
 """error: the training would fail, or not be what was asked for. warning: it may. note: worth knowing. ok: checked."""
-CheckupArea = Literal["packages", "GPUs", "memory", "configuration", "data", "index", "disk", "environment"]
+CheckupArea = Literal["packages", "GPUs", "memory", "configuration", "data", "disk", "environment"]
 
 
 class CheckupFinding(BaseModel):

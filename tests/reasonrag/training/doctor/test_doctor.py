@@ -16,11 +16,9 @@ import pytest
 import reasonrag as package
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.encoders import EncoderSpec
-from reasonrag.retrieval.dense.manifest import DenseManifest, read_manifest, write_manifest
 from reasonrag.serving.python import PYTHON_VARIABLE
 from reasonrag.training import preflight_checks
-from reasonrag.training.doctor.data_checks import DataCheckup, check_data, check_index
+from reasonrag.training.doctor.data_checks import DataCheckup, check_data
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
 from reasonrag.training.doctor.findings import CheckupFinding
 from reasonrag.training.doctor.machine_checks import (
@@ -53,7 +51,7 @@ STOCK = TrainingEnvironment(
 
 @pytest.fixture
 def world(shared: Shared) -> World:
-    """A run's data set, and the index it searched."""
+    """A run's data set."""
     return make_world(shared, None)
 
 
@@ -253,7 +251,7 @@ def test_memory_of_the_host_is_what_a_container_or_job_may_take(
     assert host_memory(tmp_path) == mib * 2**20
 
 
-# -- data and index ----------------------------------------------------------------------------------------------------
+# -- data ----------------------------------------------------------------------------------------------------
 
 
 def test_data_as_pairs_wrote_them_are_right(data: Path) -> None:
@@ -322,56 +320,6 @@ def test_prompts_that_the_model_would_not_be_asked_with_are_noticed(data: Path, 
     own.mkdir()
     (own / "think.txt").write_text("Think. <query>..</query> or <answer>..</answer>")
     assert wrong(examine(data, prompts=own).findings) == {"refused": "error"}
-
-
-def test_an_index_is_held_against_what_the_data_searched(world: World, data: Path) -> None:
-    """The same is right; another is warned of; one whose corpus has gone cannot give passages."""
-    [index] = {each.parent for each in (world.place / "indexes").rglob("manifest.json")}
-    conditions = examine(data).conditions
-    assert conditions is not None
-    retrievers = [each for each in conditions.retriever if each]
-    assert not wrong(check_index(index, retrievers, of="the data"))
-    assert wrong(check_index(index, ["bm25:0:k1=1.2"], of="the data")) == {"retriever": "warning"}
-    copy = Path(shutil.copytree(index, data / "index"))
-    write_manifest(read_manifest(copy).model_copy(update={"corpus": "/nowhere/corpus.jsonl"}), copy)
-    assert wrong(check_index(copy, [], of="")) == {"corpus": "error"}
-    assert wrong(check_index(data, [], of="")) == {"manifest": "error"}
-
-
-def test_an_encoder_that_is_read_otherwise_than_it_was_trained_is_warned_of(tmp_path: Path) -> None:
-    """E5 by its first token finds worse passages, and says nothing."""
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("{}\n")
-    spec = EncoderSpec(
-        model="intfloat/e5-base-v2",
-        backend="sentence-transformers",
-        pooling="cls",
-        normalize=True,
-        query_instruction="query: ",
-        passage_instruction="passage: ",
-        max_length=512,
-        dimension=768,
-    )
-    manifest = DenseManifest(
-        corpus=str(corpus),
-        corpus_sha256="0" * 64,
-        corpus_bytes=corpus.stat().st_size,
-        corpus_mtime_ns=corpus.stat().st_mtime_ns,
-        passages=1,
-        versions={},
-        files={},
-        encoder=spec,
-        precision="fp32",
-        probe="",
-        vectors_sha256="0" * 64,
-        vectors=None,
-        indexes={},
-        searched="flat",
-        encoding_seconds=0,
-        devices=[],
-    )
-    write_manifest(manifest, tmp_path)
-    assert wrong(check_index(tmp_path, [], of=""))["pooling"] == "warning"
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
