@@ -460,13 +460,6 @@ def test_formats_agree_on_every_text(reading: Reading) -> None:
         assert reading.rows(f"hostile {name}") == pairs, name
 
 
-def test_an_endpoint_is_sent_what_the_renderer_wrote() -> None:
-    """JSON on the wire changes no character of any turn."""
-    for name, text in HOSTILE_TEXTS.items():
-        prompt = [turn.model_dump() for turn in hostile_state(name, text, "read").prompt]
-        assert asyncio.run(posted(prompt)) == prompt
-
-
 # -- our settings -------------------------------------------------------------------------------------------------
 
 

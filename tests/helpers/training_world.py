@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 import reasonrag
 from tests.helpers.shared import Shared, held
 
@@ -30,6 +32,17 @@ SMALL: dict[str, Any] = {
     "plot_loss": False,
 }
 """On top of the shipped smoke configurations."""
+
+
+NOTHING_OBJECTED = "REASONRAG_TRAIN_PYTHON: there is no"
+"""With what a training ends that nothing speaks against, where there is no LLaMA-Factory."""
+
+
+def edited(path: Path, change: Callable[[Any], object]) -> None:
+    """Change what a JSON file holds."""
+    content = orjson.loads(path.read_bytes())
+    change(content)
+    path.write_bytes(orjson.dumps(content))
 
 
 @dataclass(frozen=True)

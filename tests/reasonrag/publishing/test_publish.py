@@ -133,22 +133,16 @@ def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: P
     assert not [path for path, content in files_of(tmp_path).items() if TOKEN.encode() in content]
 
 
-def test_a_new_repository_is_private(hub: HubServer, data: Path) -> None:
-    """Its visibility is never touched."""
-    done = published(hub, data)
-    assert done.returncode == 0, done.stderr
-    assert hub.repositories[REPO].private
-    assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
-    assert f"private: {hub.endpoint}/datasets/{REPO}" in done.stdout
-
-
 def test_a_private_repository_becomes_public_only_with_public(hub: HubServer, data: Path) -> None:
-    """A flag that was forgotten makes no data public."""
-    assert published(hub, data).returncode == 0
+    """A new one is private, and a flag that was forgotten makes no data public."""
+    new = published(hub, data)
+    assert new.returncode == 0, new.stderr
+    assert f"private: {hub.endpoint}/datasets/{REPO}" in new.stdout
     forgotten = published(hub, data)
     assert forgotten.returncode == 0, forgotten.stderr
     assert hub.repositories[REPO].private
     assert f"upload complete; {REPO} is private. --public makes it public" in forgotten.stderr
+    assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
     assert published(hub, data, "--public").returncode == 0
     assert not hub.repositories[REPO].private
 
@@ -197,12 +191,6 @@ def test_a_connection_that_is_lost_at_the_commit_costs_no_file(hub: HubServer, d
     sent = hub.sent()
     assert published(hub, data).returncode == 0
     assert hub.sent() == sent
-
-
-def test_a_hub_that_is_busy_for_a_moment_is_asked_again(hub: HubServer, data: Path) -> None:
-    """Its client waits and repeats."""
-    hub.fail("PUT", "/lfs/", 503, times=1)
-    assert published(hub, data).returncode == 0
 
 
 def test_what_is_up_already_is_not_published_again(hub: HubServer, data: Path) -> None:
@@ -495,14 +483,6 @@ def test_what_the_audit_does_not_call_an_error_stands_in_nobody_s_way(
 
 
 # -- what goes up ----------------------------------------------------------------------------------------------
-
-
-def test_the_same_data_set_is_the_same_bytes(data: Path, reasonrag: Reasonrag) -> None:
-    """Otherwise nothing could be recognised as sent."""
-    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
-    first = files_of(data / "publish")
-    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
-    assert files_of(data / "publish") == first
 
 
 def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -> None:

@@ -44,12 +44,6 @@ def origin(renderer: str | None = OURS, *, top_k: int | None = 3, max_steps: int
 # -- the hash ------------------------------------------------------------------------------------------------------
 
 
-def test_the_hash_is_the_same_for_the_same_prompts() -> None:
-    """Another process, another machine: the same sixteen digits."""
-    assert renderer_hash(load_prompts()) == OURS
-    assert len(OURS) == 16
-
-
 @pytest.mark.parametrize("name", ["think", "read", "conclude"])
 def test_another_system_prompt_is_another_renderer(name: str) -> None:
     """Every turn that a student is asked in counts."""

@@ -191,23 +191,34 @@ def test_only_an_outcome_model_is_compared_with(run: Path, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def unknown() -> Iterator[str]:
-    """The address of a server that names its model like a path, and says of no folder that it is in there."""
+def listed() -> Iterator[Callable[..., str]]:
+    """The address of a server that lists its model with these fields."""
+    servers: list[ThreadingHTTPServer] = []
 
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"data": [{"id": "../../elsewhere"}]}')
+    def serve(**model: str) -> str:
+        class Server(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(orjson.dumps({"data": [model]}))
 
-        def log_message(self, *_: object) -> None:
-            pass
+            def log_message(self, *_: object) -> None:
+                pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Server))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def unknown(listed: Callable[..., str]) -> str:
+    """A server that names its model like a path, and says of no folder that it is in there."""
+    return listed(id="../../elsewhere")
 
 
 def test_a_critic_of_which_nothing_is_known_is_no_outcome_model(run: Path, tmp_path: Path, unknown: str) -> None:
@@ -226,38 +237,13 @@ def test_what_a_server_calls_its_critic_is_no_path(
     assert [each.name for each in tmp_path.iterdir()] == ["here"]
 
 
-@pytest.fixture
-def rooted() -> Iterator[Callable[[str], str]]:
-    """The address of a server that says that its model is in a folder."""
-    servers: list[ThreadingHTTPServer] = []
-
-    def serve(root: str) -> str:
-        class Server(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(orjson.dumps({"data": [{"id": "h", "root": root}]}))
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Server))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize("spelled", ["{}", "{}/", "{}/../mine", "{}/evaluation/.."])
 def test_a_folder_that_a_server_names_is_not_written_into(
     spelled: str,
     run: Path,
     tmp_path: Path,
     values: dict[tuple[str, str], float],
-    rooted: Callable[[str], str],
+    listed: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However it spells it: the verdict is in --out, which is said, and what is known of the critic is still used."""
@@ -265,7 +251,7 @@ def test_a_folder_that_a_server_names_is_not_written_into(
     critic, said = critic_of(tmp_path, "mine"), Listener()
     (critic / "evaluation").mkdir()
     before = {each: each.read_bytes() for each in critic.rglob("*") if each.is_file()}
-    address, flags = rooted(spelled.format(critic)), outcome_model(tmp_path)
+    address, flags = listed(id="h", root=spelled.format(critic)), outcome_model(tmp_path)
     with pytest.raises(InputError, match="`out`: give a folder"):
         reasonrag.evaluate_critic(address, run, critic_model=knowing(values), **flags)
     asked = {"critic_model": knowing(values, sign=-1.0), "bootstrap": 200, "out": "here", "watcher": said}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orjson
 import packaging
 import pytest
 
@@ -34,7 +32,7 @@ from reasonrag.training.llamafactory.config_files import find_config
 from reasonrag.training.preflight_checks import PreflightFindings
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
-from tests.helpers.training_world import World, make_world
+from tests.helpers.training_world import World, edited, make_world
 
 PIP_DEEPSPEED = "in its environment: pip install 'deepspeed<=0.18.4,>=0.10.0'; or make train-env"
 A100 = Gpu(name="A100", memory=80 * GB, capability=(8, 0))
@@ -262,22 +260,6 @@ def test_data_as_pairs_wrote_them_are_right(data: Path) -> None:
     assert facts.advised % 64 == 0
 
 
-def test_a_description_is_missed(data: Path) -> None:
-    """Without it LLaMA-Factory finds no rows. The words are those of `train`."""
-    (data / "dataset_info.json").unlink()
-    [found] = examine(data).findings
-    assert found.says.startswith(f"{data} has no dataset_info.json")
-    [found] = examine(data.with_name("nowhere")).findings
-    assert found.severity == "error"
-
-
-def test_rows_for_another_stage_are_missed(data: Path) -> None:
-    """With the command that writes them."""
-    edit(data / "dataset_info.json", lambda info: info.pop("rag_proguide_kto"))
-    [found] = [each for each in examine(data, "smoke-cpu-kto").findings if each.severity == "error"]
-    assert f"reasonrag pairs {data} --format kto" in found.says
-
-
 def test_questions_of_evaluation_sets_are_found_before_train_refuses_them(data: Path) -> None:
     """And the flag that says that it is meant."""
     lines = (data / "questions.jsonl").read_text().splitlines()
@@ -286,29 +268,9 @@ def test_questions_of_evaluation_sets_are_found_before_train_refuses_them(data: 
     assert (found.severity, found.advice) == ("error", "if intended: --allow-eval atlas/dev")
 
 
-def edit(path: Path, change: Callable[[Any], object]) -> None:
-    value = orjson.loads(path.read_bytes())
-    change(value)
-    path.write_bytes(orjson.dumps(value))
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        (lambda info: info["rag_proguide"].pop("ranking"), "refused"),
-        (lambda info: info["rag_proguide"]["columns"].pop("system"), "description"),
-        (lambda info: info["rag_proguide"].update(file_name="gone.json"), "refused"),
-    ],
-)
-def test_a_description_that_was_changed_is_noticed(data: Path, change: Callable[[Any], object], name: str) -> None:
-    """Pairs that are none, an instruction that is glued to the question, rows that are not there."""
-    edit(data / "dataset_info.json", change)
-    assert wrong(examine(data).findings) == {name: "error"}
-
-
 def test_rows_that_changed_after_the_audit_are_noticed(data: Path) -> None:
     """The audit is of other rows then."""
-    edit(data / "RAG_ProGuide.json", lambda rows: rows.pop())
+    edited(data / "RAG_ProGuide.json", lambda rows: rows.pop())
     assert wrong(examine(data).findings) == {"changed_rows": "error"}
     (data / "audit.json").unlink()
     assert wrong(examine(data).findings) == {"changed_rows": "error", "audit": "warning"}
@@ -439,14 +401,6 @@ def test_zero_is_what_its_file_says(content: str | None, says: str) -> None:
     found = of(doctor("qwen2.5-7b-dpo-full", set=["deepspeed=zero.json"]), "configuration")["zero"]
     assert found.severity == "error"
     assert says in found.says
-
-
-@pytest.mark.usefixtures("without_llama_factory")
-def test_a_template_of_another_model_is_an_error() -> None:
-    """There is no qwen2_5."""
-    found = of(doctor("qwen2.5-7b-sft", set=["template=qwen2_5"]), "configuration")["refused"]
-    assert found.severity == "error"
-    assert "there is no qwen2_5; that of Qwen2.5 is qwen: --set template=qwen" in found.says
 
 
 @pytest.mark.usefixtures("without_llama_factory")

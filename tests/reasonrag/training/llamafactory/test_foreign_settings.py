@@ -20,20 +20,9 @@ import yaml
 from reasonrag.training.llamafactory.config_files import find_config
 from tests.helpers.command_line import Done, Reasonrag
 from tests.helpers.shared import Shared
-from tests.helpers.training_world import SMALL, World, make_world
+from tests.helpers.training_world import NOTHING_OBJECTED, SMALL, World, edited, make_world
 
 CONFIG = "smoke-cpu-dpo-full"
-NOTHING_OBJECTED = "REASONRAG_TRAIN_PYTHON: there is no"
-
-
-@pytest.fixture
-def data(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the data set, and a folder that looks like a Qwen2."""
-    shutil.copytree(make_world(shared, None).data, tmp_path / "data")
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 32768}')
-    monkeypatch.setenv("REASONRAG_TRAIN_PYTHON", "/nowhere/python")
-    return tmp_path / "data"
 
 
 @pytest.fixture
@@ -286,9 +275,7 @@ def test_a_critics_training_objects_to_the_same(
 
 
 def described(data: Path, change: Callable[[Any], object]) -> None:
-    info = orjson.loads((data / "dataset_info.json").read_bytes())
-    change(info)
-    (data / "dataset_info.json").write_bytes(orjson.dumps(info))
+    edited(data / "dataset_info.json", change)
 
 
 def _elsewhere(data: Path, info: Any) -> None:
