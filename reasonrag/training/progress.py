@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from reasonrag.progress import Watcher
-from reasonrag.training.hardware import requirement
 
 SHOWN_METRICS: Final = {
     "loss": "loss",
@@ -119,26 +118,6 @@ HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
                 "the GPU ran out of memory: a LoRA or QLoRA configuration, ZeRO-3 (with offload), a smaller "
                 "per_device_train_batch_size, or more GPUs; reasonrag doctor plans it"
             ),
-        ),
-        (
-            r"template .*(does not exist|not found)|Template \S+ does not exist",
-            "that of Qwen2.5 is qwen: --set template=qwen",
-        ),
-        (
-            r"not applicable in the current training stage",
-            "dataset_info.json describes these rows for another stage: reasonrag pairs DATA --format .. writes them",
-        ),
-        (
-            r"No module named '?deepspeed|deepspeed.*(not installed|is required)",
-            f"pip install {requirement('deepspeed')} beside LLaMA-Factory",
-        ),
-        (
-            r"No module named '?bitsandbytes|bitsandbytes.*(not installed|required)",
-            "pip install bitsandbytes beside LLaMA-Factory",
-        ),
-        (
-            r"flash.?attn.*not installed|FlashAttention2 has been toggled on",
-            "--set flash_attn=auto, or install flash-attn",
         ),
         (
             r"bf16/gpu|doesn't support bf16|setting bf16",
