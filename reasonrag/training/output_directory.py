@@ -14,7 +14,7 @@ Decides what counts as a changed configuration and which checkpoint a training r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -106,13 +106,7 @@ class OutputDirectory:
                     f"{self.folder} holds {taken}, which no training of reasonrag wrote; choose another --out"
                 )
             return None
-        changed = changed_keys(found.decides, dict(decides))
-        if changed:
-            more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
-            raise InputError(
-                f"{self.folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or "
-                "remove the folder to start over"
-            )
+        refuse_another(self.folder, changed_keys(found.decides, dict(decides)))
         return found
 
     def last_checkpoint(self) -> Path | None:
@@ -135,6 +129,16 @@ class OutputDirectory:
     def write_config(self, text: str) -> Path:
         write_file(self.own / TRAIN_YAML, text.encode(), shared=True)
         return self.own / TRAIN_YAML
+
+
+def refuse_another(folder: Path, changed: Sequence[str]) -> None:
+    """changed: in words, what was decided otherwise in the folder. Raises InputError unless it is empty."""
+    if changed:
+        more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
+        raise InputError(
+            f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or remove the "
+            "folder to start over"
+        )
 
 
 def _occupied(folder: Path) -> str | None:

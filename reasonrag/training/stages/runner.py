@@ -18,6 +18,7 @@ from preference.export.files import write_json
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.files import only_writer, read_record
 from reasonrag.run_config import changed_keys
+from reasonrag.training.output_directory import refuse_another
 
 STAGES: Final = "stages.json"
 FOLDER: Final = "stages"
@@ -85,12 +86,7 @@ def check_stages(folder: Path, recipe: str, stages: Sequence[Stage]) -> StagesRe
         if before.state != "owed"
         for what in changed_keys(before.decides, now.decides)
     ]
-    if changed:
-        more = f", and {len(changed) - 6} more" if len(changed) > 6 else ""  # noqa: PLR2004 - enough to see what it is
-        raise InputError(
-            f"{folder} holds another training: {'; '.join(changed[:6])}{more}. Choose another --out, or remove the "
-            "folder to start over"
-        )
+    refuse_another(folder, changed)
     for before, now in both:
         before.decides = now.decides
     return found
