@@ -168,7 +168,7 @@ def _date(inventory: DatasetInventory) -> str:
 
 
 def _part(name: str) -> tuple[str, Licence]:
-    return name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "not given", passages=UNKNOWN, language=UNKNOWN))
+    return name, KNOWN_LICENCES.get(name, Licence(UNKNOWN, "not given", passages=UNKNOWN))
 
 
 def _filters(summary: PairSummary) -> dict[str, Any]:

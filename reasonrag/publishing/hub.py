@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from preference.export.formats import FORMATS, SPLITS
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
@@ -49,19 +49,20 @@ def _is_of_a_data_set(path: str) -> bool:
 DATA_SET = RepositoryKind("dataset", "data set", "datasets/", "preference pairs", _is_of_a_data_set)
 
 
-@dataclass
-class UploadResult:
+class UploadResult(BaseModel):
     """What was done on the Hub so far."""
 
-    url: str = ""
+    url: str | None = None
+    private: bool | None = None
+    """Whether the repository is private now; null if nothing was uploaded."""
     commit: str | None = None
     """Null if nothing had to be committed."""
-    private: bool = True
-    wanted: int = 0
+    sent: list[str] = []
+    unchanged: list[str] = []
+    removed: list[str] = []
+    """Files of an earlier version that this one lacks."""
+    wanted: int = Field(default=0, exclude=True)
     """Files that the Hub did not have."""
-    sent: list[str] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
 
 
 def check_name(repo: str, *, shown: str = DATA_SET.shown) -> None:
@@ -98,7 +99,7 @@ def upload(
     *,
     private: bool | None,
     say: Callable[[str], None],
-    kind: RepositoryKind = DATA_SET,
+    kind: RepositoryKind,
 ) -> UploadResult:
     """Make `repo` hold these files of `folder`, the card last; then make it public if `private` is False.
 
@@ -269,7 +270,7 @@ class PublishedFile(BaseModel):
     bytes: int
 
 
-class PublicationResult(BaseModel):
+class PublicationResult(UploadResult):
     """What was published, or would be in a dry run."""
 
     repo: str
@@ -281,27 +282,21 @@ class PublicationResult(BaseModel):
     set_aside: list[str]
     """Blockers that `--allow` and `--allow-eval` set aside."""
     warnings: list[str]
-    url: str | None = None
-    private: bool | None = None
-    """Whether the repository is private now; null if nothing was uploaded."""
-    commit: str | None = None
-    sent: list[str] = []
-    unchanged: list[str] = []
-    removed: list[str] = []
-    """Files of an earlier version that this one lacks."""
 
 
-def published_files(folder: Path, paths: Iterable[str]) -> list[PublishedFile]:
-    return [PublishedFile(path=each, bytes=(folder / each).stat().st_size) for each in paths]
-
-
-def upload_fields(done: UploadResult, *, dry_run: bool) -> dict[str, Any]:
-    """The fields of `PublicationResult` that tell what happened on the Hub."""
-    return {
-        "url": done.url or None,
-        "private": None if dry_run else done.private,
-        "commit": done.commit,
-        "sent": done.sent,
-        "unchanged": done.unchanged,
-        "removed": done.removed,
-    }
+def send(
+    folder: Path,
+    paths: Sequence[str],
+    repo: str,
+    *,
+    private: bool | None,
+    dry_run: bool,
+    say: Callable[[str], None],
+    kind: RepositoryKind = DATA_SET,
+) -> dict[str, Any]:
+    """Upload the files of a folder, unless it is a dry run; the fields of `PublicationResult` that tell of it."""
+    done = UploadResult()
+    if not dry_run:
+        done = upload(folder, paths, repo, private=private, say=say, kind=kind)
+    files = [PublishedFile(path=each, bytes=(folder / each).stat().st_size) for each in paths]
+    return {"repo": repo, "dry_run": dry_run, "folder": str(folder), "files": files, **vars(done)}

@@ -24,7 +24,6 @@ class Licence:
     licence: str
     source: str
     passages: str = WIKIPEDIA
-    language: str = "en"
 
 
 KNOWN_LICENCES: dict[str, Licence] = {
@@ -58,6 +57,5 @@ def licence_of(datasets: Collection[str]) -> str:
 
 
 def languages_of(datasets: Collection[str]) -> list[str]:
-    """Language codes; empty if a set is unknown."""
-    found = [KNOWN_LICENCES.get(each) for each in datasets]
-    return sorted({each.language for each in found if each is not None}) if found and None not in found else []
+    """Language codes, as far as they are known: every known set is English."""
+    return ["en"] if datasets and KNOWN_LICENCES.keys() >= set(datasets) else []

@@ -22,15 +22,7 @@ from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import ROLLOUTS
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
-from reasonrag.publishing.hub import (
-    PublicationResult,
-    UploadResult,
-    check_access,
-    check_name,
-    published_files,
-    upload,
-    upload_fields,
-)
+from reasonrag.publishing.hub import PublicationResult, check_access, check_name, send
 from reasonrag.publishing.licences import UNKNOWN, licence_of
 from reasonrag.publishing.publish_model import ModelPublication, publish_model
 from reasonrag.publishing.settings import PublishSettings
@@ -101,20 +93,19 @@ def _publish_data_set(
         staged.append(StagedFile(CARD, "this card"))
         facts = DatasetCardFacts(settings.repo, inventory, audit, settings.license, aside, trees, staged)
         (folder / CARD).write_text(render_dataset_card(facts), "utf-8")
-    folder = directory / STAGED
-    done = UploadResult()
-    if not dry_run:
-        done = upload(folder, [each.path for each in staged], settings.repo, private=settings.private, say=say)
     return Publication(
-        repo=settings.repo,
-        dry_run=dry_run,
-        folder=str(folder),
-        files=published_files(folder, [each.path for each in staged]),
+        **send(
+            directory / STAGED,
+            [each.path for each in staged],
+            settings.repo,
+            private=settings.private,
+            dry_run=dry_run,
+            say=say,
+        ),
         pairs=inventory.summary.pairs,
         licence=settings.license or licence_of(inventory.datasets),
         set_aside=[f"{each.flag} {each.name}" for each in aside],
         warnings=_warnings(settings.license, inventory),
-        **upload_fields(done, dry_run=dry_run),
     )
 
 

@@ -21,16 +21,7 @@ from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
 from reasonrag.files import link_or_copy, read_small_text
 from reasonrag.model_folder import ADAPTER_CONFIG, CONFIG, PROVENANCE, ModelFolder, open_model, read_json
-from reasonrag.publishing.hub import (
-    PublicationResult,
-    RepositoryKind,
-    UploadResult,
-    check_access,
-    check_name,
-    published_files,
-    upload,
-    upload_fields,
-)
+from reasonrag.publishing.hub import PublicationResult, RepositoryKind, check_access, check_name, send
 from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import refuse_links_out, staging_directory
@@ -105,22 +96,22 @@ def publish_model(settings: PublishSettings, *, dry_run: bool, say: Callable[[st
         _stage_configuration(folder, base)
         licence = _write_card(folder, model, provenance, base=base, licence=settings.license, repo=settings.repo)
     ordered = [*(path for path in files if path != CARD), CARD]
-    folder = model.path / STAGED
-    done = UploadResult()
-    if not dry_run:
-        done = upload(folder, ordered, settings.repo, private=settings.private, say=say, kind=MODEL)
     return ModelPublication(
-        repo=settings.repo,
-        dry_run=dry_run,
-        folder=str(folder),
-        files=published_files(folder, ordered),
+        **send(
+            model.path / STAGED,
+            ordered,
+            settings.repo,
+            private=settings.private,
+            dry_run=dry_run,
+            say=say,
+            kind=MODEL,
+        ),
         licence=licence,
         set_aside=[f"{each.flag} {each.name}" for each in aside],
         warnings=_warnings(base, licence),
         kind="adapter" if model.is_adapter else "model",
         base_model=base,
         left_behind=_left_behind(model.path),
-        **upload_fields(done, dry_run=dry_run),
     )
 
 
