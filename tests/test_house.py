@@ -1,0 +1,73 @@
+"""The house: how many lines each room may have, how many modules a folder, and that every room has its floor.
+
+A change that needs more lines raises the room's number in its commit, and says why there. One that takes lines away
+lowers it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MOST_MODULES = 15
+"""In a folder, `__init__.py` left out."""
+LINES = {
+    "mcts": 1544,
+    "preference": 6554,
+    "hall": 3624,
+    "agent": 2713,
+    "critics": 2156,
+    "curation": 5682,
+    "data": 3718,
+    "evaluation": 4879,
+    "exploration": 3822,
+    "llm": 5732,
+    "publishing": 1563,
+    "retrieval": 5522,
+    "scale": 600,
+    "serving": 1447,
+    "studies": 1860,
+    "training": 5862,
+    "viewing": 2928,
+    "tests": 63_457,
+    "benchmarks": 8238,
+}
+"""Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
+PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
+
+
+def modules_of(room: str) -> list[Path]:
+    if room == "hall":  # what every room may use
+        return [*(ROOT / "reasonrag").glob("*.py"), *(ROOT / "reasonrag" / "web").rglob("*.py")]
+    place = ROOT / room if (ROOT / room).is_dir() else ROOT / "reasonrag" / room
+    return list(place.rglob("*.py"))
+
+
+def lines_of(room: str) -> int:
+    return sum(len(each.read_bytes().splitlines()) for each in modules_of(room))
+
+
+@pytest.mark.parametrize("room", LINES)
+def test_a_room_keeps_to_its_lines(room: str) -> None:
+    found = lines_of(room)
+    assert 0 < found <= LINES[room], f"{room} has {found} lines; what comes in pays by what goes out"
+
+
+def test_every_room_has_a_number_and_a_floor() -> None:
+    rooms = {each.parent.name for each in (ROOT / "reasonrag").glob("*/__init__.py")}
+    assert rooms == {*PRODUCT, "web"} - {"mcts", "preference", "hall"}
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    [floors] = [each["layers"] for each in contracts if each["name"].startswith("the rooms of reasonrag")]
+    named = {word for floor in floors for word in floor.split() if word.startswith("reasonrag.")}
+    assert {f"reasonrag.{room}" for room in rooms} <= named
+
+
+def test_no_folder_has_more_than_fifteen_modules() -> None:
+    folders = {each.parent for place in ("mcts", "preference", "reasonrag") for each in (ROOT / place).rglob("*.py")}
+    counts = {
+        str(each.relative_to(ROOT)): sum(file.name != "__init__.py" for file in each.glob("*.py")) for each in folders
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
