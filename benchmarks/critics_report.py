@@ -216,16 +216,18 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
-    error, advantage = each["earliest_error"], each.get("advantage")
+    error, advantage, spread = each["earliest_error"], each.get("advantage"), each["spread_at_equal_outcomes"]
     return {
         "rows": f"{each['rows']:,}",
         "all": _share(each["accuracy"]),
         "gap above .3": _clear(each),
         "over the outcome model": _signed(advantage) if advantage else "-",
+        "right step over another question's": _plain(each["own_step"]),
         "without the state": _plain(each["step_only"]),
         "by length": _plain(each["shorter"]),
         "earliest error, F1": f"{error['f1']:.2f}" if error and error["f1"] is not None else "-",
         "errors liked in won": _plain(each["liked_errors"]),
+        "spread at equal outcomes": _percent(spread),
         "verdict": each["verdict"],
     }
 
@@ -323,3 +325,7 @@ def _decimal(each: Mapping[str, Any], shown: str = "+.3f") -> str:
 
 def _plain(each: Mapping[str, Any]) -> str:
     return "-" if each["value"] is None else f"{100 * each['value']:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"

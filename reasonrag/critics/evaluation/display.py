@@ -44,6 +44,7 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
         yield "advantage over it", _share(found.advantage, sign="+")
     yield "baseline: shorter step", _share(found.shorter)
     yield "baseline: step without its state", _share(found.step_only)
+    yield "right step over another question's", _share(found.own_step)
     if found.calibration:
         skill = "-" if found.calibration.skill is None else f"{found.calibration.skill:.0%}"
         auc = "-" if found.calibration.auc is None else f"{found.calibration.auc:.2f}"
@@ -54,6 +55,8 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
         located = f"found in {error['located']:.0%} of {error['erroneous']:,} trajectories"
         accepted = f"none in {error['accepted']:.0%} of {error['correct']:,} correct ones"
         yield "earliest error", f"F1 {f1}: {located}, {accepted}; {error['gradual']:,} lost without one left out"
+    if found.spread_at_equal_outcomes is not None:
+        yield "spread at equal outcomes", f"{found.spread_at_equal_outcomes:.0%} of that of all scores"
     yield "errors preferred in won trajectories", _share(found.liked_errors)
     lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
     yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new{lost}"

@@ -31,6 +31,7 @@ from reasonrag.critics.evaluation.measures import (
     expected_majority,
     grouped,
     ranked_right,
+    spread_at_equal_outcomes,
 )
 from reasonrag.critics.evaluation.observations import (
     WON,
@@ -81,7 +82,7 @@ from reasonrag.training.provenance import read_provenance
 
 TIMEOUT_S = 300.0
 MOST_CONTROLS = 500
-"""Pairs that are shown without their state: enough for two digits."""
+"""Steps of other questions that are shown, and pairs that are shown without their state: enough for two digits."""
 
 
 @public_call(EvaluateCriticSettings)
@@ -232,15 +233,14 @@ def _read(runs: Sequence[Path], asked: Sequence[_Asked], *, limit: int | None, e
 
 
 async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
-    stateless = _without_state(plan)
+    controls = _Controls.of(plan)
     steps = [_to_score(step, step.prompt) for trees in plan.trees for step in _scored_steps(trees.found)]
-    controls = [_to_score(side, prompt) for pair, prompt in stateless for side in (pair.better, pair.worse)]
-    owed = [(each.critic, [*steps, *(controls if each is plan.asked[0] else ())]) for each in plan.asked]
+    owed = [(each.critic, [*steps, *(controls.steps if each is plan.asked[0] else ())]) for each in plan.asked]
     told = await score_steps(owed, plan.out, plan.caps, watcher, yes=plan.yes)
     for each, scores in zip(plan.asked, told.by_critic, strict=True):
         each.scores = scores
     spent = {name: value for name, value in vars(told).items() if name != "by_critic"}
-    report = decided(_measured(plan, stateless).model_copy(update=spent))
+    report = decided(_measured(plan, controls).model_copy(update=spent))
     return report.model_copy(update={"remarks": remarks_of(report)})
 
 
@@ -256,26 +256,48 @@ def _scored_steps(found: Observations) -> Iterable[JudgedStep]:
         yield from trajectory.steps
 
 
-_Stateless = tuple[JudgedPair, tuple[Message, ...]]
-"""A pair, and its prompt without the state's user turn."""
+@dataclass(frozen=True)
+class _Controls:
+    """What a critic should not like, and what it should need: right steps, each with one of its type from another
+    question, shown in the same state; and pairs without the state's user turn."""
 
+    foreign: Sequence[tuple[JudgedStep, JudgedStep]]
+    stateless: Sequence[tuple[JudgedPair, tuple[Message, ...]]]
 
-def _without_state(plan: _Plan) -> list[_Stateless]:
-    dice = random.Random(f"controls {plan.seed}")
-    pairs = [pair for trees in plan.trees for pair in trees.found.pairs]
-    return [
-        (
-            pair,
-            tuple(turn if turn.role == "system" else Message(role="user", content="") for turn in pair.better.prompt),
-        )
-        for pair in dice.sample(pairs, min(MOST_CONTROLS, len(pairs)))
-    ]
+    @classmethod
+    def of(cls, plan: _Plan) -> _Controls:
+        dice = random.Random(f"controls {plan.seed}")
+        right = [step for trees in plan.trees for step in trees.found.steps if (step.value or 0.0) >= WON]
+        by_type = grouped(right, lambda step: str(step.action_type))
+        foreign = []
+        for step in dice.sample(right, min(MOST_CONTROLS, len(right))):
+            others = [each for each in by_type[str(step.action_type)] if each.question != step.question]
+            other = dice.choice(others) if others else step
+            if other.response != step.response:
+                foreign.append((step, other))
+        pairs = [pair for trees in plan.trees for pair in trees.found.pairs]
+        stateless = [
+            (
+                pair,
+                tuple(
+                    turn if turn.role == "system" else Message(role="user", content="") for turn in pair.better.prompt
+                ),
+            )
+            for pair in dice.sample(pairs, min(MOST_CONTROLS, len(pairs)))
+        ]
+        return cls(foreign, stateless)
+
+    @property
+    def steps(self) -> list[StepToScore]:
+        asked = [(other, step.prompt) for step, other in self.foreign]
+        asked += [(side, prompt) for pair, prompt in self.stateless for side in (pair.better, pair.worse)]
+        return [_to_score(step, prompt) for step, prompt in asked]
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------
 
 
-def _measured(plan: _Plan, stateless: Sequence[_Stateless]) -> CriticEvaluation:
+def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
     critic, against = plan.asked[0], plan.asked[1] if len(plan.asked) > 1 else None
     trees = [each.found for each in plan.trees]
     pairs = [pair for found in trees for pair in found.pairs]
@@ -300,11 +322,13 @@ def _measured(plan: _Plan, stateless: Sequence[_Stateless]) -> CriticEvaluation:
             plan, comparable, critic, against if against and against.across_states else None
         ),
         earliest_error=_earliest_error(plan, comparable, critic),
-        step_only=_step_only(plan, stateless, critic),
+        own_step=_own_step(plan, controls, critic),
+        step_only=_step_only(plan, controls, critic),
         shorter=plan.mean(
             [ranked_right(-len(pair.better.response), -len(pair.worse.response)) for pair in pairs],
             [pair.better.question for pair in pairs],
         ),
+        spread_at_equal_outcomes=_spread(comparable, critic),
         liked_errors=_liked_errors(plan, trees, critic),
     )
 
@@ -467,12 +491,27 @@ def _earliest_error(plan: _Plan, trajectories: Sequence[Trajectory], critic: _As
     return {**earliest_error_f1(halves[True], halves[False]), "gradual": gradual}
 
 
-def _step_only(plan: _Plan, stateless: Sequence[_Stateless], critic: _Asked) -> Estimate:
+def _own_step(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
+    found = critic.scores
+    cases = ((step, text_of(step.prompt, other.response)) for step, other in controls.foreign)
+    return _ranked(plan, ((step.question, critic.score(step), found.get(text)) for step, text in cases))
+
+
+def _step_only(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
     def score(prompt: tuple[Message, ...], step: JudgedStep) -> float | None:
         return critic.scores.get(text_of(prompt, step.response))
 
-    cases = ((pair.better, pair.worse, prompt) for pair, prompt in stateless)
+    cases = ((pair.better, pair.worse, prompt) for pair, prompt in controls.stateless)
     return _ranked(plan, ((one.question, score(prompt, one), score(prompt, other)) for one, other, prompt in cases))
+
+
+def _spread(trajectories: Sequence[Trajectory], critic: _Asked) -> float | None:
+    groups: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
+    for each in trajectories:
+        scores = [score for step in each.steps if (score := critic.score(step)) is not None]
+        if scores:
+            groups[each.question, each.won].append(sum(scores) / len(scores))
+    return spread_at_equal_outcomes(list(groups.values()))
 
 
 def _liked_errors(plan: _Plan, trees: Sequence[Observations], critic: _Asked) -> Estimate:

@@ -6,6 +6,7 @@ Knows no tree and no model.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -129,6 +130,16 @@ def _f1(cases: Sequence[tuple[Sequence[float], int | None]], threshold: float) -
         hits[error is not None].append(said == error)
     located, accepted = (sum(each) / len(each) if each else 0.0 for each in (hits[True], hits[False]))
     return (2 * located * accepted / (located + accepted) if located + accepted else 0.0), located, accepted
+
+
+def spread_at_equal_outcomes(groups: Sequence[Sequence[float]]) -> float | None:
+    """Standard deviation of scores within groups of equal outcome, over that of all; None without any spread."""
+    everything = [score for group in groups for score in group]
+    if len(everything) < 2:  # noqa: PLR2004 - a spread needs two
+        return None
+    whole = float(np.std(everything))
+    within = sum(float(np.var(group)) * len(group) for group in groups if group) / len(everything)
+    return math.sqrt(within) / whole if whole else None
 
 
 def grouped(cases: Iterable[Case], by: Callable[[Case], Key]) -> dict[Key, list[Case]]:

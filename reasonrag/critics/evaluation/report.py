@@ -96,10 +96,16 @@ class CriticEvaluation(BaseModel):
     """By the score of the last step, of critic and outcome model alike. This and whatever else compares scores of
     different states is empty for a pairwise critic."""
     earliest_error: dict[str, Any] = Field(default_factory=dict)
+    own_step: Estimate = Estimate()
+    """Share of right steps that score higher than a right step of the same type from another question, both shown in
+    the first one's state."""
     step_only: Estimate = Estimate()
     """Accuracy without the state's user turn."""
     shorter: Estimate = Estimate()
     """Accuracy of always taking the shorter step."""
+    spread_at_equal_outcomes: float | None = None
+    """Of trajectories' mean scores within a question's trajectories of equal outcome, over that of all: 0 for a critic
+    that tells outcomes only."""
     liked_errors: Estimate = Estimate()
     """Share of the errors inside won trajectories that score higher than a sibling whose true value is `CLEAR_GAP`
     higher."""

@@ -166,6 +166,7 @@ def test_no_verdict_rests_on_what_is_left_of_many_failed_scores(
 def test_a_critic_that_looks_at_the_length_is_told_so_and_needs_no_state(run: Path, tmp_path: Path) -> None:
     found = evaluated(critic_of(tmp_path), run, ScriptedModel(by_length))
     assert found.accuracy.value == found.shorter.value
+    assert 0.2 < found.own_step.value < 0.8, "it cannot tell a step from one of another question"
     assert any("length of a step alone" in each for each in found.remarks)
     assert any("right without their state" in each for each in found.remarks)
 
@@ -278,7 +279,7 @@ def test_scores_of_a_pairwise_critic_are_compared_within_a_state_alone(run: Path
     model = ScriptedModel(by_length)
     found = evaluated(critic_of(tmp_path, kind="pairwise"), run, model)
     assert (found.calibration, found.runs[0].auc) == (None, None)
-    assert (found.best_of_trajectories, found.earliest_error) == ([], {})
+    assert (found.best_of_trajectories, found.earliest_error, found.spread_at_equal_outcomes) == ([], {}, None)
     assert found.best_of_steps
     assert found.step_only.n > 0
 

@@ -18,6 +18,7 @@ from reasonrag.critics.evaluation.measures import (
     expected_majority,
     grouped,
     ranked_right,
+    spread_at_equal_outcomes,
 )
 
 scores = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=6)
@@ -96,3 +97,9 @@ def test_the_earliest_error_must_be_found_exactly_and_correct_paths_left_alone()
 
 def test_without_erroneous_paths_there_is_no_f1() -> None:
     assert earliest_error_f1([([1.0], None)], [([1.0], None)])["f1"] is None
+
+
+def test_a_critic_that_tells_outcomes_only_has_no_spread_at_equal_outcomes() -> None:
+    assert spread_at_equal_outcomes([[1.0, 1.0], [0.0, 0.0]]) == 0.0
+    assert spread_at_equal_outcomes([[1.0, 0.0], [1.0, 0.0]]) == 1.0
+    assert spread_at_equal_outcomes([[1.0]]) is None
