@@ -19,7 +19,7 @@ LINES = {
     "preference": 6554,
     "hall": 3624,
     "agent": 2713,
-    "critics": 2156,
+    "critics": 2215,
     "curation": 5682,
     "data": 3718,
     "evaluation": 4879,
@@ -32,8 +32,8 @@ LINES = {
     "studies": 1860,
     "training": 5862,
     "viewing": 2928,
-    "tests": 63_457,
-    "benchmarks": 8238,
+    "tests": 63_465,
+    "benchmarks": 8244,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]
