@@ -271,7 +271,6 @@ async def posted(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
         "m",
         Limits(concurrency=1, timeout=60),
         base_urls=[f"http://127.0.0.1:{runner.addresses[0][1]}/v1"],
-        on_failure=lambda _: None,
     )
     try:
         await model.complete(

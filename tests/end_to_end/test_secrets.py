@@ -177,7 +177,8 @@ def test_a_key_in_replies_is_in_nothing_that_later_commands_make_of_them() -> No
             [0, "stats", "runs/a"],
             [0, "view", "runs/a", "--out", "a.html"],
             [0, "evaluate", *atlas, *model, "--run", "runs/e", "--judge", "m", "--json"],
-            [0, "compare", "runs/e", "runs/e", "--out", "runs/c"],
+            [0, "evaluate", *atlas, *model, "--run", "runs/f", "--judge", "m"],
+            [0, "compare", "runs/e", "runs/f", "--out", "runs/c"],
             [1, "ask", "Who wrote it?", "--dataset", "atlas", *model[:-1]],
         ):
             found += left_behind(*words, status=status, OPENAI_API_KEY=KEY)
