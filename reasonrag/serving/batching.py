@@ -113,13 +113,12 @@ class _Batch:
 
     @property
     def living(self) -> list[int]:
-        """Places of rows whose reply goes on."""
+        """Places of rows whose reply goes on. Another thread may end one at any moment."""
         return [i for i, row in enumerate(self.rows) if not row.ended]
 
-    def take(self, other: _Batch, places: Sequence[int]) -> None:
-        """Put the living rows of another batch into these places, which are as many; no row may be longer than this
-        batch is wide."""
-        width, which = min(self.width, other.width), other.living
+    def take(self, other: _Batch, which: list[int], places: Sequence[int]) -> None:
+        """Put these rows of another batch into as many places; no row may be longer than this batch is wide."""
+        width = min(self.width, other.width)
         ours, theirs = slice(self.width - width, self.width), slice(other.width - width, other.width)
         to = torch.tensor(places, dtype=torch.long, device=self.mask.device)
         for layer, new in zip(self.cache.layers, other.cache.layers, strict=True):
@@ -192,22 +191,23 @@ class Decoder:
         if self._batch:
             self._step(self._batch)
         parts = [*([self._batch] if self._batch else []), *map(self._read, _length_groups(admitted))]
-        entering = parts[1:] if self._batch else parts
-        living = sum(len(part.living) for part in parts)
-        if not living:
+        living = [(part, part.living) for part in parts]  # once, as rows are cancelled meanwhile
+        entering = living[1:] if self._batch else living
+        count = sum(len(which) for _, which in living)
+        if not count:
             self._batch = None
-        elif self._batch is None or 2 * living <= len(self._batch.rows) or not self._replaced(self._batch, entering):
-            self._batch = self._joined(parts)
+        elif self._batch is None or 2 * count <= len(self._batch.rows) or not self._replaced(self._batch, entering):
+            self._batch = self._joined(living)
 
-    def _replaced(self, batch: _Batch, entering: Sequence[_Batch]) -> bool:
+    def _replaced(self, batch: _Batch, entering: Sequence[tuple[_Batch, list[int]]]) -> bool:
         """Put new rows into the places of rows that ended; False, and nothing done, where they do not fit."""
         places = [i for i, row in enumerate(batch.rows) if row.ended]
-        lengths = [part.rows[i].length for part in entering for i in part.living]
+        lengths = [part.rows[i].length for part, which in entering for i in which]
         if batch.width == batch.mask.shape[1] or len(lengths) > len(places) or max(lengths, default=0) > batch.width:
             return False
-        for part in entering:
-            taken, places = places[: len(part.living)], places[len(part.living) :]
-            batch.take(part, taken)
+        for part, which in entering:
+            taken, places = places[: len(which)], places[len(which) :]
+            batch.take(part, which, taken)
         return True
 
     def _read(self, rows: list[Generation]) -> _Batch:
@@ -256,10 +256,10 @@ class Decoder:
             logits_to_keep=1,
         ).logits[:, -1]
 
-    def _joined(self, parts: Sequence[_Batch]) -> _Batch:
-        """Merge the living rows of several batches into one of minimal width, with spare columns."""
-        rows = [part.rows[i] for part in parts for i in part.living]
-        width, first = max(row.length for row in rows), parts[0]
+    def _joined(self, parts: Sequence[tuple[_Batch, list[int]]]) -> _Batch:
+        """Merge these rows of several batches into one of minimal width, with spare columns."""
+        rows = [part.rows[i] for part, which in parts for i in which]
+        width, first = max(row.length for row in rows), parts[0][0]
         cache = self._new_cache()
         for layer, like in zip(cache.layers, first.cache.layers, strict=True):
             shape = (len(rows), like.keys.shape[1], width + ROOM)
@@ -270,9 +270,9 @@ class Decoder:
         tokens, lengths = first.tokens.new_zeros((2, len(rows)))
         joined = _Batch(rows, cache, mask, width, tokens, lengths)
         start = 0
-        for part in parts:
-            end = start + len(part.living)
-            joined.take(part, range(start, end))
+        for part, which in parts:
+            end = start + len(which)
+            joined.take(part, which, range(start, end))
             start = end
         return joined
 
@@ -330,6 +330,7 @@ def _sampled(rows: Sequence[Generation], logits: Any) -> Any:
         likely = likely * (before < column(row.top_p for row in rows))
     sums = likely.cumsum(-1, dtype=torch.double)
     found = torch.searchsorted(sums, column(row.draw() for row in rows) * sums[:, -1:], right=True)
+    found = found.clamp(max=sums.shape[1] - 1)  # of a model whose logits are not finite it is none
     return (found if order is None else order.gather(-1, found))[:, 0]
 
 

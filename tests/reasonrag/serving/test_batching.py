@@ -108,6 +108,49 @@ def test_a_row_that_ended_at_the_last_position_does_not_end_the_others() -> None
     assert [len(row.reply) for row in rows] == [28, *[60] * 5]
 
 
+@pytest.mark.parametrize("most", [[4, 4, 4, 12], [2, 12, 12, 12]], ids=["joined", "replaced"])
+def test_a_reply_that_is_cancelled_while_rows_change_places_changes_no_other(most: list[int]) -> None:
+    """Another thread cancels it at any moment, here after each number of looks that the decoder takes at it."""
+    torch.manual_seed(0)
+    model = llama().eval()
+    prompts = [tuple(range(each, each + 20)) for each in range(0, 120, 15)]
+    asked = [(prompt, most[place % 4]) for place, prompt in enumerate(prompts)]
+    expected = [alone(model, *each) for each in asked]
+
+    class Fickle(Generation):
+        """Is no longer wanted after it was looked at so often."""
+
+        looks = 0
+
+        @property
+        def ended(self) -> bool:
+            self.looks -= 1
+            self.cancelled = self.cancelled or self.looks < 0
+            return self.finish_reason is not None or self.error is not None or self.cancelled
+
+    for looks in range(60):
+        decoder = Decoder(model, None, ends=[], max_batch=4)
+        rows: list[Generation] = []
+
+        def done(_: Generation, rows: list[Generation] = rows, decoder: Decoder = decoder) -> None:
+            if all(each.finish_reason or each.error for each in rows if not isinstance(each, Fickle)):
+                decoder.stop()
+
+        for place, (prompt, count) in enumerate(asked):
+            made = Fickle if place == 1 else Generation
+            rows.append(made(prompt, temperature=0, top_p=1, max_tokens=count, stop=(), seed=0, done=done))
+        rows[1].looks = looks  # type: ignore[attr-defined]
+        decoder.submit(rows)
+        decoder.run()
+        said = [(row.error, row.reply) for place, row in enumerate(rows) if place != 1]
+        assert said == [(None, each) for place, each in enumerate(expected) if place != 1], looks
+
+
+def test_logits_that_are_not_finite_name_a_word_all_the_same() -> None:
+    row = Generation((1,), 1, 1, 1, (), 0, lambda _: None)
+    assert 0 <= draw([row], torch.full((1, 10), float("nan"))).item() < 10
+
+
 @pytest.mark.parametrize("temperature", [0, 1e-45, 1e-39, 1e-3])
 def test_a_low_temperature_takes_the_most_likely_token(temperature: float) -> None:
     row = Generation((1,), temperature, 1, 1, (), 0, lambda _: None)
