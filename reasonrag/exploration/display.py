@@ -133,7 +133,7 @@ def show_estimate(estimate: CostEstimate) -> None:
             f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent; "
             "--pilot 10 explores ten questions and measures them"
         )
-    if estimate.dollars:
+    if estimate.dollars and estimate.dollars.high:
         print_prose(f"prices: {estimate.prices_as_of}; prompts from the endpoint's cache may cost less")
 
 

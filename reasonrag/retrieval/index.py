@@ -21,6 +21,7 @@ from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
+from reasonrag.retrieval.dense.encoders import choice_of_card
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
     OFFSETS,
@@ -96,6 +97,12 @@ def index_check(
     recalls: list[RecallAgainstExact] = []
     if isinstance(manifest, DenseManifest):
         damaged, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
+        encoder, trained = manifest.encoder, choice_of_card(manifest.encoder.model).pooling
+        if trained and encoder.pooling != trained:
+            watcher.say(
+                f"warning: {place} has vectors of {encoder.model} with {encoder.pooling} pooling, but it was trained "
+                f"for {trained}: build the index again without --pooling"
+            )
     else:
         damaged = damaged_files(place, manifest, manifest.all_files)
     watcher.say(f"reading {manifest.corpus}")

@@ -28,9 +28,10 @@ CPU_S = 2.0
 """CPU seconds per prompt: a thousand times what today's templates take for a full context."""
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space beyond that of the loaded tokenizer."""
-WAIT_S = 300.0
-"""Wall-clock limit for loading the tokenizer from a slow disk, and per prompt on a busy machine, or where CPU time
-cannot be limited (Windows)."""
+WAIT_S = 60.0
+"""Wall-clock limit per prompt on a busy machine, or where CPU time cannot be limited (Windows)."""
+LOAD_S = 300.0
+"""For the tokenizer, from a slow disk."""
 _MOST_ANSWER_BYTES = 1 << 26
 """Beyond the token ids of the longest body that the server takes."""
 _GENERIC_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
@@ -90,7 +91,7 @@ class ChatTemplate:
         async with self._free:
             process = self._process or await self._started()
             cast("asyncio.StreamWriter", process.stdin).write(json.dumps(sent).encode() + b"\n")
-            return await self._answer(process)
+            return await self._answer(process, WAIT_S)
 
     async def _started(self) -> Process:
         """Start a process and load the tokenizer. Raises InputError if that fails."""
@@ -102,16 +103,16 @@ class ChatTemplate:
             limit=_MOST_ANSWER_BYTES,
             env=child_environment(*hub_tokens(self._source)) | {"TOKENIZERS_PARALLELISM": "false"},
         )
-        answer = await self._answer(process) or {"refused": "its process ended"}
+        answer = await self._answer(process, LOAD_S) or {"refused": "its process ended"}
         if "refused" in answer:
             await self.close()
             raise InputError(f"cannot load the tokenizer of {self._source}: {answer['refused']}")
         return process
 
-    async def _answer(self, process: Process) -> dict[str, Any] | None:
+    async def _answer(self, process: Process, seconds: float) -> dict[str, Any] | None:
         """What the process says next; None if it exceeded a limit, after which it may have ended."""
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(seconds):
                 line = await cast("asyncio.StreamReader", process.stdout).readline()
             answer: dict[str, Any] | None = json.loads(line)
         except (TimeoutError, ValueError):

@@ -7,7 +7,6 @@ answers, and always ends it, through a `watchdog` in case this process is killed
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import shutil
@@ -230,9 +229,12 @@ class _Running:
 
     async def end(self) -> None:
         """End it and wait until all that it said is read; the watchdog ends it when its stdin closes."""
-        cast("asyncio.StreamWriter", (await self._starting).stdin).close()
-        with contextlib.suppress(TimeoutError):
+        process = await self._starting
+        cast("asyncio.StreamWriter", process.stdin).close()
+        try:
             await asyncio.wait_for(self._reading, watchdog.GRACE_S + 30)
+        except TimeoutError:
+            process.kill()
 
     def _death(self, remedy: str = "") -> str:
         """How it ended, with its last words."""

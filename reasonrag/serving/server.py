@@ -83,6 +83,8 @@ class _Service:
         return as_json({"object": "list", "data": [model]})
 
     async def health(self, _: web.Request) -> web.Response:
+        if self.loaded.ends is not None and not self._thread.is_alive():
+            return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, "the thread that decodes has ended", "model_failed")
         return as_json({"status": "ok", "model": self.loaded.folder.name})
 
     async def answer(self, request: web.Request) -> web.Response:

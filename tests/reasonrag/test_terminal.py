@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
+import subprocess
+import sys
 import unicodedata
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,6 +142,32 @@ def test_a_title_is_not_squeezed_into_a_narrow_table(capsys: pytest.CaptureFixtu
 def test_numbers_have_one_format(written: Any, text: str) -> None:
     """Thousands are separated, names are words, and a depth is not mistaken for a count."""
     assert written() == text
+
+
+ASKS = """
+import signal, threading, time
+from reasonrag.terminal import TerminalWatcher
+threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print(TerminalWatcher().confirm("It costs $5"))
+"""
+
+
+def test_a_ctrl_c_that_does_not_wake_the_wait_for_an_answer_is_a_no() -> None:
+    """As in the moment before the wait: here another thread takes the signal, so that the read goes on."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, "-c", ASKS], stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as asking:
+        shown_so_far = b""
+        while b"[y/N]" not in shown_so_far:
+            shown_so_far += os.read(ours, 4096)
+        asking.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            asking.wait(60)
+        asking.kill()
+        answered, _ = asking.communicate()
+    os.close(ours)
+    os.close(theirs)
+    assert answered == b"False\n"
 
 
 @pytest.mark.parametrize(

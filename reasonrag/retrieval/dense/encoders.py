@@ -151,6 +151,12 @@ _FAMILIES = {
 """By the pattern of a model's name in lower case."""
 
 
+def choice_of_card(model: str) -> EncoderChoice:
+    """What the card of a model's family says; nothing of an unknown one."""
+    name = Path(model).name.lower()
+    return next((each for pattern, each in _FAMILIES.items() if re.fullmatch(pattern, name)), EncoderChoice())
+
+
 def load_encoder(
     choice: EncoderChoice,
     *,
@@ -169,9 +175,7 @@ def load_encoder(
         return _hashing(choice)
     if choice.backend == "hashing":
         raise InputError(f"--encoder {choice.model}: the hashing encoder is named hashing or hashing-DIMENSION")
-    name = Path(choice.model).name.lower()
-    usual = next((each for pattern, each in _FAMILIES.items() if re.fullmatch(pattern, name)), EncoderChoice())
-    choice = usual.model_copy(update=choice.model_dump(exclude_none=True))
+    choice = choice_of_card(choice.model).model_copy(update=choice.model_dump(exclude_none=True))
     path = _place(choice.model)
     load = _flag if choice.backend == "flag" else _sentence_transformers
     try:

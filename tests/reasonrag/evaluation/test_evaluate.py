@@ -683,6 +683,18 @@ def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
         evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
 
 
+def test_a_checkpoint_was_trained_as_its_training_was(
+    trained: tuple[Path, Path], evaluated: Callable[..., Report]
+) -> None:
+    """What is said once beside the checkpoints holds for each of them."""
+    known = read_provenance(trained[1])
+    assert known is not None
+    Path("saved/checkpoint-20").mkdir(parents=True)
+    known.write(Path("saved"))
+    with pytest.raises(InputError, match="was trained on 3 of the 6 questions"):
+        evaluated(model="saved/checkpoint-20", base_url=["http://127.0.0.1:9/v1"])
+
+
 def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
     """Prompts are the agent's alone; a method without passages has no retriever; every method has the budget."""
     rag, direct = (evaluated(method=each, limit=1, run=each).asked for each in ("rag", "direct"))

@@ -297,6 +297,11 @@ def test_nothing_is_made_up(said: str) -> None:
     assert re.sub(r"\s", "", TAGS.sub("", reasoning + rest)) == re.sub(r"\s", "", TAGS.sub("", said))
 
 
+def test_a_reply_of_a_million_tags_is_read_at_once() -> None:
+    """An endpoint that repeats itself costs no minutes."""
+    assert split_reasoning("<think> </think>" * 50_000 + "< " * 50_000)[0] == ""
+
+
 def test_reasoning_of_both_kinds_is_kept_together() -> None:
     """What came apart from the text first; the rest of the completion is as it was."""
     said = Completion(text=f"<think>Two.</think>{QUERY}", finish_reason="stop", reasoning="One.", completion_tokens=9)

