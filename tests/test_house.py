@@ -28,7 +28,7 @@ LINES = {
     "publishing": 1563,
     "retrieval": 5533,
     "scale": 600,
-    "serving": 1453,
+    "serving": 1399,
     "studies": 1860,
     "training": 5862,
     "viewing": 2928,

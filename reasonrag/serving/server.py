@@ -32,6 +32,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
+import torch
 from aiohttp import web
 
 from reasonrag.errors import InputError, ReasonragError
@@ -51,7 +52,6 @@ from reasonrag.serving.openai_api import (
     error_answer,
     pooled,
 )
-from reasonrag.serving.scores import Scorer
 from reasonrag.web.server import listening, read_body, serve_until_stopped
 
 MAX_BATCH = 64
@@ -69,7 +69,7 @@ class _Service:
         self.loaded, self.template = loaded, ChatTemplate(loaded.tokenizer_source)
         self._form: type[PoolingRequest | ChatCompletionRequest] = PoolingRequest
         if loaded.ends is None:
-            self._scorer = Scorer(loaded.model)
+            self._scoring = asyncio.Lock()
         else:
             self._form = ChatCompletionRequest
             self._decoder = Decoder(loaded.model, loaded.tokenizer, ends=loaded.ends, max_batch=MAX_BATCH)
@@ -103,12 +103,23 @@ class _Service:
             return error_answer(HTTPStatus.BAD_REQUEST, said, "context_length_exceeded")
         try:
             if isinstance(asked, PoolingRequest):
-                return as_json(pooled(name, await self._scorer.score(prompt), tokens=len(prompt)))
+                return as_json(pooled(name, await self._score(prompt), tokens=len(prompt)))
             return as_json(await self._replies(asked, prompt))
         except Exception as error:  # noqa: BLE001 - the model's, which raises many
             said = f"the model failed: {type(error).__name__}: {excerpt(' '.join(str(error).split()), 500)}"
             print(one_line(said), file=sys.stderr, flush=True)
             return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, said, "model_failed")
+
+    async def _score(self, prompt: tuple[int, ...]) -> float:
+        """The raw score of a conversation, which ends with the token that it ended with in training."""
+
+        def scored() -> float:
+            with torch.inference_mode():
+                ids = torch.tensor([prompt], device=self.loaded.model.device)
+                return float(self.loaded.model(input_ids=ids).logits[0, 0])
+
+        async with self._scoring:
+            return await asyncio.to_thread(scored)
 
     async def _replies(self, asked: ChatCompletionRequest, prompt: tuple[int, ...]) -> dict[str, Any]:
         """All choices, complete. Raises the model's exceptions. Cancelling stops their generation."""
