@@ -26,13 +26,13 @@ import reasonrag
 
 ROUNDS = 3
 MEASURE = """
-import json, resource, sys, time
+import json, sys, time
 began = time.perf_counter()
 {work}
 seconds = time.perf_counter() - began
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-own, workers = int(status["VmHWM"].split()[0]), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-print(json.dumps({{"seconds": seconds, "peak_mb": own / 1024, "workers_mb": workers / 1024, "pairs": pairs}}))
+own = int(status["VmHWM"].split()[0])
+print(json.dumps({{"seconds": seconds, "peak_mb": own / 1024, "pairs": pairs}}))
 """
 """A process that does some work after its imports and says how long that took and what it held."""
 MEND = (
@@ -65,18 +65,16 @@ def _report(script: Path | None, trees: int, memory: list[int], scratch: Path) -
 
 
 def _speed(script: Path | None, trees: int, scratch: Path) -> Iterator[str]:
-    """The same trees by the published script, by `pairs` in one process and on all cores, and read only."""
+    """The same trees by the published script, by `pairs`, and read only."""
     ours = _explored(scratch / "run", trees)
     published = _as_published(ours, scratch / "published")
     size = {"ours": ours.stat().st_size / 1e6, "published": published.stat().st_size / 1e6}
     ways: dict[str, tuple[str, str]] = {}
     if script is not None:
         ways["published script, imports supplied"] = ("published", _published_work(script, published, scratch))
-    cores = os.cpu_count() or 1
-    ways["pairs, one process"] = ("ours", _our_work(ours, scratch / "one", 1))
-    ways[f"pairs, {cores} processes"] = ("ours", _our_work(ours, scratch / "all", cores))
-    ways["pairs, lengths estimated"] = ("ours", _our_work(ours, scratch / "estimated", 1, tokenizer="estimate"))
-    ways["pairs of the data set, another filter"] = ("ours", _our_work(scratch / "one", scratch / "again", 1))
+    ways["pairs"] = ("ours", _our_work(ours, scratch / "one"))
+    ways["pairs, lengths estimated"] = ("ours", _our_work(ours, scratch / "estimated", tokenizer="estimate"))
+    ways["pairs of the data set, another filter"] = ("ours", _our_work(scratch / "one", scratch / "again"))
     ways["reading the trees as JSON and nothing else"] = ("ours", _reading_work(ours))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     for _ in range(ROUNDS):  # by turns, so that a busy moment hits all of them
@@ -105,8 +103,7 @@ def _speed(script: Path | None, trees: int, scratch: Path) -> Iterator[str]:
 
 
 def _peak(rounds: list[dict[str, Any]]) -> str:
-    own, workers = (max(each[name] for each in rounds) for name in ("peak_mb", "workers_mb"))
-    return f"{own:,.0f}" + (f" and {workers:,.0f} a worker" if workers else "")
+    return f"{max(each['peak_mb'] for each in rounds):,.0f}"
 
 
 def _explored(run: Path, trees: int) -> Path:
@@ -176,15 +173,11 @@ def _published_work(script: Path, published: Path, scratch: Path) -> str:
     )
 
 
-def _our_work(source: Path, out: Path, processes: int, tokenizer: str | None = None) -> str:
+def _our_work(source: Path, out: Path, tokenizer: str | None = None) -> str:
     return (
         "from reasonrag.curation.pairs import pairs as make\n"
-        "if __name__ == '__main__':\n"
-        "    began = time.perf_counter()\n"
-        f"    pairs = make({str(source)!r}, out={str(out)!r}, processes={processes}, tokenizer={tokenizer!r}, "
-        "validation=0).pairs\n"
-        "else:\n"
-        "    pairs = 0"
+        "began = time.perf_counter()\n"
+        f"pairs = make({str(source)!r}, out={str(out)!r}, tokenizer={tokenizer!r}, validation=0).pairs"
     )
 
 
@@ -219,7 +212,7 @@ def _memory(counts: list[int], scratch: Path) -> Iterator[str]:
     rows = []
     for count in counts:
         many = _multiplied(run / "rollouts.jsonl", scratch / "many.jsonl", count)
-        found = _measured(_our_work(many, scratch / "out", 1), scratch)
+        found = _measured(_our_work(many, scratch / "out"), scratch)
         rows.append((count, many.stat().st_size / 1e6, found))
         many.unlink()
     yield from table(

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import signal
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -35,11 +30,7 @@ from preference.candidates import (
 from preference.export.files import atomic_replacement
 from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.labelling import TokenCounter, labelled_states, with_outcome_label
-from preference.records import MalformedRolloutsError, RolloutRecord, parse_rollout, read_rollouts
-
-_PARALLEL_FROM = 64 * 2**20
-"""File size in bytes above which several processes beat one: starting them takes about a second."""
-_CHUNK_BYTES = 2**20
+from preference.records import MalformedRolloutsError, RolloutRecord
 
 
 @dataclass(frozen=True)
@@ -63,73 +54,6 @@ def write_candidates(
     """
     with without_cycle_collection():
         _write((_label(rollout, origin, tokens) for rollout in rollouts), out)
-
-
-def label_run(
-    rollouts: Path,
-    out: Path,
-    *,
-    origin: Origin | None = None,
-    tokens: TokenCounter | None = None,
-    processes: int = 1,
-) -> None:
-    """`write_candidates` for a rollouts file, split among `processes` if it is large.
-
-    Raises OSError, and MalformedRolloutsError for a line that is not a record.
-    """
-    if processes == 1 or rollouts.stat().st_size < _PARALLEL_FROM:
-        write_candidates(read_rollouts(rollouts), out, origin=origin, tokens=tokens)
-        return
-    with rollouts.open("rb") as lines, ProcessPoolExecutor(processes, get_context("spawn")) as workers:
-        chunks = _chunks((line, f"{rollouts}, line {number}") for number, line in enumerate(lines, start=1))
-        _write(_ordered(workers, partial(_label_lines, origin=origin, tokens=tokens), chunks, ahead=2 * processes), out)
-
-
-_Lines: TypeAlias = list[tuple[bytes, str]]
-
-
-def _chunks(lines: Iterable[tuple[bytes, str]]) -> Iterator[_Lines]:
-    """Lines, each with its location, in lists of at least `_CHUNK_BYTES`."""
-    chunk: _Lines = []
-    size = 0
-    for line in lines:
-        chunk.append(line)
-        size += len(line[0])
-        if size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _ordered(
-    workers: Executor, work: Callable[[_Lines], list[_LabelledLines]], chunks: Iterable[_Lines], *, ahead: int
-) -> Iterator[_LabelledLines]:
-    """Results in chunk order, with at most `ahead` chunks in memory."""
-    waiting: deque[Future[list[_LabelledLines]]] = deque()
-    for chunk in chunks:
-        with _without_interrupts():
-            waiting.append(workers.submit(work, chunk))
-        if len(waiting) > ahead:
-            yield from waiting.popleft().result()
-    while waiting:
-        yield from waiting.popleft().result()
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which a terminal sends to all: their parent ends them. A Ctrl-C during the
-    block is handled after it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _label_lines(lines: _Lines, *, origin: Origin | None, tokens: TokenCounter | None) -> list[_LabelledLines]:
-    with without_cycle_collection():
-        return [_label(parse_rollout(line, where=where), origin, tokens) for line, where in lines]
 
 
 @contextmanager

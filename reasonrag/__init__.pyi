@@ -1303,7 +1303,6 @@ def pairs(
     chat_model: ChatModel | None = None,
     critic_model: ChatModel | None = None,
     watcher: Watcher | None = None,
-    processes: int = 1,
     min_margin: float = 0.05,
     min_confidence: float = 0.7,
     min_draws: int = 1,
@@ -1373,8 +1372,6 @@ def pairs(
         critic_model: a critic that was trained on none of the questions, used instead of those that the settings name;
             its replies are numbers.
         watcher: is told what happens while it goes on; none: silent.
-        processes: how many share the trees of a large run; more than one only where the calling script has a main
-            guard, as `multiprocessing` asks for.
         min_margin: Minimum difference between the rewards of the two steps
         min_confidence: Minimum probability that the chosen step is really the better one
         min_draws: Minimum effective sample size of each step, unless both are answers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,7 +52,7 @@ def pairs(
     if size >= LARGE:
         watcher.say(f"labelling the steps of {size / 10**6:,.0f} MB")
     with interrupts(), caps():
-        summary = make_pairs(runs, watcher=watcher, processes=os.cpu_count() or 1, **flags)
+        summary = make_pairs(runs, watcher=watcher, **flags)
     print_result(summary, show_pairs, as_json=as_json)
     if not as_json:
         show_verdict(Path(summary.out), summary.splits)

@@ -24,7 +24,7 @@ from preference.export.export_pairs import write_export
 from preference.export.files import atomic_replacement
 from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import CANDIDATES, QUESTIONS, SUMMARY, ExportFacts
-from preference.labelled_runs import label_by_outcome, label_run, merge_candidates, recount_tokens
+from preference.labelled_runs import label_by_outcome, merge_candidates, recount_tokens, write_candidates
 from preference.labelling import TokenCounter, origin_of
 from preference.published.pair_rules import SYSTEM_OF_RECIPE
 from preference.records import read_rollouts
@@ -73,7 +73,6 @@ def pairs(
     chat_model: ChatModel | None = None,
     critic_model: ChatModel | None = None,
     watcher: Watcher | None = None,
-    processes: int = 1,
     **flags: Any,
 ) -> PairSummary:
     """Turn the sibling steps of runs into a preference data set.
@@ -94,12 +93,10 @@ def pairs(
         critic_model: a critic that was trained on none of the questions, used instead of those that the settings name;
             its replies are numbers.
         watcher: is told what happens while it goes on; none: silent.
-        processes: how many share the trees of a large run; more than one only where the calling script has a main
-            guard, as `multiprocessing` asks for.
     """
     settings = resolve(PairsSettings, "pairs", flags)
     told = watcher or SilentWatcher()
-    return _pairs(runs, settings, told, chat_model=chat_model, critic_model=critic_model, processes=processes)
+    return _pairs(runs, settings, told, chat_model=chat_model, critic_model=critic_model)
 
 
 def _pairs(
@@ -109,7 +106,6 @@ def _pairs(
     *,
     chat_model: ChatModel | None = None,
     critic_model: ChatModel | None = None,
-    processes: int = 1,
 ) -> PairSummary:
     """`pairs` by these settings."""
     out = settings.out or _default_out(runs)
@@ -127,7 +123,7 @@ def _pairs(
         with only_writer(out, flag="--out"), staging_folder(out) as staged:
             replaced = _replaces_other_runs(out, sources, replace=settings.replace)
             kept = kept_from_before(out, settings.options, judged=judge is not None) if replaced else []
-            gather(sources, staged, export.tokens, out=out, processes=processes)
+            gather(sources, staged, export.tokens, out=out)
             kept += _keep_prompts(sources, staged, out)
             gated = export.decontaminate(staged, sources)
             if judge:
@@ -397,14 +393,14 @@ def _understood(out: Path) -> Iterator[None]:
         raise InputError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from error
 
 
-def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: Path, processes: int = 1) -> None:
+def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: Path) -> None:
     """Write `candidates.jsonl` and `questions.jsonl` of all sources into an empty folder, every length by one counter.
 
     out: the data set that they are for; if it is the only source, nothing is labelled or merged again. Raises OSError,
     and what reading the sources raises.
     """
     if len(sources) == 1 and not is_data_set(sources[0]):
-        _label(sources[0], folder, tokens, processes)
+        _label(sources[0], folder, tokens)
         return
     if [each.resolve() for each in sources] == [out.resolve()]:
         for name in (CANDIDATES, QUESTIONS):
@@ -416,7 +412,7 @@ def gather(sources: Sequence[Path], folder: Path, tokens: TokenCounter, *, out: 
         for number, source in enumerate(sources):
             folders.append(source if is_data_set(source) else Path(scratch, str(number)))
             if not is_data_set(source):
-                _label(source, folders[-1], tokens, processes)
+                _label(source, folders[-1], tokens)
         merge_candidates(folders, folder)
     recount_tokens(folder, tokens)
 
@@ -457,9 +453,9 @@ def is_data_set(folder: Path) -> bool:
     return (folder / CANDIDATES).is_file() and (folder / QUESTIONS).is_file()
 
 
-def _label(source: Path, out: Path, tokens: TokenCounter, processes: int) -> None:
+def _label(source: Path, out: Path, tokens: TokenCounter) -> None:
     rollouts = rollouts_in(source)
-    label_run(rollouts, out, origin=_origin_of_run(rollouts), tokens=tokens, processes=processes)
+    write_candidates(read_rollouts(rollouts), out, origin=_origin_of_run(rollouts), tokens=tokens)
 
 
 def _origin_of_run(rollouts: Path) -> Origin | None:

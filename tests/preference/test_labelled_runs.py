@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 import tracemalloc
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -27,7 +22,7 @@ from preference import (
     export_pairs,
 )
 from preference.candidates import question_key
-from preference.labelled_runs import label_run, merge_candidates, write_candidates
+from preference.labelled_runs import merge_candidates, write_candidates
 from tests.helpers.trees import Fields, ada, asked, candidates_in, contents, failure, prompt, query, rows, siblings
 
 
@@ -95,49 +90,6 @@ def test_what_stops_half_way_leaves_the_earlier_candidates(error: BaseException,
     with pytest.raises(type(error)):
         write_candidates(broken_after(asked(1), error=error), tmp_path)
     assert contents(tmp_path) == before
-
-
-def megabyte(number: int) -> bytes:
-    """A line of a rollouts file, with a long reply."""
-    record = asked(number)
-    long = record.nodes[1].model_copy(update={"response": "x" * 1_000_000})
-    return record.model_copy(update={"nodes": [record.nodes[0], long, *record.nodes[2:]]}).to_line()
-
-
-def test_several_processes_write_what_one_would_and_leave_an_interrupt_to_it(tmp_path: Path) -> None:
-    """To the byte, and in the same order, of a file that is worth sharing: 70 MB. A terminal sends Ctrl-C to all of
-    them: those that help neither stop nor fill the screen with tracebacks."""
-    run = tmp_path / "rollouts.jsonl"
-    run.write_bytes(b"".join(map(megabyte, range(70))))
-    label_run(run, tmp_path / "one")
-    done = threading.Event()
-
-    def interrupt() -> None:
-        while not done.wait(0.01):
-            for each in multiprocessing.active_children():
-                if each.pid is not None:
-                    with suppress(ProcessLookupError):  # it has ended meanwhile
-                        os.kill(each.pid, signal.SIGINT)
-
-    interrupting = threading.Thread(target=interrupt)
-    interrupting.start()
-    try:
-        label_run(run, tmp_path / "two", processes=2)
-    finally:
-        done.set()
-        interrupting.join()
-    assert len(asked_in(tmp_path / "two")) == 70
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-def test_a_broken_line_is_named_by_whichever_process_finds_it(tmp_path: Path) -> None:
-    """With its file and number."""
-    run = tmp_path / "rollouts.jsonl"
-    run.write_bytes(b"".join(map(megabyte, range(70))) + b'{"schema_version": "reasonrag.rollouts/1"}\n')
-    for processes in (1, 2):
-        with pytest.raises(MalformedRolloutsError, match=r"rollouts\.jsonl, line 71 is not a rollout record"):
-            label_run(run, tmp_path / "out", processes=processes)
-        assert list((tmp_path / "out").iterdir()) == []
 
 
 # -- several ------------------------------------------------------------------------------------------------------
