@@ -38,7 +38,7 @@ from preference.published.pair_rules import (
     is_ranked,
     visited_enough,
 )
-from preference.records import ActionType, RolloutRecord
+from preference.records import RolloutRecord
 from preference.similarity import NEARLY_THE_SAME, folded
 
 DropReason = Literal[
@@ -61,7 +61,6 @@ DropReason = Literal[
     "no_consensus",
     "golden_rejected",
     "near_identical",
-    "other_type",
     "too_long",
     "duplicate",
     "contradicted",
@@ -70,7 +69,6 @@ DropReason = Literal[
     "question_full",
     "efficiency_only_cap",
     "style_only_cap",
-    "unbalanced",
 ]
 """contaminated: the question is in an evaluation split. malformed: the better or, unless allowed, the worse step did
 not parse. unvalued: a step has no reward. not_reached: the published builder does not come to the state.
@@ -83,11 +81,10 @@ same_findings: both reveal the same, and continuations do not tell them apart. s
 uncertain: confidence too low. few_draws: too few continuations of a side. no_consensus: a second witness does not
 prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a
 gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical: contents too
-similar. other_type: the steps have different types. too_long: prompt and longer reply have too many tokens. duplicate:
+similar. too_long: prompt and longer reply have too many tokens. duplicate:
 an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another
 pair of the state and these two types has a wider margin. state_full, question_full: the state or question has enough
-pairs. efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag. unbalanced: another action type
-has fewer pairs."""
+pairs. efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
 """Confidence and continuations of each step from which two differ that reveal the same."""
@@ -111,9 +108,7 @@ class PairingRules:
     max_per_state, max_per_question: applied to the rest, highest confidence first. Two good and two bad of four
         siblings make four pairs; more only says the same again, and of a state with many draws too often.
     max_row_tokens: of prompt and longer reply.
-    same_type: whether both steps must be of one action type.
     max_efficiency_only, max_style_only: largest share of the data set with the tag, highest confidence first.
-    balance: give each action type of the chosen step as many pairs as the rarest has.
     allow_malformed: whether a step that did not parse may be the rejected side.
     allow_cut_prompts: whether pairs of a state may be kept whose prompt the endpoint seems to have cut.
     allow_ungrounded: whether a step that no passage supports may be the chosen side.
@@ -135,10 +130,8 @@ class PairingRules:
     max_per_state: int | None = 4
     max_per_question: int | None = None
     max_row_tokens: int | None = None
-    same_type: bool = False
     max_efficiency_only: float = 0.1
     max_style_only: float = 0.1
-    balance: bool = False
     allow_malformed: bool = False
     allow_cut_prompts: bool = False
     allow_ungrounded: bool = False
@@ -281,7 +274,6 @@ def _reason_alone(each: Candidate, rules: PairingRules) -> DropReason | None:
         ("no_consensus", rules.consensus and not _is_agreed(each, rules)),
         ("golden_rejected", _rejects_golden(each)),
         ("near_identical", pair.same_type and pair.similarity > rules.max_similarity),
-        ("other_type", rules.same_type and not pair.same_type),
         ("too_long", rules.max_row_tokens is not None and tokens is not None and tokens > rules.max_row_tokens),
     )
     return next((reason for reason, holds in reasons if holds), None)
@@ -439,7 +431,6 @@ def _all_but_surest(
 # -- the whole data set --------------------------------------------------------------------------------------
 
 _BITS: dict[Tag, int] = {"efficiency_only": 1, "style_only": 2, "golden_rejected": 4}
-_TYPES: tuple[ActionType | None, ...] = ("query", "evidence", "answer", None)
 
 
 class PassedPairs:
@@ -448,7 +439,6 @@ class PassedPairs:
 
     def __init__(self) -> None:
         self.tags = array("B")
-        self.types = array("B")
         self.confidence = array("d")
         self.margin = array("d")
 
@@ -457,7 +447,6 @@ class PassedPairs:
 
     def add(self, each: Candidate) -> None:
         self.tags.append(sum(bit for tag, bit in _BITS.items() if tag in each.tags))
-        self.types.append(_TYPES.index(each.chosen.action_type))
         self.confidence.append(each.confidence or 0.0)
         self.margin.append(each.margin)
 
@@ -473,8 +462,6 @@ def dropped_by_caps(kept: PassedPairs, rules: PairingRules) -> dict[int, DropRea
         before = len(dropped)
         dropped |= _over_share(kept, dropped, "efficiency_only", rules.max_efficiency_only, "efficiency_only_cap")
         dropped |= _over_share(kept, dropped, "style_only", rules.max_style_only, "style_only_cap")
-        if rules.balance:
-            dropped |= _unbalanced(kept, dropped)
     return dropped
 
 
@@ -487,20 +474,6 @@ def _over_share(
     room = len(tagged) if share >= 1 else int(share / (1 - share) * others + TOLERANCE)
     tagged.sort(key=kept.surest_first)
     return dict.fromkeys(tagged[room:], reason)
-
-
-def _unbalanced(kept: PassedPairs, dropped: dict[int, DropReason]) -> dict[int, DropReason]:
-    """Drop pairs until every action type has as many as the rarest; the highest confidence stays."""
-    by_type: dict[int, list[int]] = {}
-    for i, each in enumerate(kept.types):
-        if i not in dropped:
-            by_type.setdefault(each, []).append(i)
-    least = min(map(len, by_type.values()), default=0)
-    beyond: dict[int, DropReason] = {}
-    for positions in by_type.values():
-        positions.sort(key=kept.surest_first)
-        beyond |= dict.fromkeys(positions[least:], "unbalanced")
-    return beyond
 
 
 def seeded_uniform(name: str, *, seed: int) -> float:

@@ -1310,7 +1310,6 @@ def pairs(
     max_per_combination: int = 0,
     max_per_state: int = 4,
     max_per_question: int = 0,
-    same_type: bool = False,
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_cut_prompts: bool = False,
@@ -1323,7 +1322,6 @@ def pairs(
         Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
     ] = [],
     validation: float = 0.05,
-    balance: bool = False,
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
     max_row_tokens: int = 0,
@@ -1380,7 +1378,6 @@ def pairs(
             limit
         max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
         max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
-        same_type: Pair only steps of the same action type, or of any
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut
@@ -1392,7 +1389,6 @@ def pairs(
         format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
             repeatable. RAG_ProGuide is always written
         validation: Share of questions with a pair to hold out for validation; 0: none
-        balance: Reduce every action type to the number of pairs of the rarest one
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
             limit
         max_style_only: Maximum share of answer pairs that differ only in style (equal by cover-EM); 1: no limit
@@ -1673,7 +1669,6 @@ def tune(
     max_per_combination: int = 0,
     max_per_state: int = 4,
     max_per_question: int = 0,
-    same_type: bool = False,
     allow_malformed: bool = False,
     allow_ungrounded: bool = False,
     allow_cut_prompts: bool = False,
@@ -1768,7 +1763,6 @@ def tune(
             limit
         max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
         max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
-        same_type: Pair only steps of the same action type, or of any
         allow_malformed: Accept unparsable replies as rejected steps
         allow_ungrounded: Accept chosen steps that no passage supports
         allow_cut_prompts: Accept pairs of states whose prompt the endpoint cut

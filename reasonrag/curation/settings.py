@@ -81,9 +81,6 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.max_per_question or 0,
     )
-    same_type: Annotated[bool, Opposite("--any-type")] = setting(
-        "Pair only steps of the same action type, or of any", Panel.PAIRING, default=_RULES.same_type
-    )
     allow_malformed: Annotated[bool, Opposite(None)] = setting(
         "Accept unparsable replies as rejected steps", Panel.PAIRING, default=_RULES.allow_malformed
     )
@@ -155,9 +152,6 @@ class PairsSettings(PairingSettings):
         ge=0,
         lt=1,
         common=True,
-    )
-    balance: bool = setting(
-        "Reduce every action type to the number of pairs of the rarest one", Panel.PAIRING, default=_RULES.balance
     )
     max_efficiency_only: Share = setting(
         "Maximum share of pairs that differ only in the number of steps to the answer; 1: no limit",

@@ -496,7 +496,6 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "near_identical": "both steps say nearly the same: word similarity {}, above {}".format(
             *apart(pair.similarity, rules.max_similarity)
         ),
-        "other_type": "the steps have different action types",
         "too_long": f"prompt and longer reply have {each.tokens or 0:,} tokens; "
         f"the limit is {rules.max_row_tokens or 0:,}",
         "duplicate": "another pair of this state has the same content and a margin at least as wide",
@@ -510,8 +509,6 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         "set, which pairs with higher confidence fill",
         "style_only_cap": "both answers contain a gold answer, or neither does: capped at "
         f"{percent(rules.max_style_only)} of the data set, which pairs with higher confidence fill",
-        "unbalanced": "each action type keeps as many pairs as the rarest (--balance), and pairs of this type with "
-        "higher confidence fill that",
     }
     return words[reason]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from preference import NO_FILTERS, ActionType, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
+from preference import NO_FILTERS, Candidate, PairingRules, RolloutRecord, StateRecord, candidates
 from preference.answer_scores import exact_match
 from preference.candidates import StepRecord, Tag
 from preference.filters import (
@@ -133,106 +133,130 @@ def ids_of_any(state: StateRecord, pick: int) -> Pair:
 
 # -- one pair -----------------------------------------------------------------------------------------------------
 
+ONCE, OFTEN = {"observations": 1}, {"observations": 3}
+SEARCHED = (
+    "Question: q <query>x</query>\nPrevious Thoughts: So <query>Who was the first?</query> Then <query>Where</query>"
+)
+HERE: Fields = {"prompt": prompt(SEARCHED)}
+NINE = "birth place of Ada Lovelace who wrote first program"
+NOT_AGAIN = {"allow_repeated_query": False}
+
 
 @pytest.mark.parametrize(
-    ("first", "second", "reason"),
+    ("first", "second", "rules", "reason"),
     [
-        (query("who", 0.5), query("what", 0.5), "small_margin"),
-        (query("who", 0.5), query("what", 0.41), "small_margin"),
-        (query("who", 0.41), query("what", 0.5), "small_margin"),
-        (query("who", 0.5), query("what", 0.3), None),
-        (query("who", 0.9), query("what", 0.8, observations=99), "small_margin"),
-        (query("who", 0.9), query("what", 0.79, observations=99), "uncertain"),
-        (query("who", 0.9), query("who?", 0.1, same_as=1), "same_content"),
-        (query("who", 0.9), query("who", 0.1), "same_content"),
-        (query("who is she", 0.5), query("Who  is she", 0.5), "same_content"),
-        (query("who", 0.9), answer("who", 0.1), None),
-        (query("who", None), query("what", 0.1), "unvalued"),
-        (query("who", None), query("what", None), "unvalued"),
-        (query("who", None), query("who", 0.5), "unvalued"),
-        (query("who", 0.5), query("who", 0.5), "same_content"),
-        (query("who", 0.9), malformed("?!"), "malformed"),
-        (malformed("?!"), query("who", None), "malformed"),
-        (malformed("?!"), malformed("!?"), "malformed"),
+        # the margin: the minimum is enough (.75 - .5 = .25), zero never is, however the rewards were computed
+        (query("who", 0.5), query("what", 0.41), {}, "small_margin"),
+        (query("who", 0.41), query("what", 0.5), {}, "small_margin"),
+        (query("who", 0.75), query("what", 0.5), {"min_margin": 0.25}, None),
+        (query("who", 0.75), query("what", 0.5), {"min_margin": 0.3}, "small_margin"),
+        (query("who", 0.3), query("what", 0.3), {"min_margin": 0.0}, "small_margin"),
+        (query("who", 0.3), query("what", 0.1 + 0.2), {"min_margin": 0.0}, "small_margin"),
+        # the confidence: one right against one wrong continuation is 1/2 + 4/pi**2 = .905
+        (query("who", 0.9), query("what", 0.0), {"min_confidence": 0.89}, None),
+        (query("who", 0.9), query("what", 0.0), {"min_confidence": 0.92}, "uncertain"),
+        (query("who", 0.9), query("what", 0.79, observations=99), {}, "uncertain"),
+        # .9 of the best after one continuation, .8 after fifty: the second step is the likelier to be better
+        (query("who", 0.81, **ONCE), query("what", 0.72, observations=50), {"min_margin": 0.05}, "uncertain"),
+        # the content: case and spaces do not count, types do
+        (query("who", 0.9), query("who?", 0.1, same_as=1), {}, "same_content"),
+        (query("who is she", 0.5), query("Who  is she", 0.5), {}, "same_content"),
+        (query("who", 0.9), answer("who", 0.1), {}, None),
+        (query("who", None), query("what", 0.1), {}, "unvalued"),
+        (query("who", None), query("who", 0.5), {}, "unvalued"),
+        # what did not parse may be rejected if the user says so, where its reward is really lower, but never chosen
+        (query("who", 0.9), malformed("?!"), {}, "malformed"),
+        (malformed("?!"), malformed("!?"), {}, "malformed"),
+        (malformed("?!"), query("who", 0.9), {"allow_malformed": True}, None),
+        (query("who", 0.0), malformed("?!"), {"allow_malformed": True}, "small_margin"),
+        (malformed("?!", reward=0.5), query("who", 0.1), {"allow_malformed": True}, "small_margin"),
+        (malformed("?!"), malformed("!?", reward=0.5), {"allow_malformed": True}, "malformed"),
+        # how often each side was continued: copies of one reply were explored once, scores of answers are exact, and
+        # what a record does not say drops nothing
+        (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), {"min_draws": 1}, None),
+        (query("who", 0.9, **OFTEN), query("what", 0.0, **ONCE), {"min_draws": 2}, "few_draws"),
+        (query("who", 0.9, **OFTEN), query("what", 0.0, **OFTEN), {"min_draws": 3}, None),
+        (query("who", 0.9, **OFTEN), query("what", 0.0, observations=1.8), {"min_draws": 2}, "few_draws"),
+        (query("who", 0.9, **OFTEN), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, "few_draws"),
+        (answer("Ada Lovelace", 0.9, **ONCE), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, None),
+        (query("who", 0.9), query("what", 0.0), {"min_draws": 2}, None),
+        # support: what has none may be rejected, and where nobody knows nothing is dropped
+        (evidence("she", 0.9, grounded=False), evidence("he", 0.1), {"allow_ungrounded": False}, "ungrounded"),
+        (evidence("she", 0.9, grounded=False), evidence("he", 0.1), {"allow_ungrounded": True}, None),
+        (evidence("she", 0.9, grounded=True), evidence("he", 0.1, grounded=False), {"allow_ungrounded": False}, None),
+        (evidence("she", 0.9), evidence("he", 0.1), {"allow_ungrounded": False}, None),
+        # queries of the path, by the prompt alone, so for imported rows too; one may be rejected
+        (query("who was first", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
+        (query("where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, "repeated_query"),
+        (query("where", 0.9, **HERE), query("when", 0.1, **HERE), {"allow_repeated_query": True}, None),
+        (query("Who was the second?", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
+        (query("the", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
+        (answer("Where", 0.9, **HERE), query("when", 0.1, **HERE), NOT_AGAIN, None),
+        (query("when", 0.9, **HERE), query("Where", 0.1, **HERE), NOT_AGAIN, None),
+        # similarity: 9 of 10 words are not above .9, and sides of two types are never near-identical
+        (query(NINE, 0.9), query(f"{NINE} ever", 0.1), {"max_similarity": 0.9}, None),
+        (query(NINE, 0.9), query(f"{NINE} ever", 0.1), {"max_similarity": 0.89}, "near_identical"),
+        (query(NINE, 0.9), query(f"the {NINE}?", 0.1), {"max_similarity": 1.0}, None),
+        (query(NINE, 0.9, response=NINE), answer(NINE, 0.1, response=NINE), {"max_similarity": 0.5}, None),
     ],
 )
-def test_a_candidate_is_dropped_for_the_first_reason_that_holds(
-    first: Fields, second: Fields, reason: str | None
-) -> None:
-    """malformed before unvalued before same_content before small_margin before uncertain, whatever the order of the
-    steps."""
-    assert only(siblings(first, second)) == reason
+def test_what_becomes_of_a_pair(first: Fields, second: Fields, rules: Fields, reason: str | None) -> None:
+    """Two siblings, what the user asks for, and why they are no pair; None: they are one."""
+    assert only(siblings(first, second), **rules) == reason
 
 
-STRICT = PairingRules(
-    min_margin=0.2,
-    min_confidence=0.95,
-    min_draws=2,
-    max_similarity=0.5,
-    max_row_tokens=10,
-    same_type=True,
-    consensus=True,
-)
-EVERY_FLAW: Fields = {
-    "contaminated": True,
-    "malformed": True,
-    "unvalued": True,
-    "same_content": True,
-    "not_picked": False,
-    "prompt_cut": True,
-    "ungrounded": True,
-    "repeated_query": True,
-    "small_margin": True,
-    "uncertain": True,
-    "few_draws": True,
-    "same_findings": True,
-    "no_consensus": True,
-    "golden_rejected": True,
-    "near_identical": True,
-    "other_type": False,
-    "too_long": True,
+FLAWS: dict[DropReason, dict[str, Fields]] = {
+    "malformed": {"rejected": {"parse_error": "no_tag"}},
+    "unvalued": {"pair": {"margin": None}},
+    "same_content": {"pair": {"same": True}},
+    "not_picked": {"pair": {"label": None}},
+    "prompt_cut": {"pair": {"tags": ["prompt_cut"]}},
+    "ungrounded": {"chosen": {"grounded": False}},
+    "repeated_query": {"chosen": {"content": "Who was first?"}},
+    "same_findings": {"pair": {"in_common": 0.8}},
+    "small_margin": {"pair": {"margin": 0.1}},
+    "uncertain": {"pair": {"confidence": 0.6}},
+    "few_draws": {"chosen": {"observations": 1.0}},
+    "no_consensus": {"chosen": {"critic_score": -1.0}},
+    "golden_rejected": {
+        "chosen": {"action_type": "answer", "content": "Bob"},
+        "rejected": {"action_type": "answer", "content": "Ada Lovelace"},
+    },
+    "near_identical": {"pair": {"similarity": 0.95}},
+    "too_long": {"rejected": {"tokens": 7}},
 }
+"""What makes a good pair one that is dropped for this reason."""
+APART: dict[DropReason, DropReason] = {
+    "unvalued": "not_picked",
+    "repeated_query": "golden_rejected",
+    "few_draws": "golden_rejected",
+}
+"""No pair has both: where a judge picks, margins do not count, and answers neither repeat a query nor lack draws."""
+STRICT = PairingRules(
+    min_margin=0.2, min_confidence=0.95, min_draws=2, max_similarity=0.5, max_row_tokens=10, consensus=True
+)
 
 
-def flawed_state(flaws: Fields) -> StateRecord:
-    """A state with one pair that has these flaws, and is good otherwise."""
-    (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.1)))
-    margin = None if flaws["unvalued"] else 0.1 if flaws["small_margin"] else 0.9
-    chosen, rejected = state.steps
-    pair = state.pairs[0].model_copy(
-        update={
-            "margin": margin,
-            "confidence": 0.6 if flaws["uncertain"] else 0.99,
-            "label": None if flaws["not_picked"] else "value",
-            "similarity": 0.95 if flaws["near_identical"] else 0.0,
-            "same": flaws["same_content"],
-            "in_common": 0.8 if flaws["same_findings"] else 0.0,
-            "tags": ["prompt_cut"] if flaws["prompt_cut"] else [],
-            "same_type": not flaws["other_type"],
-        }
-    )
-    score = -1.0 if flaws["no_consensus"] else 1.0
-    if flaws["golden_rejected"] and not (flaws["repeated_query"] or flaws["few_draws"]):  # answers have neither
-        chosen = chosen.model_copy(update={"action_type": "answer", "content": "Bob"})
-        rejected = rejected.model_copy(update={"action_type": "answer", "content": "Ada Lovelace"})
-    chosen = chosen.model_copy(
-        update={
-            "grounded": not flaws["ungrounded"],
-            "tokens": 4,
-            "critic_score": score,
-            "observations": 1.0 if flaws["few_draws"] else 2.0,
-        }
-    )
-    rejected = rejected.model_copy(
-        update={
-            "parse_error": "no_tag" if flaws["malformed"] else None,
-            "tokens": 7 if flaws["too_long"] else 6,
-            "critic_score": 0.0,
-        }
-    )
-    seen = " Previous Thoughts: So the next query is <query>Who?</query>" if flaws["repeated_query"] else ""
-    asked = [state.prompt[0], state.prompt[1].model_copy(update={"content": state.prompt[1].content + seen})]
-    return state.model_copy(update={"prompt": asked, "tokens": 4, "steps": [chosen, rejected], "pairs": [pair]})
+@pytest.mark.parametrize("reason", FLAWS)
+def test_reasons_are_told_in_their_order(reason: DropReason) -> None:
+    """A pair with a flaw and all that come after it is dropped for the first; of an evaluation question for that."""
+    of_recipes = "not_reached", "wrong_trajectory", "not_ranked_apart", "few_visits"  # see test_pair_rules
+    reasons = [each for each in DROP_REASONS[: DROP_REASONS.index("too_long") + 1] if each not in of_recipes]
+    assert reasons == ["contaminated", *FLAWS]
+    (state,) = labelled_states(siblings(query("where from", 0.9, **HERE), query("when", 0.1, **HERE)))
+    good: dict[str, Fields] = {
+        "pair": {"margin": 0.9, "confidence": 0.99, "similarity": 0.0},
+        "chosen": {"grounded": True, "critic_score": 1.0, "observations": 2.0, "tokens": 4},
+        "rejected": {"critic_score": 0.0, "tokens": 6},
+    }
+    names = list(FLAWS)
+    flaws = [FLAWS[each] for each in names[names.index(reason) :] if each != APART.get(reason)]
+    has = {part: ChainMap(*(each.get(part, {}) for each in (*flaws, good))) for part in good}
+    steps = [step.model_copy(update=has[part]) for step, part in zip(state.steps, ("chosen", "rejected"), strict=True)]
+    pairs = [state.pairs[0].model_copy(update=has["pair"])]
+    flawed = state.model_copy(update={"tokens": 4, "steps": steps, "pairs": pairs})
+    assert [each.dropped for each in select([flawed], STRICT)] == [reason]
+    assert [each.dropped for each in select([flawed], STRICT, contaminated=True)] == ["contaminated"]
 
 
 @pytest.mark.parametrize("layer", [0, 6])
@@ -243,7 +267,7 @@ def test_the_values_agree_with_a_judge_at_their_own_confidence_at_any_depth(laye
     above = [query(f"step {each}", None) for each in range(layer)]
     rollout = tree([*range(layer), layer, layer], [*above, best, worst])
     (state,) = labelled_states(rollout)
-    pick = ids_of(state)[::-1] if turned else ids_of(state)
+    pick = ids_of_any(state, 0 if turned else 1)
     exactly = replace(NO_FILTERS, consensus=True, min_confidence=(state.pairs[0].confidence or 0.0) - 1e-9)
     once = with_judge_label(state, pick)
     for judged_state in (once, with_judge_label(with_judge_label(once, None), pick)):
@@ -252,45 +276,6 @@ def test_the_values_agree_with_a_judge_at_their_own_confidence_at_any_depth(laye
         assert (found.dropped, found.confidence) == ("no_consensus" if turned else None, None)
         (found,) = select([read], replace(exactly, min_confidence=exactly.min_confidence + 0.01))
         assert found.dropped == "no_consensus"
-
-
-def ids_of(state: StateRecord) -> Pair:
-    (pair,) = state.pairs
-    return pair.chosen, pair.rejected
-
-
-def test_reasons_are_told_in_their_order() -> None:
-    """A pair with every flaw; taking away the one that is told uncovers the next. Two come apart: where a judge picks,
-    margins do not count, and near-identical sides are of one type."""
-    told: list[DropReason | None] = []
-    flaws = dict(EVERY_FLAW)
-    for _ in DROP_REASONS:
-        (candidate,) = select([flawed_state(flaws)], STRICT, contaminated=flaws["contaminated"])
-        told.append(candidate.dropped)
-        if candidate.dropped is None:
-            break
-        flaws[candidate.dropped] = False
-        flaws |= {"same_content": {"not_picked": True}, "near_identical": {"other_type": True}}.get(
-            candidate.dropped, {}
-        )
-    of_recipes = "not_reached", "wrong_trajectory", "not_ranked_apart", "few_visits"  # see test_pair_rules
-    reasons = [each for each in DROP_REASONS[: DROP_REASONS.index("too_long") + 1] if each not in of_recipes]
-    assert told == [*reasons, None]
-
-
-def test_siblings_with_equal_reward_make_no_pair() -> None:
-    """Even a smallest margin of zero asks for a difference: none is kept without one, however it was computed."""
-    equal = siblings(query("who", 0.3), query("what", 0.1 + 0.2))  # .30000000000000004
-    assert judged(equal, min_margin=0.0) == {(2, 1): "small_margin"}
-    assert judged(siblings(query("who", 0.3), query("what", 0.3)), min_margin=0.0) == {(1, 2): "small_margin"}
-
-
-@pytest.mark.parametrize(
-    ("min_margin", "reason"), [(0.0, None), (0.25, None), (0.3, "small_margin"), (1.0, "small_margin")]
-)
-def test_the_smallest_margin_is_set_by_the_user(min_margin: float, reason: str | None) -> None:
-    """A margin of exactly the minimum is enough (.75 - .5 = .25)."""
-    assert only(siblings(query("who", 0.75), query("what", 0.5)), min_margin=min_margin) == reason
 
 
 @pytest.mark.parametrize(("by_layer", "reason"), [(True, None), (False, "small_margin")])
@@ -302,14 +287,6 @@ def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool
         by_layer=by_layer,
     )
     assert only(deep) == reason
-
-
-@pytest.mark.parametrize(
-    ("min_confidence", "reason"), [(0.0, None), (0.5, None), (0.89, None), (0.92, "uncertain"), (1.0, "uncertain")]
-)
-def test_how_sure_a_pair_must_be_is_set_by_the_user(min_confidence: float, reason: str | None) -> None:
-    """One right against one wrong continuation: 1/2 + 4/pi**2 = .905."""
-    assert only(siblings(query("who", 0.9), query("what", 0.0)), min_confidence=min_confidence) == reason
 
 
 def revealing(
@@ -328,19 +305,26 @@ def revealing(
     return state.model_copy(update={"steps": steps_known, "pairs": [known]})
 
 
+UNSURE = revealing(0.6, (9, 9.0))
+
+
 @pytest.mark.parametrize(
     ("state", "dropped"),
     [
         pytest.param(revealing(0.94, (4, 4.0)), "same_findings", id="not sure enough"),
         pytest.param(revealing(0.95, (4, 4.0)), None, id="just sure enough"),
-        pytest.param(revealing(0.96, (4, 4.0)), None, id="sure"),
         pytest.param(revealing(0.96, (3, 9.0)), "same_findings", id="sure of three continuations"),
         pytest.param(revealing(0.96, (9, 3.9)), "same_findings", id="sure of copies of fewer than four"),
-        pytest.param(
-            revealing(0.99, (9, 9.0), (3, 9.0)), "same_findings", id="three continuations of the rejected step"
-        ),
-        pytest.param(revealing(0.99, (0, 9.0)), "same_findings", id="a step with no continuation of its own"),
+        pytest.param(revealing(0.99, (9, 9.0), (3, 9.0)), "same_findings", id="three of the rejected step"),
         pytest.param(revealing(0.94, (1, 1.0), common=0.0), None, id="what reveals something else"),
+        pytest.param(with_outcome_label(UNSURE), "same_findings", id="one trajectory a step tells nothing apart"),
+        pytest.param(revealing(None, (9, 9.0)), None, id="values that are a judge's word"),
+        pytest.param(with_judge_label(UNSURE, (1, 2)), None, id="the pick of a judge"),
+        pytest.param(
+            UNSURE.model_copy(update={"pairs": [UNSURE.pairs[0].model_copy(update={"label": "imported"})]}),
+            None,
+            id="pairs of published files are as they are",
+        ),
     ],
 )
 def test_steps_that_reveal_the_same_are_a_pair_only_where_they_differ_all_the_same(
@@ -353,150 +337,16 @@ def test_steps_that_reveal_the_same_are_a_pair_only_where_they_differ_all_the_sa
         assert [found.dropped for found in select([each], replace(rules, allow_same_findings=True))] == [None]
 
 
-def test_who_labels_a_pair_decides_whether_common_findings_drop_it() -> None:
-    """One trajectory a step tells nothing apart. A judge's label is the judge's word, also where the values are a
-    judge's and so have no confidence; and pairs of published files are as they are."""
-    rules = replace(NO_FILTERS, min_margin=0.1, allow_same_findings=False)
-    state = revealing(0.6, (9, 9.0))
-    imported = state.model_copy(update={"pairs": [state.pairs[0].model_copy(update={"label": "imported"})]})
-    found = {
-        "value": state,
-        "outcome": with_outcome_label(state),
-        "a judge's value": revealing(None, (9, 9.0)),
-        "judge": with_judge_label(state, (1, 2)),
-        "imported": imported,
-    }
-    fates_of = {label: [each.dropped for each in select([labelled], rules)] for label, labelled in found.items()}
-    assert fates_of == {
-        "value": ["same_findings"],
-        "outcome": ["same_findings"],
-        "a judge's value": [None],
-        "judge": [None],
-        "imported": [None],
-    }
-
-
-ONCE, OFTEN = {"observations": 1}, {"observations": 3}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "min_draws", "reason"),
-    [
-        (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), 1, None),
-        (query("who", 0.9, **ONCE), query("what", 0.0, **ONCE), 2, "few_draws"),
-        (query("who", 0.9, **OFTEN), query("what", 0.0, **ONCE), 2, "few_draws"),
-        (query("who", 0.9, **OFTEN), query("what", 0.0, **OFTEN), 3, None),
-        (query("who", 0.9, **OFTEN), query("what", 0.0, **OFTEN), 4, "few_draws"),
-        # copies of one reply were explored once
-        (query("who", 0.9, **OFTEN), query("what", 0.0, observations=1.8), 2, "few_draws"),
-        (query("who", 0.9, **OFTEN), answer("Bob", 0.0, **ONCE), 2, "few_draws"),
-        # scores of answers are exact, and what a record does not say drops nothing
-        (answer("Ada Lovelace", 0.9, **ONCE), answer("Bob", 0.0, **ONCE), 2, None),
-        (query("who", 0.9), query("what", 0.0), 2, None),
-    ],
-)
-def test_how_often_each_side_was_continued_is_set_by_the_user(
-    first: Fields, second: Fields, min_draws: int, reason: str | None
-) -> None:
-    assert only(siblings(first, second), min_draws=min_draws) == reason
-    (state,) = labelled_states(siblings(first, second))
-    (by_outcome,) = select([with_outcome_label(state)], replace(NO_FILTERS, min_margin=0.0, min_draws=9))
-    assert by_outcome.dropped != "few_draws"
-
-
-def test_a_lucky_step_is_no_better_than_a_proven_one() -> None:
-    """.9 of the best after one continuation, .8 after fifty: the mean of the first posterior is (.5 + .9) / 2 = .7, so
-    the second step is the likelier to be better, and the pair that rewards would make is uncertain."""
-    lucky = siblings(query("who", 0.81, observations=1), query("what", 0.72, observations=50))
-    assert judged(lucky, min_margin=0.05) == {(1, 2): "uncertain"}
-    assert judged(lucky, min_margin=0.05, min_confidence=0.0) == {(1, 2): None}
-
-
-def test_a_certainty_that_nobody_knows_drops_nothing() -> None:
-    """Where a judge alone decides there is no confidence to ask for."""
-    record = siblings(query("who", 0.9), query("what", 0.1))
+def test_what_is_not_known_of_a_label_drops_nothing() -> None:
+    """Where a judge alone values steps there is no confidence to ask for, and of a label by outcome there are no draws
+    to count."""
+    record = siblings(query("who", 0.9, **ONCE), query("what", 0.1, **ONCE))
     recipe = record.recipe.model_copy(update={"reward": "judge-score", "judge_weight": 1.0})
     assert only(record.model_copy(update={"recipe": recipe}), min_confidence=1.0) is None
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "pair", "reason"),
-    [
-        (query("who", 0.9), malformed("?!"), (1, 2), None),
-        (malformed("?!"), query("who", 0.9), (2, 1), None),
-        (query("who", 0.0), malformed("?!"), (1, 2), "small_margin"),
-        (malformed("?!", reward=0.5), query("who", 0.1), (2, 1), "small_margin"),
-        (malformed("?!"), malformed("!?", reward=0.5), (2, 1), "malformed"),
-    ],
-)
-def test_a_malformed_step_may_be_rejected_if_the_user_says_so_but_never_chosen(
-    first: Fields, second: Fields, pair: Pair, reason: str | None
-) -> None:
-    """With `allow_malformed` the parsed sibling is chosen, where its reward is really higher."""
-    assert judged(siblings(first, second), allow_malformed=True) == {pair: reason}
-
-
-@pytest.mark.parametrize(
-    ("chosen", "rejected", "reason"),
-    [(False, None, "ungrounded"), (False, True, "ungrounded"), (True, False, None), (None, None, None)],
-)
-def test_what_no_passage_supports_is_not_chosen(
-    *, chosen: bool | None, rejected: bool | None, reason: str | None
-) -> None:
-    """Unless the user allows it. It may be rejected, and where nobody knows nothing is dropped."""
-    pair = siblings(evidence("she did", 0.9, grounded=chosen), evidence("he did", 0.1, grounded=rejected))
-    assert only(pair, allow_ungrounded=False) == reason
-    assert only(pair, allow_ungrounded=True) is None
-
-
-SEARCHED = (
-    "Question: q <query>x</query>\nPrevious Thoughts: So <query>Who was the first?</query> Then <query>Where</query>"
-)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "reason"),
-    [
-        (query("Who was the first?", 0.9), "repeated_query"),
-        (query("who was first", 0.9), "repeated_query"),
-        (query("where", 0.9), "repeated_query"),
-        (query("Who was the second?", 0.9), None),
-        (query("the", 0.9), None),
-        (answer("Where", 0.9), None),
-    ],
-)
-def test_a_query_of_its_path_is_not_chosen_again(chosen: Fields, reason: str | None) -> None:
-    """Case, punctuation and articles apart, by the prompt alone, so for imported rows too. It may be rejected."""
-    here = {"prompt": prompt(SEARCHED)}
-    pair = siblings(chosen | here, query("when", 0.1) | here)
-    assert only(pair, allow_repeated_query=False) == reason
-    assert only(pair, allow_repeated_query=True) is None
-    assert only(siblings(query("when", 0.9) | here, query("Where", 0.1) | here), allow_repeated_query=False) is None
-
-
-NINE = "birth place of Ada Lovelace who wrote first program"
-
-
-@pytest.mark.parametrize(
-    ("content", "most", "reason"),
-    [
-        (f"{NINE} ever", 0.9, None),  # 9 of 10 words: not above
-        (f"{NINE} ever", 0.89, "near_identical"),
-        (f"the {NINE}?", 0.9, "near_identical"),
-        (f"the {NINE}?", 1.0, None),
-        ("zola", 0.0, None),
-    ],
-)
-def test_sides_that_say_nearly_the_same_are_no_pair(content: str, most: float, reason: str | None) -> None:
-    """Above the largest similarity; at 1 nothing is too alike."""
-    assert only(siblings(query(NINE, 0.9), query(content, 0.1)), max_similarity=most) == reason
-
-
-def test_steps_of_two_types_are_never_near_identical() -> None:
-    """To ask for what one could answer is another thing to do."""
-    same_words = siblings(query(NINE, 0.9, response=NINE), answer(NINE, 0.1, response=NINE))
-    assert only(same_words, max_similarity=0.5) is None
-    assert only(same_words, same_type=True) == "other_type"
+    (state,) = labelled_states(record)
+    known = [each.model_copy(update={"own_outcome": float(each.id == 1)}) for each in state.steps]
+    by_outcome = with_outcome_label(state.model_copy(update={"steps": known}))
+    assert [each.dropped for each in select([by_outcome], replace(NO_FILTERS, min_draws=9))] == [None]
 
 
 @pytest.mark.parametrize(
@@ -525,19 +375,7 @@ def test_a_pair_must_fit_the_trainer(
 def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:
     """Of a state that a judge saw only its pick is a pair, even against the rewards; the other two are not_picked."""
     (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.5), query("where", None)))
-    picked = [
-        pair.model_copy(
-            update={
-                "label": "judge" if ids_ == (1, 2) else None,
-                "chosen": ids_[1] if ids_ == (1, 2) else ids_[0],
-                "rejected": ids_[0] if ids_ == (1, 2) else ids_[1],
-                "margin": -0.4 if ids_ == (1, 2) else pair.margin,
-                "confidence": None,
-            }
-        )
-        for pair, ids_ in ((pair, (pair.chosen, pair.rejected)) for pair in state.pairs)
-    ]
-    found = select([state.model_copy(update={"pairs": picked})], PairingRules())
+    found = select([with_judge_label(state, (2, 1))], PairingRules())
     assert {ids(each): each.dropped for each in found} == {(2, 1): None, (1, 3): "not_picked", (2, 3): "not_picked"}
 
 
@@ -707,7 +545,6 @@ rules = st.builds(
     max_per_combination=limits,
     max_per_state=limits,
     max_per_question=limits,
-    same_type=st.booleans(),
     allow_malformed=st.booleans(),
     allow_ungrounded=st.booleans(),
     allow_repeated_query=st.booleans(),
@@ -748,7 +585,6 @@ def test_a_kept_pair_prefers_the_better_step(states: list[StateRecord], how: Pai
             assert how.allow_malformed or pair.rejected.parse_error is None
             assert how.allow_ungrounded or pair.chosen.grounded is not False
             assert not pair.pair.same_type or pair.pair.similarity <= how.max_similarity
-            assert not how.same_type or len(set(pair.types)) == 1
             assert not pair.pair.same
 
 
@@ -841,12 +677,11 @@ def test_the_widest_of_a_combination_is_kept(states: list[StateRecord], how: Pai
 # -- shares of the whole data set ---------------------------------------------------------------------------------
 
 
-def candidate(tags: Sequence[Tag], action_type: ActionType | None, margin: float, sure: float) -> Candidate:
+def candidate(tags: Sequence[Tag], margin: float, sure: float) -> Candidate:
     """A pair that every other rule lets pass."""
     (state,) = labelled_states(siblings(query("who", 0.9), query("what", 0.1)))
     (found,) = candidates_of(state)
-    pair = found.pair.model_copy(update={"tags": list(tags), "margin": margin, "confidence": sure})
-    return replace(found, pair=pair, chosen=found.chosen.model_copy(update={"action_type": action_type}))
+    return replace(found, pair=found.pair.model_copy(update={"tags": list(tags), "margin": margin, "confidence": sure}))
 
 
 def kept(*pairs: Candidate) -> PassedPairs:
@@ -856,9 +691,9 @@ def kept(*pairs: Candidate) -> PassedPairs:
     return found
 
 
-def plain(number: int, action_type: ActionType = "query", tags: Sequence[Tag] = ()) -> list[Candidate]:
+def plain(number: int, tags: Sequence[Tag] = ()) -> list[Candidate]:
     """Pairs that are less sure one by one."""
-    return [candidate(tags, action_type, 0.5, 0.9 - n / 10_000) for n in range(number)]
+    return [candidate(tags, 0.5, 0.9 - n / 10_000) for n in range(number)]
 
 
 @pytest.mark.parametrize(
@@ -893,45 +728,21 @@ def test_both_shares_hold_of_what_the_other_leaves() -> None:
     assert Counter(beyond.values()) == {"style_only_cap": 9, "efficiency_only_cap": 9}
 
 
-def test_every_action_type_gets_as_many_pairs_as_the_rarest() -> None:
-    """The surest of each stay."""
-    pairs = kept(*plain(5, "query"), *plain(3, "evidence"), *plain(4, "answer"))
-    assert dropped_by_caps(pairs, replace(NO_FILTERS, balance=True)) == dict.fromkeys([3, 4, 11], "unbalanced")
-
-
-def test_balance_and_shares_hold_together() -> None:
-    """50 answers, 30 of them style only, against 100 queries and 100 pieces of evidence: with 28 of each, 8 of 84 are
-    style only, under 10 %; with 29 of each it would be 9 of 87, over it."""
-    pairs = kept(
-        *plain(100, "query"), *plain(100, "evidence"), *plain(20, "answer"), *plain(30, "answer", ["style_only"])
-    )
-    beyond = dropped_by_caps(pairs, PairingRules(balance=True))
-    left = [i for i in range(len(pairs)) if i not in beyond]
-    assert Counter(pairs.types[i] for i in left) == {0: 28, 1: 28, 2: 28}
-    assert sum(pairs.tags[i] > 0 for i in left) == 8
-
-
 tags = st.sampled_from([[], [], ["efficiency_only"], ["style_only"], ["efficiency_only", "style_only"]])
-data_sets = st.lists(
-    st.builds(
-        candidate, tags, st.sampled_from(["query", "evidence", "answer", None]), st.floats(0, 1), st.floats(0, 1)
-    ),
-    max_size=30,
-).map(lambda pairs: kept(*pairs))
+data_sets = st.lists(st.builds(candidate, tags, st.floats(0, 1), st.floats(0, 1)), max_size=30).map(
+    lambda pairs: kept(*pairs)
+)
 shares = st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0])
 
 
-@given(pairs=data_sets, efficiency=shares, style=shares, balance=st.booleans())
-def test_shares_and_balance_hold_of_any_data_set(
-    pairs: PassedPairs, *, efficiency: float, style: float, balance: bool
-) -> None:
-    """Of what is left, each tag is at most its share and, if asked for, every action type that is left as frequent."""
-    how = replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style, balance=balance)
+@given(pairs=data_sets, efficiency=shares, style=shares)
+def test_shares_hold_of_any_data_set(pairs: PassedPairs, efficiency: float, style: float) -> None:
+    """Of what is left, each tag is at most its share."""
+    how = replace(NO_FILTERS, max_efficiency_only=efficiency, max_style_only=style)
     beyond = dropped_by_caps(pairs, how)
     left = [i for i in range(len(pairs)) if i not in beyond]
     for bit, share in ((1, efficiency), (2, style)):
         assert sum(bool(pairs.tags[i] & bit) for i in left) <= share * len(left) + 1e-9
-    assert not balance or len(set(Counter(pairs.types[i] for i in left).values())) <= 1
 
 
 @given(pairs=data_sets, efficiency=shares, style=shares)

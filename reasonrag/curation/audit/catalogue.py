@@ -126,8 +126,8 @@ CHECKS: dict[CheckName, CheckDescription] = {
     "length_bias": CheckDescription(
         "warning",
         f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
-        "DPO learns length too: use --balance, a wider --min-margin or a length-normalized loss (SimPO), and compare "
-        "answer lengths before and after training",
+        "DPO learns length too: use a wider --min-margin or a length-normalized loss (SimPO), and compare answer "
+        "lengths before and after training",
     ),
     "duplicate_row": CheckDescription(
         "warning", "a row with the content of an earlier row", "keep one, as reasonrag pairs does"

@@ -122,7 +122,6 @@ const DROPPED = {
   same_findings: "both steps reveal the same, and their continuations do not tell them apart",
   golden_rejected: "the rejected answer equals a gold answer, and support does not explain it",
   near_identical: "both steps use nearly the same words",
-  other_type: "the steps have different action types",
   too_long: "too many tokens",
   duplicate: "the state has another pair with the same content",
   contradicted: "another pair prefers the opposite",
@@ -131,7 +130,6 @@ const DROPPED = {
   question_full: "the question already has its maximum of pairs",
   efficiency_only_cap: "over the cap on pairs that differ in path length only",
   style_only_cap: "over the cap on answer pairs where both sides contain a gold answer, or neither does",
-  unbalanced: "the rarest action type has fewer pairs (--balance)",
 };
 
 /** A key of the files as people read it: `small_margin` as `small margin`. */

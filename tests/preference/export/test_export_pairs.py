@@ -530,7 +530,6 @@ some_rules = st.builds(
     max_per_question=st.none() | st.integers(1, 2),
     max_efficiency_only=st.sampled_from([0.0, 0.1, 1.0]),
     max_style_only=st.sampled_from([0.0, 0.5, 1.0]),
-    balance=st.booleans(),
     allow_malformed=st.booleans(),
     allow_cut_prompts=st.booleans(),
     allow_ungrounded=st.booleans(),

@@ -120,7 +120,7 @@ def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
         ("economy", {}, "no published system labels the runs of recipe economy"),
         ("prorag", {}, "needs `model`, the name of the judge"),
         ("released", {"label": "judge", "model": "offline"}, "no published judge labels the runs of recipe released"),
-        ("released", {"min_margin": 0.2, "balance": True}, "leave out `min_margin`, `balance=True`"),
+        ("released", {"min_margin": 0.2, "min_draws": 2}, "leave out `min_margin`, `min_draws`"),
     ],
 )
 def test_what_no_published_system_does_is_refused(

@@ -480,7 +480,6 @@ DROPPED: dict[DropReason, str] = {
     "no_consensus": "no critic prefers it",
     "golden_rejected": "the rejected answer equals a gold answer",
     "near_identical": "word similarity 0.95, above 0.90",
-    "other_type": "different action types",
     "too_long": "1,234 tokens; the limit is 1,000",
     "duplicate": "has the same content and a margin at least as wide",
     "contradicted": "prefers the opposite",
@@ -489,7 +488,6 @@ DROPPED: dict[DropReason, str] = {
     "question_full": "this question already has its maximum, 3 pairs with higher confidence",
     "efficiency_only_cap": "capped at 10 % of the data set",
     "style_only_cap": "capped at 20 % of the data set",
-    "unbalanced": "as many pairs as the rarest",
 }
 
 
