@@ -209,7 +209,7 @@ def join_runs(
             replaced.enter_context(atomic_replacement(run / name)) for name in (JOURNAL, FAILURES, ROLLOUTS)
         )
         journal.writelines(joined.lines())
-        cut = joined.windows.lessons_of_ranks(config.decides_answers.model, refused)
+        cut = joined.windows.lessons_by_model(config.decides_answers.model)
         config = config.with_refusals(refused).with_refusals(cut)
         for folder in folders:
             failures.writelines(line for _, line, _ in checked_lines(folder / FAILURES, _failure, say))

@@ -79,12 +79,6 @@ class ChatRequest(BaseModel):
         """Bytes of all messages."""
         return sum(len(message.content.encode()) for message in self.messages)
 
-    @property
-    def least_tokens(self) -> int:
-        """Those of all messages by most tokenizers of today: no token holds two words, or more bytes than it may."""
-        words = (word for message in self.messages for word in message.content.split())
-        return sum(math.ceil(len(word.encode()) / MOST_BYTES_PER_TOKEN) for word in words)
-
     def key(self, position: int, *, model: str) -> str:
         """Key of one draw's answer: a hash of everything that determines it, independent of the other draws of its
         request."""
@@ -134,7 +128,7 @@ class Completion(BaseModel):
     refusal: the words of a refusal apart from the text. called: whether there is a tool call.
     said: the endpoint's words, where an error stands for the reply.
     prompt_counted: tokens of the prompt as an endpoint counted them, whatever is billed; 0 where it did not.
-    prompt_bytes, prompt_least: of the request's messages, there: their bytes, and the fewest tokens that they can have.
+    prompt_bytes: of the request's messages, there.
     server: a digest of its address.
     at_limit: it has as many tokens as it may, by what the endpoint counted of the request.
     tokens_bounded: the endpoint reported no tokens of the prompt or of the replies, or fewer than their bytes can be;
@@ -160,7 +154,6 @@ class Completion(BaseModel):
     tokens_bounded: bool = False
     prompt_counted: int = 0
     prompt_bytes: int = 0
-    prompt_least: int = 0
     server: str = ""
 
     @field_validator("text", "reasoning", "refusal", "finish_reason", mode="before")
@@ -181,7 +174,6 @@ USAGE = (
     "tokens_bounded",
     "prompt_counted",
     "prompt_bytes",
-    "prompt_least",
     "server",
 )
 """Fields of a completion that are the whole request's."""

@@ -301,11 +301,6 @@ class JournaledModel:
             raise ValueError(f"{used} is not a possible usage of a request")
         return completions, journal_line(request.question_id, answered, completions, model=self.recorded_as)
 
-    def note_trials(self, replies: Iterable[Completion]) -> None:
-        """Replies to requests outside the journal. They show how many tokens a short prompt has."""
-        for each in replies:
-            self._journal.windows.add(self.recorded_as, each)
-
     @property
     def lessons(self) -> list[str]:
         """From which lengths its servers cut prompts, by all its answers, as a run records it."""

@@ -76,7 +76,6 @@ class Models:
             await each.check()
             if isinstance(each.inner, EndpointModel):
                 each.ledger.counts_bytes |= each.inner.counts_bytes
-                each.note_trials(each.inner.trials or [])
 
     def stop(self, reason: RunStopped) -> None:
         """Send no more requests; `drain` awaits those in flight."""

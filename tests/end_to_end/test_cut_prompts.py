@@ -21,9 +21,8 @@ BYTES_PER_TOKEN = 4
 SAID = "seems to CUT PROMPTS of"
 
 
-def serving(*, window: int = WINDOW, leaves: int = WINDOW) -> Answering:
-    """An endpoint with this context window: of a longer prompt it keeps the system turn and the end of the user turn.
-    leaves: tokens of longer prompts that it reads."""
+def serving(*, window: int = WINDOW) -> Answering:
+    """An endpoint with this context window: it keeps the system turn and the end of the user turn."""
 
     async def chat(request: web.Request) -> web.Response:
         wanted = ChatCompletionRequest.read(await request.read())
@@ -35,8 +34,8 @@ def serving(*, window: int = WINDOW, leaves: int = WINDOW) -> Answering:
             said = offline.reply(seen, temperature=wanted.temperature, seed=wanted.seed or 0, choice=choice)
             texts.append("yes" if last.content == "Say yes." else said)
         tokens = sum(len(each.content.encode()) for each in wanted.messages) // BYTES_PER_TOKEN
-        read = tokens if tokens <= window else leaves
-        return as_json(completion("m", [(each, "stop") for each in texts], prompt_tokens=read, completion_tokens=99))
+        replies = [(each, "stop") for each in texts]
+        return as_json(completion("m", replies, prompt_tokens=min(tokens, window), completion_tokens=99))
 
     return Answering(chat)
 
@@ -134,13 +133,3 @@ def test_a_run_that_goes_on_at_another_server_keeps_its_mark(reasonrag: Reasonra
     assert "does not cut prompts" not in done.err
     assert reasonrag("merge", "runs/ranks").status == 0
     assert recorded_cut(config("runs/ranks")["operational"]["refused_parameters"])
-
-
-def test_a_server_that_leaves_less_than_its_window_is_named(reasonrag: Reasonrag) -> None:
-    """Counts that fall as prompts grow: by the number of words; no pair of such states is kept."""
-    with serving(leaves=WINDOW // 2).open() as server:
-        done = reasonrag(*generate(server.base_url, "runs/r"))
-    cut_from = recorded_cut(config("runs/r")["operational"]["refused_parameters"])
-    assert (done.status, SAID in done.err, cut_from is None) == (0, True, False)
-    assert cut_from is not None
-    assert 0.75 < cut_from / (WINDOW * BYTES_PER_TOKEN) < 1.25

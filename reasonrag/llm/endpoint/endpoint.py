@@ -323,10 +323,7 @@ class EndpointModel:
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         """The completions in an answer. Raises BadAnswerError."""
-        size, least = request.size, request.least_tokens
-        return completions_of(
-            answer.content, self._secrets, prompt_size=size, prompt_least=least, asked=request.sampling
-        )
+        return completions_of(answer.content, self._secrets, prompt_size=request.size, asked=request.sampling)
 
     def _instead(self, error: APIStatusError, request: ChatRequest) -> list[Completion]:
         """The completions that an error stands for, as it is about the prompt or the reply; none if it does not."""

@@ -217,17 +217,11 @@ def _shown(content: bytes, known_secrets: Sequence[str]) -> str:
 
 
 def completions_of(
-    content: bytes,
-    known_secrets: Sequence[str],
-    *,
-    prompt_size: int,
-    prompt_least: int = 0,
-    asked: Sampling | None = None,
+    content: bytes, known_secrets: Sequence[str], *, prompt_size: int, asked: Sampling | None = None
 ) -> list[Completion]:
     """The choices of a body up to the first malformed one, with secrets removed; the first carries the request's usage.
 
-    prompt_size: in bytes. prompt_least: the fewest tokens that it has. Raises BadAnswerError if there is no valid
-    choice.
+    prompt_size: in bytes. Raises BadAnswerError if there is no valid choice.
     """
     answer = _decoded(content, known_secrets)
     choices = answer.get("choices") if isinstance(answer, dict) else None
@@ -247,17 +241,16 @@ def completions_of(
     if failed and not all(closes_a_tag(each.text) for each in replies):
         raise BadAnswerError(f"an error, and no whole reply: {_shown(content, known_secrets)}")
     reply_size = sum(len(each.text.encode()) + len(each.reasoning.encode()) for each in replies)
-    bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size, prompt_least=prompt_least)
+    bill = _usage(answer.get("usage"), prompt_size=prompt_size, reply_size=reply_size)
     if asked:
         replies = _with_limit(answer.get("usage"), replies, asked.max_tokens, parts=len(choices))
     return [replies[0].model_copy(update=bill), *replies[1:]]
 
 
-def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int, prompt_least: int = 0) -> Completion:
+def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> Completion:
     """The one number in an answer of `/pooling` or `/classify`, as the text of a completion, which has no tokens.
 
-    prompt_size, prompt_least: as in `completions_of`. Raises BadAnswerError for any other body, and for a number that
-    is not finite.
+    prompt_size: as in `completions_of`. Raises BadAnswerError for any other body, and for a number that is not finite.
     """
     answer = _decoded(content, known_secrets)
     listed = answer.get("data") if isinstance(answer, dict) else None
@@ -269,11 +262,11 @@ def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int, 
         raise BadAnswerError(f"a critic gives one finite number, this model gave {str(numbers)[:_MOST_SHOWN]}")
     used = answer.get("usage") if isinstance(answer, dict) else None
     used = (used if isinstance(used, dict) else {}) | {"completion_tokens": 0}
-    bill = _usage(used, prompt_size=prompt_size, reply_size=0, prompt_least=prompt_least)
+    bill = _usage(used, prompt_size=prompt_size, reply_size=0)
     return Completion(text=repr(float(numbers[0])), finish_reason="stop").model_copy(update=bill)
 
 
-def _usage(said: object, *, prompt_size: int, reply_size: int, prompt_least: int) -> dict[str, Any]:
+def _usage(said: object, *, prompt_size: int, reply_size: int) -> dict[str, Any]:
     """The cost of a request by the `usage` of its answer, which may hold anything.
 
     A token count that is missing, malformed or too small for the bytes is replaced by the bytes, an upper bound.
@@ -293,7 +286,7 @@ def _usage(said: object, *, prompt_size: int, reply_size: int, prompt_least: int
         "reasoning_tokens": reasoning,
         "cached_tokens": min(cached, prompt),
         "tokens_bounded": not (prompt_told and reply_told),
-        **({"prompt_counted": counted, "prompt_bytes": prompt_size, "prompt_least": prompt_least} if counted else {}),
+        **({"prompt_counted": counted, "prompt_bytes": prompt_size} if counted else {}),
     }
 
 

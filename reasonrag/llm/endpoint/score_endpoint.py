@@ -72,8 +72,7 @@ class ScoreEndpoint(EndpointModel):
             return await connection.post(asked, self._path)
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
-        size, least = request.size, request.least_tokens
-        return [score_of(answer.content, self._secrets, prompt_size=size, prompt_least=least)]
+        return [score_of(answer.content, self._secrets, prompt_size=request.size)]
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """Raises InputError also for a server that reads or scores `TRIAL` otherwise than the training did."""
