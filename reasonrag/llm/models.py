@@ -67,12 +67,8 @@ class Models:
                 each.on_news = each.inner.tell
 
     async def check(self) -> None:
-        """Raises InputError if one of them is unusable. Models of one name are warned of once."""
-        names = set[str]()
+        """Raises InputError if one of them is unusable."""
         for each in self.all:
-            if isinstance(each.inner, EndpointModel):
-                each.inner.warns_of_shutdown = each.inner.name not in names
-                names.add(each.inner.name)
             await each.check()
             if isinstance(each.inner, EndpointModel):
                 each.ledger.counts_bytes |= each.inner.counts_bytes
@@ -109,7 +105,7 @@ class Models:
         return {
             each.name: each.inner.refused + each.lessons
             for each in self.all
-            if isinstance(each.inner, EndpointModel) and each.inner.trials is not None
+            if isinstance(each.inner, EndpointModel) and each.inner.checked
         }
 
     @property

@@ -1,7 +1,4 @@
-"""A teacher that leaves, and one that is served where there is room: what the command says, and that no question fails.
-
-The endpoint lists days relative to today, as it would list them before and after one of the calendar.
-"""
+"""A teacher that leaves, and one that is served where there is room: what is said, and that no question fails."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -34,24 +30,22 @@ FLEX = {"service_tier": "flex"}
 
 
 class Catalogue(Served):
-    """The simulated endpoint with a list of models and the days they are shut down; those of the past are gone."""
+    """The simulated endpoint with a list of models; others are gone."""
 
-    def __init__(self, **in_days: int | None) -> None:
+    def __init__(self, *models: str) -> None:
         self.asked = list[str]()
-        self.in_days: dict[str, int | None] = in_days
+        self.models = list(models)
         app = make_app(EndpointBehaviour())
         app.middlewares.append(self._answering)
         super().__init__(app, "/v1")
 
     @web.middleware
     async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        today = datetime.now(UTC).date()
         if request.path.endswith("/models"):
-            days = {name: None if days is None else str(today + timedelta(days)) for name, days in self.in_days.items()}
-            return web.json_response({"data": [{"id": name, "shutdown_date": day} for name, day in days.items()]})
+            return web.json_response({"data": [{"id": name} for name in self.models]})
         body = await read_body(request)
         self.asked.append(model := orjson.loads(body)["model"])
-        if model not in self.in_days:
+        if model not in self.models:
             told = f"The model `{model}` does not exist or you do not have access to it."
             error = {"message": told, "type": "invalid_request_error", "param": None, "code": "model_not_found"}
             return web.json_response({"error": error}, status=404)
@@ -61,9 +55,9 @@ class Catalogue(Served):
 
 
 @contextmanager
-def catalogue(monkeypatch: pytest.MonkeyPatch, **in_days: int | None) -> Iterator[Catalogue]:
+def catalogue(monkeypatch: pytest.MonkeyPatch, *models: str) -> Iterator[Catalogue]:
     """In the place of OpenAI, with a key."""
-    with Catalogue(**in_days).open() as served:
+    with Catalogue(*models).open() as served:
         monkeypatch.setenv("OPENAI_BASE_URL", served.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
         yield served
@@ -98,7 +92,7 @@ def test_the_first_command_with_a_key_once_the_default_teacher_is_gone(
     reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It starts nothing and chooses nothing; the command that it names works as it is printed."""
-    with catalogue(monkeypatch, **{"gpt-6-luna": None, "gpt-5.6": 300}) as served:
+    with catalogue(monkeypatch, "gpt-6-luna", "gpt-5.6") as served:
         done = reasonrag(*FIRST, "--run", "runs/a")
         assert done.status == 2
         assert f"does not answer for the model {DEFAULT_TEACHER} (status 404" in done.err
@@ -108,7 +102,6 @@ def test_the_first_command_with_a_key_once_the_default_teacher_is_gone(
         assert served.asked == [DEFAULT_TEACHER]
         again = reasonrag(*tried(done.err))
         assert (again.status, model_of("runs/a")) == (0, "gpt-6-luna"), again.err
-        assert "warning" not in again.err
 
 
 def with_two_questions(words: Sequence[object]) -> list[object]:
@@ -122,13 +115,11 @@ def with_two_questions(words: Sequence[object]) -> list[object]:
 def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers stay: which teacher made a run is its identity."""
     asked = with_two_questions(FIRST)
-    with catalogue(monkeypatch, **{"gpt-4o": 30, "gpt-6.1-sol": None}) as served:
+    with catalogue(monkeypatch, "gpt-4o", "gpt-6.1-sol") as served:
         done = reasonrag(*asked, "--run", "runs/a", "--limit", 1)
         assert done.status == 0
-        assert done.err.count("with shutdown date") == done.err.count("warning: http") == 1
-        assert done.err.index("in 30 days") < done.err.index("followed by gpt-6.1-sol. To try it: --model gpt-6.1-sol")
         before = Path("runs/a/rollouts.jsonl").read_bytes()
-        del served.in_days["gpt-4o"]
+        served.models.remove("gpt-4o")
         done = reasonrag(*asked, "--run", "runs/a", "--limit", 2)
         words = tried(done.err)
         assert (done.status, words[-4:]) == (2, ["--model", "gpt-6.1-sol", "--run", "runs/a-gpt-6.1-sol"])
@@ -137,22 +128,12 @@ def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkey
         assert model_of("runs/a-gpt-6.1-sol") == "gpt-6.1-sol"
 
 
-def test_a_teacher_that_is_its_own_judge_is_warned_of_once(
-    reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = ["evaluate", *with_two_questions(FIRST)[1:-2], "--limit", 1, "--run", "evals/a"]
-    with catalogue(monkeypatch, **{"gpt-4o": 30}) as served:
-        done = reasonrag(*asked, "--model", "gpt-4o", "--judge", "gpt-4o")
-    assert (done.status, done.err.count("with shutdown date")) == (0, 1), done.err
-    assert {*served.asked} == {"gpt-4o"}
-
-
 def test_a_tuning_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command works as it is printed."""
     asked = ["tune", *with_two_questions(FIRST)[1:], "--pilot", 2, "--run", "runs/t", "--vary"]
-    with catalogue(monkeypatch, **{"gpt-4o": None, "gpt-6-luna": None}) as served:
+    with catalogue(monkeypatch, "gpt-4o", "gpt-6-luna") as served:
         assert reasonrag(*asked, "continuations").status == 0
-        del served.in_days["gpt-4o"]
+        served.models.remove("gpt-4o")
         done = reasonrag(*asked, "siblings")
         words = tried(done.err)
         assert (done.status, words[-4:]) == (2, ["--model", "gpt-6-luna", "--run", "runs/t-gpt-6-luna"])
@@ -170,7 +151,7 @@ def test_a_tuning_whose_teacher_went_names_another_run(reasonrag: Reasonrag, mon
 def test_every_command_names_the_flag_of_its_model(
     words: tuple[object, ...], flag: str, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with catalogue(monkeypatch, **{"m": None, "gpt-6-luna": None, "openai/gpt-6-luna": None}):
+    with catalogue(monkeypatch, "m", "gpt-6-luna", "openai/gpt-6-luna"):
         done = reasonrag(*words)
         again = tried(done.err)
         assert (done.status, again[again.index(flag) + 1].removeprefix("openai/")) == (2, "gpt-6-luna")

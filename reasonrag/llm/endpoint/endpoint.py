@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -293,8 +292,7 @@ class EndpointModel:
         self._secrets = secrets()
         self.counts_bytes = False
         """Whether some tokens were counted as bytes."""
-        self.trials: list[Completion] | None = None
-        """The replies to the trial requests; None until it is checked."""
+        self.checked = False
         self.reasons = False
         """Whether a trial reply had reasoning."""
         self.settles_effort, self.effort = False, ""
@@ -309,8 +307,6 @@ class EndpointModel:
     """Of a server that answers otherwise."""
     _speaks = True
     """Whether its answers are replies, which may be withheld."""
-    warns_of_shutdown = True
-    """Whether the check does; of several models of one name one is enough."""
 
     async def send(
         self,
@@ -361,28 +357,27 @@ class EndpointModel:
 
         An unreachable address is ignored while another one answers.
         """
-        if self.trials is not None:
+        if self.checked:
             return
         self._unsaid = []
         try:
-            trials = await self._try_all()
+            await self._try_all()
             if self.settles_effort and (self.reasons or "temperature" in self.refused):
-                trials = await self._settle_effort(trials)
+                await self._settle_effort()
         finally:
             unsaid, self._unsaid = self._unsaid, None
             for lesson in unsaid:
                 self.say(lesson)
-        self.trials, room = trials, self._sampling.max_tokens
-        await self._warn_of_shutdown()
+        self.checked, room = True, self._sampling.max_tokens
         if self.reasons and room < AMPLE_TOKENS:
             self.say(
                 f"{self.name} reasons before it answers, and --max-reply-tokens {room} limits reasoning and reply "
                 f"together: {more_room(self._flags)}"
             )
 
-    async def _settle_effort(self, trials: list[Completion]) -> list[Completion]:
+    async def _settle_effort(self) -> None:
         """Ask a model that reasons, or refuses a temperature as one that does, not to reason; where that changes
-        nothing, all is as it was. Returns the trials that count."""
+        nothing, all is as it was."""
         from openai import APIStatusError
 
         before = self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons
@@ -390,44 +385,27 @@ class EndpointModel:
         self._sampling = self._sampling.model_copy(update={"reasoning_effort": "none"})
         self._unsaid, self.counts_bytes, self.reasons = [], False, False
         try:
-            again = await self._try_all()
-            if again and not self.reasons and (before[-1] or "temperature" not in self.refused):
+            await self._try_all()
+            if not self.reasons and (before[-1] or "temperature" not in self.refused):
                 self.effort, way_back = "none", "--reasoning-effort low has it reason"
                 self.say(f"{self.name} reasons by default, and is asked not to: reasoning_effort none ({way_back})")
-                return again
         except InputError as error:
             if not (isinstance(error.__cause__, APIStatusError) and is_refusal(error.__cause__)):
                 raise
         finally:
             if not self.effort:
                 self._endpoints, self._sampling, self._unsaid, self.counts_bytes, self.reasons = before
-        return trials
 
-    async def _try_all(self) -> list[Completion]:
-        """The replies of all addresses to a trial. Raises InputError if none answers."""
-        unreachable, replies = list[InputError](), list[Completion]()
+    async def _try_all(self) -> None:
+        """Send a trial to all addresses. Raises InputError if none answers."""
+        unreachable = list[InputError]()
         for endpoint in self._endpoints:
             try:
-                reply = await self._check(endpoint, last_hope=len(unreachable) == len(self._endpoints) - 1)
-                replies += [reply.model_copy(update={"server": endpoint.mark})] if reply else []
+                await self._check(endpoint, last_hope=len(unreachable) == len(self._endpoints) - 1)
             except _UnreachableError as error:
                 unreachable.append(error)
         if len(unreachable) == len(self._endpoints):
             raise unreachable[0]
-        return replies
-
-    async def _warn_of_shutdown(self) -> None:
-        """Once, where an address that answered lists a near day for the model; nothing depends on the list."""
-        answered, today = {each.server for each in self.trials or []}, datetime.now(UTC).date()
-        warns = self._speaks and self.warns_of_shutdown
-        for endpoint in (each for each in self._endpoints if warns and each.mark in answered):
-            listed = await endpoint.connection.served_models()
-            if near := shutdown.warning(self.name, listed, today):
-                words, found = shutdown.instead(self.name, listed, today)
-                tried = f". To try it: {self.name_flag} {found}, and another --run, as a run keeps its model"
-                shown = shown_url(endpoint.connection.base_url)
-                self.say(f"warning: {shown} lists {self.name} with {near}{_clean(words)}{tried if found else ''}")
-                break
 
     async def _check(self, endpoint: OneAddress, *, last_hope: bool) -> Completion | None:
         """The reply to the trial; None if something failed after it. Raises InputError for what only the user can fix,
@@ -520,7 +498,7 @@ class EndpointModel:
         if is_account_refused(error) or (error.status_code == HTTPStatus.FORBIDDEN and not gone):
             return InputError(f"{shown} {self._shut(error, reason)}")
         served = await endpoint.connection.served_models()
-        words, found = shutdown.instead(self.name if gone else "", served, datetime.now(UTC).date())
+        words, found = shutdown.instead(self.name if gone else "", served)
         hint = "" if gone or served or urlsplit(base_url).path.strip("/") else ". Most addresses end in /v1"
         if extra := [each for each in self._sampling.extra_body or {} if each in reason]:
             hint += f". {self._flags}extra-body sets {', '.join(extra)}: leave it out"
