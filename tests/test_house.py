@@ -24,7 +24,7 @@ LINES = {
     "data": 3718,
     "evaluation": 4879,
     "exploration": 3822,
-    "llm": 5732,
+    "llm": 5579,
     "publishing": 1563,
     "retrieval": 5533,
     "scale": 600,
@@ -32,7 +32,7 @@ LINES = {
     "studies": 1860,
     "training": 5862,
     "viewing": 2925,
-    "tests": 63_205,
+    "tests": 62_960,
     "benchmarks": 8236,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -248,14 +248,14 @@ def completions_of(
 
 
 def score_of(content: bytes, known_secrets: Sequence[str], *, prompt_size: int) -> Completion:
-    """The one number in an answer of `/pooling` or `/classify`, as the text of a completion, which has no tokens.
+    """The one number in an answer of `/pooling`, as the text of a completion, which has no tokens.
 
     prompt_size: as in `completions_of`. Raises BadAnswerError for any other body, and for a number that is not finite.
     """
     answer = _decoded(content, known_secrets)
     listed = answer.get("data") if isinstance(answer, dict) else None
     entry = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
-    numbers = entry.get("data", entry.get("probs")) if isinstance(entry, dict) else None
+    numbers = entry.get("data") if isinstance(entry, dict) else None
     if not isinstance(numbers, list) or not all(isinstance(each, float | int) for each in numbers):
         raise BadAnswerError(f"the body holds no score: {_shown(content, known_secrets)}")
     if len(numbers) != 1 or not math.isfinite(numbers[0]):

@@ -1,7 +1,7 @@
 """A served critic as a `ChatModel`: its reply to a state and a step is one number, the raw score, as text.
 
-Decides how a score is asked for: at vLLM's `/pooling`, or `/classify` where a server has no other, as a conversation
-that the critic's own chat template renders, and without the activation that vLLM applies by default. Checks on a fixed
+Decides how a score is asked for: at vLLM's `/pooling`, as a conversation that the critic's own chat template renders,
+and without the activation that vLLM applies by default. Checks on a fixed
 conversation that the server computes what the training did. Does not know what scores are used for.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, Final
 
 from preference import Message
@@ -19,7 +18,6 @@ from reasonrag.llm.endpoint.endpoint import EndpointModel, OneAddress
 from reasonrag.llm.endpoint.http_client import Connection, HttpAnswer, score_of
 from reasonrag.web.client import shown_url
 
-_PATHS = ("/pooling", "/classify")
 TRIAL: Final = (
     Message(role="system", content="Take the next step."),
     Message(role="user", content="Question: Which river flows through the town?"),
@@ -50,11 +48,8 @@ class ScoreEndpoint(EndpointModel):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._address = "the critic's address"
-        self._path = _PATHS[0]
 
     async def send(self, connection: Connection, body: Mapping[str, Any], request: ChatRequest) -> HttpAnswer:
-        from openai import APIStatusError
-
         asked = {
             "model": body["model"],
             "messages": request.wire_messages(),
@@ -62,14 +57,7 @@ class ScoreEndpoint(EndpointModel):
             "use_activation": False,
             "add_generation_prompt": False,
         }
-        try:
-            return await connection.post(asked, self._path)
-        except APIStatusError as error:
-            if error.status_code != HTTPStatus.NOT_FOUND or self._path == _PATHS[-1]:
-                raise
-            self._path = _PATHS[-1]
-            del asked["task"]
-            return await connection.post(asked, self._path)
+        return await connection.post(asked, "/pooling")
 
     def read(self, answer: HttpAnswer, request: ChatRequest) -> list[Completion]:
         return [score_of(answer.content, self._secrets, prompt_size=request.size)]

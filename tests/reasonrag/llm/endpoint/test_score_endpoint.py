@@ -29,7 +29,7 @@ def score_of_length(body: dict[str, Any]) -> float:
 
 @asynccontextmanager
 async def serving(
-    *, paths: tuple[str, ...] = ("/pooling", "/classify"), score: Callable[[dict[str, Any]], float] = score_of_length
+    score: Callable[[dict[str, Any]], float] = score_of_length,
 ) -> AsyncIterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
     """A server as vLLM is one: its address with /v1, and what it was asked."""
     asked: list[tuple[str, dict[str, Any]]] = []
@@ -37,14 +37,11 @@ async def serving(
     async def answer(request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
         asked.append((request.path, body))
-        name = "data" if request.path == "/pooling" else "probs"
-        return web.json_response(
-            {"data": [{"index": 0, name: [score(body)]}], "usage": {"prompt_tokens": 12, "total_tokens": 12}}
-        )
+        usage = {"prompt_tokens": 12, "total_tokens": 12}
+        return web.json_response({"data": [{"index": 0, "data": [score(body)]}], "usage": usage})
 
     app = web.Application()
-    for path in paths:
-        app.router.add_post(path, answer)
+    app.router.add_post("/pooling", answer)
     async with listening(app, host="127.0.0.1", port=0) as address:
         yield f"{address}/v1", asked
 
@@ -72,15 +69,6 @@ async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_an
         "use_activation": False,
         "add_generation_prompt": False,
     }
-
-
-async def test_a_server_that_has_only_classify_is_asked_there_from_the_second_request_on() -> None:
-    async with serving(paths=("/classify",)) as (base_url, asked):
-        critic = Critic(model := endpoint(base_url))
-        assert await critic.scores(STATE, ["four"], question_id="q1") == [4.0]
-        assert await critic.scores(STATE, ["seven"], question_id="q1") == [5.0]
-        await model.close()
-    assert [path for path, _ in asked] == ["/classify", "/classify"]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +146,7 @@ BODIES = {
     "no JSON": b"<html>",
     "a chat completion": b'{"choices": [{"message": {"content": "4"}}]}',
     "no numbers": b'{"data": [{"data": ["high"]}]}',
-    "two labels": b'{"data": [{"probs": [0.2, 0.8]}]}',
+    "two labels": b'{"data": [{"data": [0.2, 0.8]}]}',
     "a vector of an encoder": b'{"data": [{"data": [[0.1, 0.2]]}]}',
     "not a number": b'{"data": [{"data": [NaN]}]}',
     "two answers": b'{"data": [{"data": [1]}, {"data": [2]}]}',
