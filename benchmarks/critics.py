@@ -11,7 +11,6 @@ same weights and the same trees:
   the expected outcome of a step up to an error of .15 and sees no gold answers, or by both (the judge's, where the
   values prefer the same step).
 - outcome: as many pairs labelled by the outcome of one trajectory: the outcome model; `outcome-all` draws on all.
-- value: not pairs but values of steps, of kind value.
 - quarter: those of `consensus` of a quarter of the questions. flip-30, flip-50: its pairs with so many percent of the
   labels exchanged.
 - folds: two of `values`, each without half of the questions.
@@ -268,9 +267,7 @@ class Experiment:
 
     def write_arms(self) -> None:
         """The data sets that critics are trained on."""
-        self.phases.once(
-            "labelled", partial(self.pairs, "explore", "labelled", min_confidence=CONFIDENCE, format=["values"])
-        )
+        self.phases.once("labelled", partial(self.pairs, "explore", "labelled", min_confidence=CONFIDENCE))
         self.phases.once("outcomes labelled", partial(self.pairs, "explore", "outcomes", label="outcome"))
         known = self.known("explore", self.plan.skill)
         judging = {"label": "judge", "model": "gold teacher", "chat_model": GoldTeacher(known.values()), "yes": True}
@@ -310,10 +307,8 @@ class Experiment:
 
     def train_all(self, workers: ThreadPoolExecutor) -> None:
         done = [workers.submit(self.train, "folds", "values", "--folds", "2")]
-        # a row of values is one text, a pair is two
-        value = ("labelled", "--set", "kind=value", "--set", "per_device_train_batch_size=32")
-        data = {"value": value, "outcome-all": ("outcomes",)}
-        done += [workers.submit(self.train, name, *data.get(name, (name,))) for name in ARMS]
+        data = {"outcome-all": "outcomes"}
+        done += [workers.submit(self.train, name, data.get(name, name)) for name in ARMS]
         for each in done:
             each.result()
 
@@ -328,7 +323,7 @@ class Experiment:
         list(workers.map(self._judge, ARMS))
 
     def _judge(self, name: str, out: str = "evaluation", run: str = "heldout oracle") -> None:
-        compared = name in ("values", "judge", MAIN, "value")
+        compared = name in ("values", "judge", MAIN)
         against = str(self.critic("outcome")) if compared else None
         runs = self.critic(name), self.run(run)
         judged = partial(reasonrag.evaluate_critic, *runs, out=self.critic(name) / out, limit=self.plan.scored)
@@ -353,9 +348,7 @@ class Experiment:
         alone = {"temperature": 1.0}
         found: dict[str, tuple[str | None, dict[str, Any]]] = {"alone": (None, alone)}
         found |= {f"{MAIN} best-of-{n}": (MAIN, {"best_of": n}) for n in self.plan.draws}
-        found |= {
-            f"{name} best-of-4": (name, {"best_of": 4}) for name in ("values", "value", "outcome", "flip-50", "oracle")
-        }
+        found |= {f"{name} best-of-4": (name, {"best_of": 4}) for name in ("values", "outcome", "flip-50", "oracle")}
         return found | {f"vote {n}": (None, {"vote": n, **alone}) for n in self.plan.draws}
 
     def _answer(self, name: str, critic: str | None, flags: Mapping[str, Any]) -> None:
@@ -417,13 +410,12 @@ ARMS = (
     "values",
     "judge",
     MAIN,
-    "value",
     "outcome",
     "outcome-all",
     "quarter",
     *(f"flip-{share}" for share in FLIPS),
 )
-REFINING = (MAIN, "values", "value", "outcome")
+REFINING = (MAIN, "values", "outcome")
 WITNESSED = (0.5, 0.8)
 """Least confidences of pairs that a second witness is asked about."""
 

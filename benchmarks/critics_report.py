@@ -194,20 +194,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
             "gap above .3": [_clear(each) for each in transfer.values()],
         },
     )
-    yield from table(
-        "Best of n steps of a state: mean true value", _best_of(critics, "best_of_steps", (found["main"], "value"))
-    )
-    yield from table(
-        "Best of n trajectories of a question, by the score of the answer: mean outcome",
-        _best_of(critics, "best_of_trajectories", ("value",)),
-    )
-    known = critics["value"]["calibration"]
-    auc, skill = ("-" if each is None else f"{each:.3f}" for each in (known["auc"], known["skill"]))
-    reliability = ", ".join(f"{told:.2f}: {true:.2f} ({n:,})" for told, true, n in known["reliability"])
-    yield (
-        f"\nThe critic of kind value: AUC {auc}, Brier score {known['brier']:.3f}, 1 - Brier score / variance of "
-        f"the values {skill}. Reliability, mean chance: mean true value (steps): {reliability}."
-    )
+    yield from table("Best of n steps of a state: mean true value", _best_of(critics[found["main"]]["best_of_steps"]))
     yield from _answers(found)
     yield from _witness(found["witness"])
     yield from _refined(found["refined"])
@@ -216,7 +203,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
-    error, advantage, spread = each["earliest_error"], each.get("advantage"), each["spread_at_equal_outcomes"]
+    advantage = each.get("advantage")
     return {
         "rows": f"{each['rows']:,}",
         "all": _share(each["accuracy"]),
@@ -225,31 +212,25 @@ def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
         "right step over another question's": _plain(each["own_step"]),
         "without the state": _plain(each["step_only"]),
         "by length": _plain(each["shorter"]),
-        "earliest error, F1": f"{error['f1']:.2f}" if error and error["f1"] is not None else "-",
         "errors liked in won": _plain(each["liked_errors"]),
-        "spread at equal outcomes": _percent(spread),
         "verdict": each["verdict"],
     }
 
 
-def _best_of(critics: Mapping[str, Any], field: str, names: Sequence[str]) -> dict[str, list[str]]:
-    rows = [(name, each) for name in names for each in critics[name][field]]
-    return {
-        "critic": [name for name, _ in rows],
-        **_columns(
-            [each for _, each in rows],
-            lambda each: {
-                "n": str(each["n"]),
-                "cases": f"{each['cases']:,}",
-                "random": f"{each['random']:.3f}",
-                "majority": f"{each['majority']:.3f}",
-                "outcome model": "-" if each["outcome_model"] is None else f"{each['outcome_model']:.3f}",
-                "this critic": f"{each['critic']:.3f}",
-                "oracle": f"{each['oracle']:.3f}",
-                "gain over random": _decimal(each["gain"]),
-            },
-        ),
-    }
+def _best_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    return _columns(
+        rows,
+        lambda each: {
+            "n": str(each["n"]),
+            "cases": f"{each['cases']:,}",
+            "random": f"{each['random']:.3f}",
+            "majority": f"{each['majority']:.3f}",
+            "outcome model": "-" if each["outcome_model"] is None else f"{each['outcome_model']:.3f}",
+            "this critic": f"{each['critic']:.3f}",
+            "oracle": f"{each['oracle']:.3f}",
+            "gain over random": _decimal(each["gain"]),
+        },
+    )
 
 
 def _answers(found: Mapping[str, Any]) -> Iterator[str]:

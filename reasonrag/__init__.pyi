@@ -1317,10 +1317,8 @@ def pairs(
     allow_same_findings: bool = False,
     out: str | Path | None = None,
     replace: bool = False,
-    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
-    | Sequence[
-        Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
-    ] = [],
+    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
+    | Sequence[Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]] = [],
     validation: float = 0.05,
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
@@ -1646,8 +1644,8 @@ def train_critic(
         config: a YAML file, or the bare name of a shipped one. None: `config` of reasonrag.toml.
         dry_run: report the configuration and what would be refused, start nothing.
         watcher: is told what happens while it goes on; none: silent.
-        data: Data set to train on: a folder written by pairs; for kind value with --format values. Required
-        out: Folder of the critic [default: critics/<data>-<kind>]
+        data: Data set to train on: a folder written by pairs. Required
+        out: Folder of the critic [default: critics/<data>]
         set: KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable
         folds: Number of critics to train, each without the questions of one fold, in fold-1, fold-2, .. of --out:
             witnesses for pairs --consensus

@@ -16,15 +16,15 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1544,
-    "preference": 6451,
+    "preference": 6401,
     "hall": 3634,
     "agent": 2713,
-    "critics": 2215,
+    "critics": 1936,
     "curation": 5671,
     "data": 3718,
     "evaluation": 4879,
     "exploration": 3822,
-    "llm": 5579,
+    "llm": 5568,
     "publishing": 1563,
     "retrieval": 5533,
     "scale": 600,
@@ -32,8 +32,8 @@ LINES = {
     "studies": 1860,
     "training": 5862,
     "viewing": 2925,
-    "tests": 62_960,
-    "benchmarks": 8236,
+    "tests": 62_758,
+    "benchmarks": 8209,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

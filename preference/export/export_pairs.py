@@ -29,7 +29,6 @@ from preference.export.formats import (
     dataset_info,
     proguide_row,
     sft_rows,
-    value_rows,
 )
 from preference.export.parquet import ParquetRows
 from preference.export.staging import put_in_place, staging_folder
@@ -112,8 +111,6 @@ def write_export(
                 for row in rows:
                     inspector.see(row, split)
             writers.write_pairs(rows, split)
-            if plan.taught(states[0]):
-                writers.write_values(states, split)
         for question in read_lines(source / QUESTIONS, QuestionRecord):
             tally.add_question(question)
             if question_key(question.question) in facts.contaminated:
@@ -179,10 +176,6 @@ class _ExportPlan:
             else:
                 chosen.append(each)
         return chosen
-
-    def taught(self, one: StateRecord) -> bool:
-        """Whether the question may be learned from at all."""
-        return question_key(one.question) not in self.contaminated
 
     def split_of(self, one: StateRecord | QuestionRecord) -> SplitName:
         return "validation" if question_key(one.question) in self.validation else "train"
@@ -331,11 +324,6 @@ class _Writers:
             if part == split and convert is not None:
                 for row in convert(rows):
                     file.write(row)
-
-    def write_values(self, states: Sequence[StateRecord], split: SplitName) -> None:
-        if ("values", split) in self._open:
-            for row in value_rows(states):
-                self._open["values", split].write(row)
 
     def write_path(self, question: QuestionRecord, split: SplitName) -> None:
         """Write a question's path; steps shared with earlier trees of the question are written once."""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from preference.candidates import QuestionRecord, StateRecord, is_two_turns
+from preference.candidates import QuestionRecord, is_two_turns
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "values", "sft", "sft-chosen", "trl", "parquet"]
+FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
 SplitName = Literal["train", "validation"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
@@ -240,43 +240,6 @@ def sft_chosen_rows(rows: Sequence[Row]) -> Iterator[Row]:
         }
 
 
-FULL_WEIGHT = 8
-"""Observations from which on a value counts in full: our choice."""
-
-
-def value_rows(states: Iterable[StateRecord]) -> Iterator[Row]:
-    """Every step of a question's states with a value, each reply of a state once: what a value critic learns.
-
-    A value is the mean outcome below the step, undiscounted, in [0, 1]; its reward where that is unknown; of states
-    labelled by outcome that of the step's own trajectory. Its weight, in (0, 1], grows with the continuations behind it
-    up to `FULL_WEIGHT`.
-    """
-    seen: set[tuple[str, str]] = set()
-    for state in states:
-        system, user = system_and_user(state.prompt)
-        by_outcome = any(pair.label == "outcome" for pair in state.pairs)
-        for step in state.steps:
-            known = step.reward if step.expected_outcome is None else step.expected_outcome
-            value, observations = (step.own_outcome, 1.0) if by_outcome else (known, step.observations or 0.0)
-            reply = state.state_id, step.response
-            if value is None or not observations or reply in seen:
-                continue
-            seen.add(reply)
-            yield {
-                "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
-                "step": step.response,
-                "value": min(1.0, max(0.0, value)),
-                "weight": min(observations, FULL_WEIGHT) / FULL_WEIGHT,
-                "observations": observations,
-                "label": "outcome" if by_outcome else "value",
-                "action_type": ACTION_TYPE_NAMES[step.action_type],
-                "layer": state.layer,
-                "state_id": state.state_id,
-                "question_id": state.question_id,
-                "question": state.question,
-            }
-
-
 @dataclass(frozen=True)
 class Format:
     """A file of the data set: how a question's RAG_ProGuide rows become its rows, and its entry for LLaMA-Factory.
@@ -340,7 +303,6 @@ FORMATS: dict[FormatName, Format] = {
             },
         },
     ),
-    "values": Format("values", ".json", None, None),
     "sft": Format("sft", ".json", None, _SFT),
     "sft-chosen": Format("sft-chosen", ".json", sft_chosen_rows, _SFT),
     "trl": Format("trl", ".jsonl", _each(_trl_row), None),

@@ -21,7 +21,7 @@ def show_critic(result: CriticResult) -> None:
 
 def _show_one(result: CriticResult) -> None:
     rows = {
-        "critic": f"{result.kind}, {result.state}: {result.out}",
+        "critic": f"{result.state}: {result.out}",
         "labels": result.labels,
         "rows": f"{result.rows:,} of {counted(result.questions, 'question')}, {result.held_out_rows:,} held out",
     }

@@ -1,4 +1,4 @@
-"""The rows that a critic is trained on: from a data set's pairs or values, without the questions of a fold.
+"""The rows that a critic is trained on: from a data set's pairs, without the questions of a fold.
 
 Decides which questions are in which fold, by a hash of the question alone. Knows no trainer and no tokens.
 """
@@ -9,19 +9,15 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from preference.candidates import QuestionRecord, question_key, read_lines
-from preference.export.formats import FORMATS, SplitName
+from preference.export.formats import PAIRS_FILE, SplitName, pairs_files
 from preference.export.summary import QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest
-from reasonrag.llm.critic import CriticKind
-
-FORMAT_OF_KIND: Final = {"pairwise": "proguide", "value": "values"}
-"""The file of a data set that a kind is trained on: RAG_ProGuide's rows have the margins and the questions."""
 
 
 @dataclass(frozen=True)
@@ -46,34 +42,27 @@ class CriticRows:
     labels: frozenset[str]
 
 
-def row_file(data: Path, kind: CriticKind, split: SplitName) -> Path:
-    return data / FORMATS[FORMAT_OF_KIND[kind]].file_name(split)  # type: ignore[index]
-
-
-def row_digests(data: Path, kind: CriticKind) -> dict[str, str]:
-    """SHA-256 of the files that a critic of a kind is trained on, by name. Raises InputError where they are missing."""
-    train = row_file(data, kind, "train")
-    if not train.is_file():
-        flag = f" --format {FORMAT_OF_KIND[kind]}" if kind == "value" else ""
+def row_digests(data: Path) -> dict[str, str]:
+    """SHA-256 of the files that a critic is trained on, by name. Raises InputError where they are missing."""
+    files = pairs_files(data)
+    if "train" not in files:
         raise InputError(
-            f"{data} has no {train.name}, which a critic of kind {kind} is trained on: reasonrag pairs {data}{flag} "
-            f"--out {data}"
+            f"{data} has no {PAIRS_FILE}, which a critic is trained on: reasonrag pairs {data} --out {data}"
         )
-    files = [train, row_file(data, kind, "validation")]
-    return {each.name: file_digest(each) for each in files if each.is_file()}
+    return {each.name: file_digest(each) for each in files.values()}
 
 
-def read_rows(data: Path, kind: CriticKind, split: SplitName, fold: Fold | None) -> CriticRows:
+def read_rows(data: Path, split: SplitName, fold: Fold | None) -> CriticRows:
     """The rows of a split, but for the questions of the fold. Raises InputError for a damaged file."""
-    path = row_file(data, kind, split)
+    path = pairs_files(data).get(split)
     rows, questions, labels = [], set[str](), set[str]()
     keys = {each.question_id: question_key(each.question) for each in read_lines(data / QUESTIONS, QuestionRecord)}
-    for row in _listed(path) if path.is_file() else ():
+    for row in _listed(path) if path else ():
         try:
             key = question_key(row["question"]) if "question" in row else keys[row["question_id"]]
             if fold and fold.holds(key):
                 continue
-            rows.append(_pair(row) if kind == "pairwise" else _value(row))
+            rows.append(_pair(row))
         except (KeyError, TypeError) as error:
             raise InputError(f"{path}: a row has no {error}; make it again: reasonrag pairs") from error
         questions.add(key)
@@ -94,10 +83,6 @@ def _pair(row: dict[str, Any]) -> dict[str, Any]:
 def _margin(row: dict[str, Any]) -> float:
     """As labelled: of a pair whose sides `pairs --flip` exchanged, that of the exchanged sides."""
     return float(row["margin"] or 0.0) * (-1 if row.get("flipped") else 1)
-
-
-def _value(row: dict[str, Any]) -> dict[str, Any]:
-    return {"state": row["messages"], "step": row["step"], "value": row["value"], "weight": row["weight"]}
 
 
 def _listed(path: Path) -> Iterator[dict[str, Any]]:

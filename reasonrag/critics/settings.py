@@ -12,11 +12,11 @@ class TrainCriticSettings(Settings):
 
     config: str | None = setting("A YAML file of a critic's training, or the name of a shipped one")
     data: Path | None = setting(
-        "Data set to train on: a folder written by pairs; for kind value with --format values. Required",
+        "Data set to train on: a folder written by pairs. Required",
         Panel.TRAINING,
         common=True,
     )
-    out: Path | None = setting("Folder of the critic [default: critics/<data>-<kind>]", Panel.TRAINING, common=True)
+    out: Path | None = setting("Folder of the critic [default: critics/<data>]", Panel.TRAINING, common=True)
     set: Words = setting(
         "KEY=VALUE: change a key of the configuration, value as YAML; null removes the key. Repeatable",
         Panel.TRAINING,

@@ -13,20 +13,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
 from preference.export.files import write_file
+from preference.export.formats import PAIRS_FILE
 from reasonrag.agent.prompting import PROMPTS, Prompts, save_prompts
-from reasonrag.critics.rows import CriticRows, Fold, read_rows, row_digests, row_file, write_rows
+from reasonrag.critics.rows import CriticRows, Fold, read_rows, row_digests, write_rows
 from reasonrag.critics.settings import TrainCriticSettings
 from reasonrag.critics.training_script import FACTS, TrainingFacts, TrainingJob
 from reasonrag.curation.blockers import refuse_unless_allowed
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
-from reasonrag.llm.critic import CriticFacts, CriticKind
+from reasonrag.llm.critic import CriticFacts
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import counted
 from reasonrag.run_config import config_hash
@@ -66,7 +67,7 @@ _LORA: Final = {
     "lora_dropout": "lora_dropout",
     "lora_target": "target_modules",
 }
-_OURS: Final = ("kind", "model_name_or_path", "margin_scale", "max_length", *_LORA)
+_OURS: Final = ("model_name_or_path", "margin_scale", "max_length", *_LORA)
 """Keys of a configuration that are not TRL's."""
 _FROM_BEST: Final = "load_best_model_at_end"
 
@@ -78,7 +79,6 @@ class CriticResult(BaseModel):
 
     state: Literal["trained", "finished already", "dry run"]
     out: str
-    kind: CriticKind
     labels: str
     """The labels of its rows; outcome: an outcome model, which others must beat."""
     config: dict[str, Any]
@@ -148,11 +148,6 @@ class CriticPlan:
     allow_eval: tuple[str, ...]
     fold: Fold | None = None
 
-    @property
-    def kind(self) -> CriticKind:
-        found: CriticKind = self.config["kind"]
-        return found
-
 
 def _plan(settings: TrainCriticSettings) -> CriticPlan:
     if not settings.config:
@@ -163,16 +158,13 @@ def _plan(settings: TrainCriticSettings) -> CriticPlan:
     config = {**file.values, **parse_changes(settings.set)}
     config = {key: value for key, value in config.items() if value is not None}
     refuse_secrets(config)
-    kind = config.setdefault("kind", "pairwise")
-    if kind not in get_args(CriticKind):
-        raise InputError(f"kind: {kind!r} is neither pairwise nor value")
     if not config.get("model_name_or_path"):
         raise InputError("no base model: --set model_name_or_path=FOLDER, or a name on the Hub")
     if "stage" in config:
         raise InputError(f"{file.name} is LLaMA-Factory's; reasonrag train takes it")
     settle_paths(config, file)
     data = read_training_data(settings.data)
-    out = settings.out or HOME / f"{data.directory.resolve().name}-{kind}"
+    out = settings.out or HOME / data.directory.resolve().name
     return CriticPlan(
         config, file.name, data, out.resolve(), settings.prompts, tuple(settings.allow), tuple(settings.allow_eval)
     )
@@ -198,14 +190,14 @@ class _Prepared:
 def _prepare(plan: CriticPlan, *, strict: bool) -> _Prepared:
     """Check everything that `train` checks of a data set. Raises InputError."""
     found, data = PreflightFindings(), plan.data
-    digests = row_digests(data.directory, plan.kind)
+    digests = row_digests(data.directory)
     base = preflight_checks.check_base_model(plan.config)
     prompts, chosen = prompts_of_training(data.directory, plan.prompts)
-    rows = read_rows(data.directory, plan.kind, "train", plan.fold)
-    held_out = read_rows(data.directory, plan.kind, "validation", plan.fold)
+    rows = read_rows(data.directory, "train", plan.fold)
+    held_out = read_rows(data.directory, "validation", plan.fold)
     if not rows.rows:
         raise InputError(f"{data.directory} has no rows to train on; {data.directory}/dropped.jsonl says why")
-    entry = DatasetEntry(f"rows of kind {plan.kind}", {}, row_file(data.directory, plan.kind, "train"))
+    entry = DatasetEntry("rows of a critic", {}, data.directory / PAIRS_FILE)
     asked = read_questions(data, entry)
     preflight_checks.check_rows([entry], data, asked, found)
     preflight_checks.check_audit(preflight_checks.read_or_run_audit(data, found), found)
@@ -340,12 +332,11 @@ def _job(prepared: _Prepared, rows: Path, checkpoint: Path | None) -> TrainingJo
         for key in ("eval_strategy", "eval_steps", "per_device_eval_batch_size", _FROM_BEST):
             arguments.pop(key, None)
     return TrainingJob(
-        kind=plan.kind,
         base=str(config["model_name_or_path"]),
         out=str(plan.out),
         rows=str(rows / "train.jsonl"),
         held_out=str(rows / "held_out.jsonl") if prepared.held_out.rows else None,
-        margin_scale=float(config.get("margin_scale", 0.0)) if plan.kind == "pairwise" else 0.0,
+        margin_scale=float(config.get("margin_scale", 0.0)),
         max_length=config.get("max_length"),
         arguments=arguments,
         lora=lora if lora.get("r") else None,
@@ -368,7 +359,7 @@ def _record(
         data={
             "directory": str(plan.data.directory.resolve()),
             "stage": STAGE,
-            "dataset": plan.kind,
+            "dataset": PAIRS_FILE,
             "rows": len(prepared.rows.rows),
             "eval_rows": len(prepared.held_out.rows),
             "sha256": prepared.decides["data"],
@@ -393,7 +384,6 @@ def _sum_up(prepared: _Prepared, record: TrainingRecord, output: OutputDirectory
     metrics = read_metrics(folder, STAGE)
     write_metrics(metrics, folder)
     critic = CriticFacts(
-        kind=prepared.plan.kind,
         labels=prepared.labels,
         end_token=facts.end_token,
         trial_score=facts.trial_score,
@@ -428,7 +418,6 @@ def _result(
     return CriticResult(
         state=state,
         out=str(plan.out),
-        kind=plan.kind,
         labels=prepared.labels,
         config=plan.config,
         rows=facts.rows if facts else len(prepared.rows.rows),

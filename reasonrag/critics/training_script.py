@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +17,6 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.critics.chat_template import critic_tokenizer, on_trial
-from reasonrag.llm.critic import CriticKind
-from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.serving.chat_template import open_tokenizer
 from reasonrag.serving.loading import SMALL
 
@@ -32,7 +29,6 @@ class TrainingJob(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: CriticKind
     base: str
     out: str
     rows: str
@@ -119,8 +115,6 @@ def _arguments(job: TrainingJob) -> Any:
     # the rows are tokenized and bounded here; TRL would leave out those beyond its max_length without a word
     ours: dict[str, Any] = {"output_dir": job.out, "max_length": None, "report_to": "none"}
     ours["remove_unused_columns"] = False
-    if job.kind == "value":
-        ours |= {"label_names": ["values"]}
     try:
         return RewardConfig(**job.arguments | ours)
     except (TypeError, ValueError) as error:
@@ -140,11 +134,8 @@ def _tokenized(path: Path, tokenizer: Any, job: TrainingJob, limit: int) -> tupl
                 raise SystemExit(f"the chat template of {job.base} does not end with {tokenizer.eos_token!r}")
             return read
 
-        if job.kind == "pairwise":
-            each = {"chosen_ids": ids(row["chosen"]), "rejected_ids": ids(row["rejected"])}
-            each |= {"margin": job.margin_scale * row["margin"]} if job.margin_scale else {}
-        else:
-            each = {"input_ids": ids(row["step"]), "values": row["value"], "weights": row["weight"]}
+        each = {"chosen_ids": ids(row["chosen"]), "rejected_ids": ids(row["rejected"])}
+        each |= {"margin": job.margin_scale * row["margin"]} if job.margin_scale else {}
         if any(len(value) > limit for name, value in each.items() if name.endswith("ids")):
             left_out += 1
         else:
@@ -154,8 +145,8 @@ def _tokenized(path: Path, tokenizer: Any, job: TrainingJob, limit: int) -> tupl
 
 def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]) -> Any:
     """given: arguments and data sets, as trainers take them."""
-    from peft import LoraConfig, TaskType, get_peft_model
-    from transformers import Trainer, TrainerCallback
+    from peft import LoraConfig, TaskType
+    from transformers import TrainerCallback
     from trl import RewardTrainer
 
     class Told(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -169,63 +160,7 @@ def _trainer(job: TrainingJob, model: Any, tokenizer: Any, given: dict[str, Any]
 
     lora = LoraConfig(task_type=TaskType.SEQ_CLS, **job.lora) if job.lora else None
     given["callbacks"] = [Told()]
-    if job.kind == "pairwise":
-        return RewardTrainer(model, processing_class=tokenizer, peft_config=lora, **given)
-    if lora:
-        if given["args"].gradient_checkpointing:
-            model.enable_input_require_grads()
-        model = get_peft_model(model, lora)
-    pad, weights = tokenizer.pad_token_id, given["train_dataset"]["weights"]
-    usual_weight = sum(weights) / len(weights)
-
-    class ValueTrainer(Trainer):  # type: ignore[misc, unused-ignore]
-        def compute_loss(
-            self,
-            model: Any,
-            inputs: Any,
-            return_outputs: bool = False,  # noqa: FBT001, FBT002 - transformers' signature
-            **_: Any,
-        ) -> Any:
-            found = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            scores = found.logits.squeeze(-1).float()
-            loss = value_loss(scores, inputs["values"], inputs["weights"] / usual_weight)
-            return (loss, {"logits": scores}) if return_outputs else loss
-
-    return ValueTrainer(
-        model,
-        processing_class=tokenizer,
-        data_collator=lambda rows: _padded(rows, pad),
-        compute_metrics=_brier,
-        **given,
-    )
-
-
-def value_loss(scores: Any, values: Any, weights: Any) -> Any:
-    """Cross-entropy of scores with soft targets, weighted by how well each target is known, as a mean over rows: a row
-    counts by its weight at any batch size, but for a last, smaller batch."""
-    from torch.nn.functional import binary_cross_entropy_with_logits
-
-    return (weights * binary_cross_entropy_with_logits(scores, values, reduction="none")).mean()
-
-
-def _padded(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
-    import torch
-
-    longest = max(len(row["input_ids"]) for row in rows)
-    gaps = [longest - len(row["input_ids"]) for row in rows]
-    return {
-        "input_ids": torch.tensor([row["input_ids"] + [pad] * gap for row, gap in zip(rows, gaps, strict=True)]),
-        "attention_mask": torch.tensor([[1] * (longest - gap) + [0] * gap for gap in gaps]),
-        "values": torch.tensor([float(row["values"]) for row in rows]),
-        "weights": torch.tensor([float(row["weights"]) for row in rows]),
-    }
-
-
-def _brier(found: Any) -> dict[str, float]:
-    import numpy as np
-
-    chances = np.array([chance(float(each)) for each in found.predictions])
-    return {"brier": float(np.mean((chances - np.asarray(found.label_ids)) ** 2))}
+    return RewardTrainer(model, processing_class=tokenizer, peft_config=lora, **given)
 
 
 if __name__ == "__main__":

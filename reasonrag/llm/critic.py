@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -48,9 +48,6 @@ from reasonrag.serving.local_server import VllmOptions, served
 from reasonrag.web.client import LOOPBACKS, shown_url
 
 KEY_VARIABLE: Final = "REASONRAG_CRITIC_API_KEY"
-CriticKind = Literal["pairwise", "value"]
-"""pairwise: trained on pairs of steps of a state; its scores rank the steps of one state, and mean nothing across
-states. value: trained on values; the sigmoid of a score is a step's chance of a right answer."""
 CHECK_S: Final = 10.0
 """For a server to say what it serves."""
 SCORING: Final = Sampling(temperature=0, top_p=1, max_tokens=1)
@@ -71,7 +68,6 @@ class CriticFacts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: CriticKind
     labels: str
     """The labels it was trained on: value, judge, imported, unknown; outcome for an outcome model, which others must
     beat."""
@@ -91,7 +87,7 @@ class FoundCritic:
 
     name: of its scores in a journal. folder: that the user named; None for a server's critic. url: None for a
         folder that is to be served. served_as: what the server at the URL calls it; None: by its name. facts: None if
-        nothing is known of it; it is then taken for a pairwise one. renderer: of the prompts it was trained on.
+        nothing is known of it. renderer: of the prompts it was trained on.
         questions: keys of the questions it was trained on (`preference.candidates.question_key`).
     """
 
@@ -102,10 +98,6 @@ class FoundCritic:
     facts: CriticFacts | None = None
     renderer: str | None = None
     questions: frozenset[str] = frozenset()
-
-    @property
-    def kind(self) -> CriticKind:
-        return self.facts.kind if self.facts else "pairwise"
 
     def trained_on(self, question: str) -> bool:
         """Whether it was trained on a question, by its text."""
@@ -206,10 +198,7 @@ def check_critic(
     """Refuse a critic that should not be used, or warn where that is allowed, and where nothing is known of it. Raises
     InputError."""
     if found.facts is None:
-        warn(
-            f"nothing is known of the critic {found.name}: assuming a pairwise critic that was not trained on these "
-            "questions"
-        )
+        warn(f"nothing is known of the critic {found.name}: assuming that it was not trained on these questions")
     elif found.facts.verdict is None:
         warn(f"the critic {found.name} was never evaluated; reasonrag evaluate-critic says how well it judges")
     for each in found.objections(renderer=renderer, questions=questions):

@@ -68,7 +68,7 @@ class CriticWorld:
 def _make() -> None:
     reasonrag.generate(dataset="atlas", limit=16, run="runs/a")
     reasonrag.generate(dataset="atlas", split="dev", limit=6, run="runs/dev")
-    reasonrag.pairs("runs/a", out="data/a", format=["reward", "values"], validation=0.25)
+    reasonrag.pairs("runs/a", out="data/a", format=["reward"], validation=0.25)
     make_tiny_qwen2(Path(sys.executable))
 
 

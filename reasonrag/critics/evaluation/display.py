@@ -15,12 +15,11 @@ from reasonrag.terminal import dollars, on_one_line, print_prose, print_shown, p
 
 def show_critic_evaluation(found: CriticEvaluation) -> None:
     """Accuracy, best of n, controls, and the verdict."""
-    print_table(f"critic {on_one_line(found.critic)}, kind {found.kind}", _rows(found))
+    print_table(f"critic {on_one_line(found.critic)}", _rows(found))
     _show_accuracies("pairs ranked right, by true gap", found.by_margin)
     _show_accuracies("by type of the better step", found.by_action_type)
     _show_accuracies("by depth", found.by_layer)
     _show_best_of("best of n steps of a state: mean true value", found.best_of_steps)
-    _show_best_of("best of n trajectories of a question: mean outcome", found.best_of_trajectories)
     for each in found.remarks:
         print_prose(f"- {each}")
     print_shown(f"wrote {Path(found.out) / REPORT}")
@@ -36,8 +35,7 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
     for run in found.runs:
         seen = f", {run.seen:,} left out as trained on" if run.seen else ""
         shown = f"{counted(run.questions, 'question')}{seen}, {counted(run.pairs, 'pair')} by {run.truth}"
-        auc = "" if run.auc is None else f", AUC {run.auc:.2f}"
-        yield run.run, f"{shown}: {_share(run.accuracy)}{auc}"
+        yield run.run, f"{shown}: {_share(run.accuracy)}"
     yield "pairs ranked right", _share(found.accuracy)
     if found.outcome_model and found.advantage:
         yield "the outcome model", _share(found.outcome_model)
@@ -45,18 +43,6 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
     yield "baseline: shorter step", _share(found.shorter)
     yield "baseline: step without its state", _share(found.step_only)
     yield "right step over another question's", _share(found.own_step)
-    if found.calibration:
-        skill = "-" if found.calibration.skill is None else f"{found.calibration.skill:.0%}"
-        auc = "-" if found.calibration.auc is None else f"{found.calibration.auc:.2f}"
-        yield "values", f"AUC {auc}, Brier score {found.calibration.brier:.3f}, {skill} below that of their mean"
-    error = found.earliest_error
-    if error:
-        f1 = "-" if error["f1"] is None else f"{error['f1']:.2f}"
-        located = f"found in {error['located']:.0%} of {error['erroneous']:,} trajectories"
-        accepted = f"none in {error['accepted']:.0%} of {error['correct']:,} correct ones"
-        yield "earliest error", f"F1 {f1}: {located}, {accepted}; {error['gradual']:,} lost without one left out"
-    if found.spread_at_equal_outcomes is not None:
-        yield "spread at equal outcomes", f"{found.spread_at_equal_outcomes:.0%} of that of all scores"
     yield "errors preferred in won trajectories", _share(found.liked_errors)
     lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
     yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new{lost}"

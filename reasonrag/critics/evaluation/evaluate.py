@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from preference import Message
-from preference.answer_scores import normalize_answer
 from preference.export.files import write_json
 from preference.export.formats import plain_types
 from preference.records import read_rollouts
@@ -23,22 +22,17 @@ from reasonrag.concurrency import run_to_end
 from reasonrag.critics.evaluation.measures import (
     Estimate,
     Key,
-    area_under_curve,
-    brier_skill,
     clustered_mean,
-    earliest_error_f1,
     expected_best,
     expected_majority,
     grouped,
     ranked_right,
-    spread_at_equal_outcomes,
 )
 from reasonrag.critics.evaluation.observations import (
     WON,
     JudgedPair,
     JudgedStep,
     Observations,
-    Trajectory,
     add_tree,
     fresh_values,
 )
@@ -48,7 +42,6 @@ from reasonrag.critics.evaluation.report import (
     REPORT,
     SIZES,
     BestOf,
-    Calibration,
     CriticEvaluation,
     RunResult,
     decided,
@@ -72,7 +65,6 @@ from reasonrag.llm.critic import (
     text_of,
 )
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.progress import SilentWatcher, Watcher
 from reasonrag.rendering import counted
 from reasonrag.run_config import versions
@@ -164,11 +156,6 @@ class _Asked:
     @property
     def found(self) -> FoundCritic:
         return self.critic.found
-
-    @property
-    def across_states(self) -> bool:
-        """Whether its scores of different states can be compared."""
-        return self.found.kind == "value"
 
     def score(self, step: JudgedStep) -> float | None:
         return self.scores.get(text_of(step.prompt, step.response))
@@ -301,12 +288,8 @@ def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
     critic, against = plan.asked[0], plan.asked[1] if len(plan.asked) > 1 else None
     trees = [each.found for each in plan.trees]
     pairs = [pair for found in trees for pair in found.pairs]
-    steps = [step for found in trees for step in found.steps if step.value is not None]
-    trajectories = [each for found in trees for each in found.trajectories]
-    comparable = trajectories if critic.across_states else []
     return CriticEvaluation(
         critic=critic.found.name,
-        kind=critic.found.kind,
         against=against.found.name if against else None,
         runs=[_run_result(plan, each, critic) for each in plan.trees],
         questions=sum(found.questions for found in trees),
@@ -316,27 +299,19 @@ def _measured(plan: _Plan, controls: _Controls) -> CriticEvaluation:
         by_margin={BUCKETS[place]: each for place, each in _by(plan, pairs, critic, _bucket).items()},
         outcome_model=_accuracy(plan, pairs, against) if against else None,
         advantage=_advantage(plan, pairs, critic, against) if against else None,
-        calibration=_calibration(steps, critic) if critic.across_states else None,
         best_of_steps=_best_of_steps(plan, trees, critic, against),
-        best_of_trajectories=_best_of_trajectories(
-            plan, comparable, critic, against if against and against.across_states else None
-        ),
-        earliest_error=_earliest_error(plan, comparable, critic),
         own_step=_own_step(plan, controls, critic),
         step_only=_step_only(plan, controls, critic),
         shorter=plan.mean(
             [ranked_right(-len(pair.better.response), -len(pair.worse.response)) for pair in pairs],
             [pair.better.question for pair in pairs],
         ),
-        spread_at_equal_outcomes=_spread(comparable, critic),
         liked_errors=_liked_errors(plan, trees, critic),
     )
 
 
 def _run_result(plan: _Plan, trees: _Trees, critic: _Asked) -> RunResult:
     found = trees.found
-    known = [(score, (step.value or 0.0) >= WON) for step in found.steps if (score := critic.score(step)) is not None]
-    auc = area_under_curve([score for score, _ in known], [right for _, right in known])
     return RunResult(
         run=str(trees.run),
         questions=found.questions,
@@ -345,7 +320,6 @@ def _run_result(plan: _Plan, trees: _Trees, critic: _Asked) -> RunResult:
         estimated=sum(step.estimated for step in found.steps if step.value is not None),
         pairs=len(found.pairs),
         accuracy=_accuracy(plan, found.pairs, critic),
-        auc=auc if critic.across_states else None,
     )
 
 
@@ -383,26 +357,6 @@ def _advantage(plan: _Plan, pairs: Sequence[JudgedPair], critic: _Asked, against
     return plan.mean(differences, questions)
 
 
-def _calibration(steps: Sequence[JudgedStep], critic: _Asked) -> Calibration | None:
-    known = [(chance(score), step.value or 0.0) for step in steps if (score := critic.score(step)) is not None]
-    if not known:
-        return None
-    chances, values = [told for told, _ in known], [value for _, value in known]
-    error, skill = brier_skill(chances, values)
-    bins: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    for told, value in known:
-        bins[min(9, int(told * 10))].append((told, value))
-    return Calibration(
-        auc=area_under_curve(chances, [value >= WON for value in values]),
-        brier=error,
-        skill=skill,
-        reliability=[
-            (sum(told for told, _ in each) / len(each), sum(value for _, value in each) / len(each), len(each))
-            for _, each in sorted(bins.items())
-        ],
-    )
-
-
 @dataclass(frozen=True)
 class _Draw:
     """One draw of several: a name by which draws agree, its true value, and the scores of critic and outcome model."""
@@ -419,17 +373,6 @@ def _best_of_steps(plan: _Plan, trees: Sequence[Observations], critic: _Asked, a
         (question, [(step, step.response, step.value, step.draws) for step in steps])
         for found in trees
         for (_, question, _), steps in found.states.items()
-    ]
-    return _best_of(plan, cases, critic, against)
-
-
-def _best_of_trajectories(
-    plan: _Plan, trajectories: Sequence[Trajectory], critic: _Asked, against: _Asked | None
-) -> list[BestOf]:
-    """Of a question: every complete path as often as its answer was drawn, by the score of its last step."""
-    cases = [
-        (question, [(each.steps[-1], normalize_answer(each.answer), each.outcome, each.draws) for each in paths])
-        for question, paths in grouped(trajectories, lambda each: each.question).items()
     ]
     return _best_of(plan, cases, critic, against)
 
@@ -471,26 +414,6 @@ def _best_of(
     return table
 
 
-def _earliest_error(plan: _Plan, trajectories: Sequence[Trajectory], critic: _Asked) -> dict[str, Any]:
-    """By halves of the questions: the threshold is set on one. Without trajectories that lost little by little: they
-    are not correct, and no step of theirs is the error."""
-    halves: dict[bool, list[tuple[list[float], int | None]]] = {True: [], False: []}
-    gradual = 0
-    for each in trajectories:
-        errors, scores = each.errors(), [critic.score(step) for step in each.steps]
-        known = [score for score in scores if score is not None]
-        if errors is None or len(known) < len(scores):
-            continue
-        if not errors and not each.won:
-            gradual += 1
-        else:
-            dev = random.Random(f"half {plan.seed} {each.question}").random() < 0.5  # noqa: PLR2004 - half of them
-            halves[dev].append((known, errors[0] if errors else None))
-    if not halves[True] or not halves[False]:
-        return {}
-    return {**earliest_error_f1(halves[True], halves[False]), "gradual": gradual}
-
-
 def _own_step(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
     found = critic.scores
     cases = ((step, text_of(step.prompt, other.response)) for step, other in controls.foreign)
@@ -503,15 +426,6 @@ def _step_only(plan: _Plan, controls: _Controls, critic: _Asked) -> Estimate:
 
     cases = ((pair.better, pair.worse, prompt) for pair, prompt in controls.stateless)
     return _ranked(plan, ((one.question, score(prompt, one), score(prompt, other)) for one, other, prompt in cases))
-
-
-def _spread(trajectories: Sequence[Trajectory], critic: _Asked) -> float | None:
-    groups: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
-    for each in trajectories:
-        scores = [score for step in each.steps if (score := critic.score(step)) is not None]
-        if scores:
-            groups[each.question, each.won].append(sum(scores) / len(scores))
-    return spread_at_equal_outcomes(list(groups.values()))
 
 
 def _liked_errors(plan: _Plan, trees: Sequence[Observations], critic: _Asked) -> Estimate:

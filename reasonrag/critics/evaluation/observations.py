@@ -56,14 +56,12 @@ class JudgedPair:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A path from the question to an answer. before: the question's own value. draws: of its answer."""
+    """A path from the question to an answer. before: the question's own value."""
 
     question: str
     steps: tuple[JudgedStep, ...]
-    answer: str
     outcome: float
     before: float | None
-    draws: int
 
     @property
     def won(self) -> bool:
@@ -201,4 +199,4 @@ def _trajectories(rollout: RolloutRecord, by_id: Mapping[int, JudgedStep]) -> It
         if all(each.id in by_id for each in path):
             steps = tuple(by_id[each.id] for each in reversed(path))
             before = rollout.nodes[0].expected_outcome
-            yield Trajectory(rollout.question, steps, node.content, outcome, before, max(1, node.draws))
+            yield Trajectory(rollout.question, steps, outcome, before)

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.llm.critic import CriticKind
 
 REPORT: Final = "critic_evaluation.json"
 SCHEMA: Final = "reasonrag.critic-evaluation/1"
@@ -41,17 +40,6 @@ class BestOf(BaseModel):
     """Of the critic over random."""
 
 
-class Calibration(BaseModel):
-    """Of a value critic, over steps. reliability: mean chance, mean true value and number of steps, by tenth of the
-    chance."""
-
-    auc: float | None
-    brier: float
-    skill: float | None
-    """1 - Brier score / variance of the values: 0 for always saying their mean."""
-    reliability: list[tuple[float, float, int]]
-
-
 class RunResult(BaseModel):
     """One run: another policy, or another corpus, shows whether the critic transfers."""
 
@@ -65,7 +53,6 @@ class RunResult(BaseModel):
     """Steps whose value, in the other figures, is the tree's own estimate."""
     pairs: int
     accuracy: Estimate
-    auc: float | None
 
 
 class CriticEvaluation(BaseModel):
@@ -73,7 +60,6 @@ class CriticEvaluation(BaseModel):
 
     schema_version: Literal["reasonrag.critic-evaluation/1"] = SCHEMA
     critic: str
-    kind: CriticKind
     against: str | None
     """The outcome model."""
     runs: list[RunResult]
@@ -89,13 +75,7 @@ class CriticEvaluation(BaseModel):
     """The outcome model's accuracy on the same pairs."""
     advantage: Estimate | None = None
     """Of the critic over the outcome model, pair by pair."""
-    calibration: Calibration | None = None
-    """Null for a pairwise critic, whose scores mean nothing across states."""
     best_of_steps: list[BestOf] = Field(default_factory=list)
-    best_of_trajectories: list[BestOf] = Field(default_factory=list)
-    """By the score of the last step, of critic and outcome model alike. This and whatever else compares scores of
-    different states is empty for a pairwise critic."""
-    earliest_error: dict[str, Any] = Field(default_factory=dict)
     own_step: Estimate = Estimate()
     """Share of right steps that score higher than a right step of the same type from another question, both shown in
     the first one's state."""
@@ -103,9 +83,6 @@ class CriticEvaluation(BaseModel):
     """Accuracy without the state's user turn."""
     shorter: Estimate = Estimate()
     """Accuracy of always taking the shorter step."""
-    spread_at_equal_outcomes: float | None = None
-    """Of trajectories' mean scores within a question's trajectories of equal outcome, over that of all: 0 for a critic
-    that tells outcomes only."""
     liked_errors: Estimate = Estimate()
     """Share of the errors inside won trajectories that score higher than a sibling whose true value is `CLEAR_GAP`
     higher."""

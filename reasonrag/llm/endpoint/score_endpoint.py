@@ -31,7 +31,7 @@ _NOISE: Final = 0.05
 
 
 def chance(score: float) -> float:
-    """The sigmoid of a raw score: for a value critic, a step's chance of a right answer."""
+    """The sigmoid of a raw score."""
     return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 

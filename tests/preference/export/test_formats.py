@@ -25,9 +25,7 @@ from preference.export.formats import (
     proguide_row,
     sft_chosen_rows,
     sft_rows,
-    value_rows,
 )
-from preference.labelling import labelled_states, with_outcome_label
 from tests.helpers.trees import (
     QUESTION,
     THINK,
@@ -36,7 +34,6 @@ from tests.helpers.trees import (
     asked,
     candidates_in,
     evidence,
-    malformed,
     prompt,
     query,
     rows,
@@ -237,14 +234,13 @@ def test_a_data_set_is_called_by_format_and_part(name: FormatName, split: SplitN
 
 
 def test_no_two_files_or_names_are_the_same() -> None:
-    """Every format and part has its own file, and its own entry but for TRL's and values, which LLaMA-Factory does not
-    read."""
+    """Every format and part has its own file, and its own entry but for TRL's, which LLaMA-Factory does not read."""
     everything = [(name, split) for name in NAMES for split in SPLITS]
     files = [FORMATS[name].file_name(split) for name, split in everything]
     assert len(set(files)) == len(files) == 2 * len(NAMES)
     info = dataset_info(everything)
-    assert len(info) == 2 * (len(NAMES) - 2)
-    read = [each for each in files if not each.startswith(("trl", "values"))]
+    assert len(info) == 2 * (len(NAMES) - 1)
+    read = [each for each in files if not each.startswith("trl")]
     assert [entry["file_name"] for entry in info.values()] == read
 
 
@@ -283,52 +279,3 @@ def test_no_rows_make_a_parquet_file_with_every_column(tmp_path: Path) -> None:
     export_pairs(candidates_in(tmp_path), tmp_path, NO_FILTERS, ExportOptions(("parquet",), validation=0))
     table = parquet.read_table(tmp_path / "RAG_ProGuide.parquet")
     assert (table.num_rows, table.column_names) == (0, list(COLUMNS))
-
-
-# -- values -------------------------------------------------------------------------------------------------------
-
-
-def value_rows_of(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
-    states = [state.model_copy(update=changes) for state in labelled_states(siblings(*steps))]
-    return list(value_rows(states))
-
-
-def test_a_value_is_what_is_expected_below_a_step_and_weighs_more_the_more_continuations_there_were() -> None:
-    found = value_rows_of(
-        query("who", 0.4, expected_outcome=0.75, observations=4.0),
-        query("what", 0.3, expected_outcome=0.25, observations=20.0),
-        query("where", 0.2, observations=1.0),
-    )
-    assert [(row["value"], row["weight"]) for row in found] == [(0.75, 0.5), (0.25, 1.0), (0.2, 0.125)]
-    assert {row["label"] for row in found} == {"value"}
-
-
-def test_a_step_without_value_or_observation_is_left_out_and_an_equal_reply_is_written_once() -> None:
-    found = value_rows_of(
-        query("who", 0.4, observations=4.0),
-        query("who", 0.4, observations=4.0),
-        query("what", None, observations=4.0),
-        query("where", 0.3),
-        malformed("?!", 0.0, observations=2.0),
-    )
-    assert [(row["step"], row["value"]) for row in found] == [
-        ("So <query>who</query>", 0.4),
-        ("?!", 0.0),
-    ]
-
-
-def test_of_labels_by_outcome_a_value_is_that_of_the_steps_own_trajectory_seen_once() -> None:
-    [state] = labelled_states(siblings(query("who", 0.9, observations=9.0), query("what", 0.1, observations=9.0)))
-    steps = [step.model_copy(update={"own_outcome": own}) for step, own in zip(state.steps, (0.0, 1.0), strict=True)]
-    found = list(value_rows([with_outcome_label(state.model_copy(update={"steps": steps}))]))
-    assert [(row["value"], row["weight"], row["label"]) for row in found] == [
-        (0.0, 0.125, "outcome"),
-        (1.0, 0.125, "outcome"),
-    ]
-
-
-def test_a_value_has_the_state_and_the_step_as_the_pairs_have_them() -> None:
-    row = value_rows_of(query("who", 0.4, observations=4.0), query("what", 0.3, observations=4.0))[0]
-    [pair, *_] = proguide_rows(siblings(query("who", 0.4), query("what", 0.3)))
-    assert [turn["content"] for turn in row["messages"]] == [pair["instruction"], pair["input"]]
-    assert (row["step"], row["state_id"]) == (pair["chosen"], pair["state_id"])

@@ -42,7 +42,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_margin_is_the_difference_of_the_values_and_never_below_zero(data: Path) -> None:
-    found = read_rows(data, "pairwise", "train", None)
+    found = read_rows(data, "train", None)
     assert [row["margin"] for row in found.rows[:4]] == [0.5, 0.0, 0.0, 0.1]
     assert found.labels == {"value"}
     assert found.rows[0]["state"] == [
@@ -56,22 +56,22 @@ def test_exchanged_sides_keep_the_margin_that_they_had(data: Path) -> None:
     rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
     rows[0] |= {"margin": -0.5, "flipped": True}
     (data / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows))
-    assert read_rows(data, "pairwise", "train", None).rows[0]["margin"] == 0.5
+    assert read_rows(data, "train", None).rows[0]["margin"] == 0.5
 
 
 def test_a_critic_of_a_fold_sees_no_question_of_it_and_all_others(data: Path) -> None:
-    parts = [read_rows(data, "pairwise", "train", Fold(number, 3)).questions for number in (1, 2, 3)]
-    whole = read_rows(data, "pairwise", "train", None).questions
+    parts = [read_rows(data, "train", Fold(number, 3)).questions for number in (1, 2, 3)]
+    whole = read_rows(data, "train", None).questions
     assert all(part < whole for part in parts)
     assert all(sum(key not in part for part in parts) == 1 for key in whole)
-
-
-def test_a_data_set_without_values_is_refused_with_the_command_that_writes_them(data: Path) -> None:
-    with pytest.raises(InputError, match=r"pairs .* --format values"):
-        row_digests(data, "value")
 
 
 def test_a_row_without_a_step_is_refused_by_name(data: Path) -> None:
     (data / "RAG_ProGuide.json").write_bytes(orjson.dumps([{"question": "1?", "instruction": "", "input": ""}]))
     with pytest.raises(InputError, match="a row has no 'chosen'"):
-        read_rows(data, "pairwise", "train", None)
+        read_rows(data, "train", None)
+
+
+def test_a_data_set_without_pairs_is_refused_with_the_command_that_writes_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no RAG_ProGuide\.json.* reasonrag pairs"):
+        row_digests(tmp_path)

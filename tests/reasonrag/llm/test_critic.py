@@ -31,7 +31,7 @@ from reasonrag.web.server import listening
 from tests.helpers.scripted_model import ScriptedModel
 
 STATE = (Message(role="system", content="Take a step."), Message(role="user", content="Question: who?"))
-FACTS: dict[str, Any] = {"kind": "value", "labels": "value", "end_token": "<|im_end|>", "trial_score": 0.5}
+FACTS: dict[str, Any] = {"labels": "value", "end_token": "<|im_end|>", "trial_score": 0.5}
 
 
 def folder_of(place: Path, critic: dict[str, Any] | None, **told: Any) -> Path:
@@ -45,16 +45,16 @@ def folder_of(place: Path, critic: dict[str, Any] | None, **told: Any) -> Path:
     return place
 
 
-def test_a_folder_says_its_kind_its_prompts_and_the_questions_it_was_trained_on(tmp_path: Path) -> None:
+def test_a_folder_says_its_prompts_and_the_questions_it_was_trained_on(tmp_path: Path) -> None:
     found = find_critic(str(folder_of(tmp_path / "mine", FACTS)))
-    assert (found.kind, found.renderer, found.name.startswith("mine@")) == ("value", "r1", True)
+    assert (found.renderer, found.name.startswith("mine@")) == ("r1", True)
     assert found.trained_on("who")
     assert not found.trained_on("Where?")
 
 
 @pytest.mark.parametrize(
     ("critic", "says"),
-    [(None, "is no critic, but a model of stage critic"), ({**FACTS, "kind": "oracle"}, "critic.kind|kind")],
+    [(None, "is no critic, but a model of stage critic"), ({**FACTS, "kind": "value"}, "critic.kind|kind")],
 )
 def test_a_folder_that_is_no_critics_is_refused(tmp_path: Path, critic: dict[str, Any] | None, says: str) -> None:
     with pytest.raises(InputError, match=says):

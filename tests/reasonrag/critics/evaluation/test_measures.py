@@ -10,15 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reasonrag.critics.evaluation.measures import (
-    area_under_curve,
-    brier_skill,
     clustered_mean,
-    earliest_error_f1,
     expected_best,
     expected_majority,
     grouped,
     ranked_right,
-    spread_at_equal_outcomes,
 )
 
 scores = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=6)
@@ -40,25 +36,6 @@ def test_a_mean_over_nothing_is_unknown() -> None:
 @pytest.mark.parametrize(("better", "worse", "right"), [(2.0, 1.0, 1.0), (1.0, 2.0, 0.0), (1.0, 1.0, 0.5)])
 def test_a_tie_is_half_right(better: float, worse: float, right: float) -> None:
     assert ranked_right(better, worse) == right
-
-
-@given(st.lists(st.tuples(st.integers(-3, 3).map(float), st.booleans()), min_size=1, max_size=12))
-def test_the_area_under_the_curve_is_the_chance_that_a_right_case_scores_higher(
-    cases: list[tuple[float, bool]],
-) -> None:
-    right, wrong = ([score for score, is_right in cases if is_right is of] for of in (True, False))
-    found = area_under_curve([score for score, _ in cases], [is_right for _, is_right in cases])
-    if not right or not wrong:
-        assert found is None
-    else:
-        wins = [ranked_right(one, other) for one, other in itertools.product(right, wrong)]
-        assert found == pytest.approx(sum(wins) / len(wins))
-
-
-def test_saying_the_mean_has_no_skill_and_the_truth_has_all() -> None:
-    assert brier_skill([0.5, 0.5], [1.0, 0.0]) == (0.25, 0.0)
-    assert brier_skill([1.0, 0.0], [1.0, 0.0]) == (0.0, 1.0)
-    assert brier_skill([0.3, 0.3], [0.5, 0.5])[1] is None
 
 
 @given(scores, st.data())
@@ -86,20 +63,3 @@ def test_groups_come_in_the_order_of_their_keys_not_of_their_names() -> None:
 def test_the_majority_of_all_draws_is_the_most_frequent_name() -> None:
     assert expected_majority(["a", "b", "a"], [1.0, 0.0, 1.0], 99, seed=0) == pytest.approx(1.0, abs=0.01)
     assert expected_majority(["a", "b"], [1.0, 0.0], 1, seed=0) == pytest.approx(0.5, abs=0.15)
-
-
-def test_the_earliest_error_must_be_found_exactly_and_correct_paths_left_alone() -> None:
-    dev = [([2.0, -1.0, -2.0], 1), ([1.0, 1.0], None)]
-    found = earliest_error_f1(dev, [*dev, ([1.5, 1.2, -3.0], 1), ([-2.0, 1.0], None)])
-    assert (found["located"], found["accepted"], found["erroneous"], found["correct"]) == (0.5, 0.5, 2, 2)
-    assert found["f1"] == 0.5
-
-
-def test_without_erroneous_paths_there_is_no_f1() -> None:
-    assert earliest_error_f1([([1.0], None)], [([1.0], None)])["f1"] is None
-
-
-def test_a_critic_that_tells_outcomes_only_has_no_spread_at_equal_outcomes() -> None:
-    assert spread_at_equal_outcomes([[1.0, 1.0], [0.0, 0.0]]) == 0.0
-    assert spread_at_equal_outcomes([[1.0, 0.0], [1.0, 0.0]]) == 1.0
-    assert spread_at_equal_outcomes([[1.0]]) is None

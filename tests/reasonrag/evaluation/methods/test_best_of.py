@@ -253,7 +253,7 @@ def critic_folder(place: Path, **told: Any) -> Path:
     (place / "config.json").write_text("{}")
     (place / "model.safetensors").write_bytes(b"weights")
     (place / "tokenizer.json").write_text("{}")
-    critic = {"kind": "pairwise", "labels": "judge", "end_token": "<|im_end|>"}
+    critic = {"labels": "judge", "end_token": "<|im_end|>"}
     (place / "reasonrag.json").write_bytes(orjson.dumps({"stage": "critic", "critic": critic, **told}))
     return place
 

@@ -261,7 +261,7 @@ def test_a_critics_training_objects_to_the_same(
     Path("pickled").mkdir()
     Path("pickled/config.json").write_text("{}")
     Path("pickled/pytorch_model.bin").write_bytes(b"cos\nsystem\n")
-    Path("their.yaml").write_text(yaml.safe_dump({"kind": "pairwise", "model_name_or_path": "base"} | changes))
+    Path("their.yaml").write_text(yaml.safe_dump({"model_name_or_path": "base"} | changes))
     words = ["train-critic", "their.yaml", "--data", data, "--out", "critics/x"]
     done = reasonrag(*words)
     assert done.status == 2
