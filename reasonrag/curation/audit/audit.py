@@ -9,27 +9,22 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Counts
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
-from preference.candidates import is_training_split
 from preference.export.files import write_file, write_json
-from preference.export.formats import FORMATS, SPLITS, Row, SplitName, dataset_name
-from preference.export.summary import CANDIDATES, DATASET_INFO_FILE
+from preference.export.formats import FORMATS, SPLITS, Row, SplitName
+from preference.export.summary import CANDIDATES
 from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import (
-    CONTEXT,
     CUTOFFS,
-    TRAINERS_DEFAULT,
     advised_cutoff,
     count_cut_rows,
-    kept_tokens,
 )
 from reasonrag.curation.audit.dataset_checks import RowColumns
 from reasonrag.curation.audit.report import (
@@ -41,7 +36,7 @@ from reasonrag.curation.audit.report import (
     RowExample,
     TokenCounterName,
 )
-from reasonrag.curation.audit.row_checks import RowChecker, RowFacts
+from reasonrag.curation.audit.row_checks import RowChecker
 from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.settings import AuditSettings
 from reasonrag.curation.token_counters import TemplateTokenCounter, token_counter
@@ -51,8 +46,6 @@ from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-_NAMES = {FORMATS["proguide"].file_name(part): dataset_name("proguide", part) for part in SPLITS}
-"""Our names in dataset_info.json by file name; that of a published data set contains no file names."""
 _DISTINCT = 50
 """Distinct renderers that are counted separately; files from elsewhere may have any number."""
 _DETAILS = 20
@@ -78,9 +71,8 @@ def audit(directory: str | Path, **flags: Any) -> AuditReport:
     counter, _ = token_counter(settings.tokenizer)
     seen = DatasetAudit(counter, allow=parse_allowed(settings.allow), name=place.resolve().name)
     for file in files:
-        described = _described(file.path)
         for item in read_rows(file.path):
-            seen.add(item.value, file=file.path.name, part=file.part, described=described)
+            seen.add(item.value, file=file.path.name, part=file.part)
     report = seen.report()
     _write(report, page_path(place, settings.out))
     return report
@@ -165,20 +157,26 @@ class DatasetAudit:
         self._files: Counts[str] = Counts()
         self._parts: Counts[str] = Counts()
         self._found: Counts[CheckName] = Counts()
-        self._checked: Counts[CheckName] = Counts()
+        self._with_gold = 0
         self._details: dict[CheckName, _NameCounts] = {}
         self._examples: dict[CheckName, list[RowExample]] = {}
         self._renderers = _NameCounts(_DISTINCT)
 
-    def add(self, row: object, *, file: str, part: SplitName, described: bool | None = None) -> None:
-        """Add a row of a file. described: whether the trainer's description of the file is right; None: not checked."""
+    def add(self, row: object, *, file: str, part: SplitName) -> None:
+        """Add a row of a file."""
         self._files[file] += 1
         facts = self._reader.facts(row)
-        self._note(facts, file)
-        if described is not None:
-            self._checked["not_described"] += 1
-            if not described:
-                self._find("not_described", facts, file)
+        self._with_gold += facts.gold_known
+        findings: dict[CheckName, list[str]] = {}
+        for name, detail in facts.findings:
+            findings.setdefault(name, []).append(detail)
+        for name, details in findings.items():
+            self._found[name] += 1
+            self._details.setdefault(name, _NameCounts(_DETAILS)).update(each for each in details if each)
+            examples = self._examples.setdefault(name, [])
+            if len(examples) < EXAMPLES:
+                named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
+                examples.append(RowExample(pair_id=named, file=file, row=self._files[file]))
         if facts.broken:
             return
         self._parts[part] += 1
@@ -186,32 +184,14 @@ class DatasetAudit:
         if facts.renderer is not None:
             self._renderers.update([facts.renderer])
 
-    def _note(self, facts: RowFacts, file: str) -> None:
-        for name in facts.checked:
-            self._checked[name] += 1
-        findings: dict[CheckName, list[str]] = {}
-        for name, detail in facts.findings:
-            findings.setdefault(name, []).append(detail)
-        if facts.split is not None and not is_training_split(facts.split):
-            findings["evaluation_split"] = [facts.split]
-        for name, details in findings.items():
-            self._find(name, facts, file, *details)
-
-    def _find(self, name: CheckName, facts: RowFacts, file: str, *details: str) -> None:
-        """Count a row under a check."""
-        self._found[name] += 1
-        self._details.setdefault(name, _NameCounts(_DETAILS)).update(each for each in details if each)
-        examples = self._examples.setdefault(name, [])
-        if len(examples) < EXAMPLES:
-            named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
-            examples.append(RowExample(pair_id=named, file=file, row=self._files[file]))
-
     # -- the report --------------------------------------------------------------------------------------------
 
     def report(self) -> AuditReport:
         """The report on all rows so far."""
         columns = self._columns
-        together = dataset_checks.check_all_rows(columns) | self._of_lengths() | self._of_renderers()
+        together = dataset_checks.check_all_rows(columns)
+        if len(self._renderers.counts) > 1:
+            together["mixed_renderers"] = np.arange(len(columns))
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
         cutoffs = sorted({*CUTOFFS, advised}) if advised else []
@@ -233,32 +213,9 @@ class DatasetAudit:
             versions={"python": platform.python_version(), "reasonrag": version("reasonrag")},
         )
 
-    def _of_lengths(self) -> dict[CheckName, Any]:
-        """Rows that are too long for the trainer's default cutoff or for the model."""
-        columns = self._columns
-        if not len(columns):
-            return {}
-        prompt, reply = columns.tokens("prompt"), columns.longer_reply
-        left, _ = kept_tokens(prompt, reply, TRAINERS_DEFAULT)
-        everywhere = np.arange(0 if self._counter.exact else len(columns))
-        return {
-            "default_cutoff": np.flatnonzero(left < prompt),
-            "beyond_context": np.flatnonzero(prompt + reply > CONTEXT),
-            "estimated_lengths": everywhere,
-        }
-
-    def _of_renderers(self) -> dict[CheckName, Any]:
-        """All rows, if there is more than one renderer."""
-        if len(self._renderers.counts) < 2:  # noqa: PLR2004 - one is not mixed
-            return {}
-        return {"mixed_renderers": np.arange(len(self._columns))}
-
     def _result(self, name: CheckName, positions: Any) -> CheckResult:
         check = CHECKS[name]
-        if name == "no_rows":
-            count, checked = int(not len(self._columns)), 1
-            examples: list[RowExample] = []
-        elif positions is not None:
+        if positions is not None:
             count, checked = len(positions), self._checked_of(name)
             examples = [self._columns.example(int(each)) for each in positions[:EXAMPLES]]
         else:
@@ -282,9 +239,8 @@ class DatasetAudit:
 
     def _checked_of(self, name: CheckName) -> int:
         """How many rows a check applies to."""
-        of_gold = ("gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts")
-        if name in (*of_gold, "evaluation_split", "not_described"):
-            return self._checked[name]
+        if name in ("gold_in_system_turn", "gold_line_in_prompt"):
+            return self._with_gold
         if name == "broken_row":
             return sum(self._files.values())
         if name in ("state_in_both_parts", "question_in_both_parts"):
@@ -312,19 +268,3 @@ class _NameCounts:
     def update(self, names: Iterable[str]) -> None:
         for name in names:
             self.counts[name if name in self.counts or len(self.counts) < self._most else "others"] += 1
-
-
-def _described(path: Path) -> bool:
-    """Whether the description beside a file tells LLaMA-Factory to read pairs and to keep the system turn apart."""
-    try:
-        entries = orjson.loads(path.with_name(DATASET_INFO_FILE).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return False
-    wanted = {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"}
-    return any(
-        isinstance(entry, Mapping)
-        and (entry.get("file_name") == path.name or ("hf_hub_url" in entry and name == _NAMES.get(path.name)))
-        and entry.get("ranking") is True
-        and entry.get("columns") == wanted
-        for name, entry in (entries.items() if isinstance(entries, Mapping) else ())
-    )

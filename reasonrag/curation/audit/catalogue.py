@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from preference.export.sanitize import PLACEHOLDER
-from preference.similarity import NEARLY_THE_SAME
 from preference.statistics import LABEL_LEVEL
 from reasonrag.rendering import percent
 
@@ -25,19 +24,9 @@ CheckName = Literal[
     "mixed_renderers",
     "state_in_both_parts",
     "question_in_both_parts",
-    "no_rows",
     "rejected_malformed",
-    "near_identical_sides",
     "no_system_turn",
     "length_bias",
-    "duplicate_row",
-    "contradicting_rows",
-    "gold_line_in_thoughts",
-    "evaluation_split",
-    "default_cutoff",
-    "beyond_context",
-    "estimated_lengths",
-    "not_described",
 ]
 CHECK_NAMES: tuple[CheckName, ...] = get_args(CheckName)
 
@@ -107,16 +96,10 @@ CHECKS: dict[CheckName, CheckDescription] = {
     "question_in_both_parts": CheckDescription(
         "error", "a question with rows in both training and validation", "split by question, as reasonrag pairs does"
     ),
-    "no_rows": CheckDescription("warning", "no rows", "summary.json says why candidates were dropped"),
     "rejected_malformed": CheckDescription(
         "warning",
         "the rejected side is not a valid step",
         "the model may learn the format instead of the step: leave out --allow-malformed",
-    ),
-    "near_identical_sides": CheckDescription(
-        "warning",
-        f"sides of one action type that share more than {percent(NEARLY_THE_SAME)} of the words in their tags",
-        "they may differ in a comma only: lower --max-similarity",
     ),
     "no_system_turn": CheckDescription(
         "warning",
@@ -128,45 +111,6 @@ CHECKS: dict[CheckName, CheckDescription] = {
         f"one side is shorter in more than {percent(BIAS)} of the rows ({percent(LABEL_LEVEL)} confidence)",
         "DPO learns length too: use a wider --min-margin or a length-normalized loss (SimPO), and compare answer "
         "lengths before and after training",
-    ),
-    "duplicate_row": CheckDescription(
-        "warning", "a row with the content of an earlier row", "keep one, as reasonrag pairs does"
-    ),
-    "contradicting_rows": CheckDescription(
-        "warning",
-        "another row prefers the opposite side",
-        "keep the row with the higher confidence, or neither",
-    ),
-    "gold_line_in_thoughts": CheckDescription(
-        "warning",
-        "a gold answer labelled as such in the previous thoughts: the policy's own words, or a leak",
-        "spot-check them: if the policy was given the answer, the student learns to copy it",
-    ),
-    "evaluation_split": CheckDescription(
-        "warning",
-        "a question from a split that is not for training",
-        "never evaluate on that split, or remove its rows; publish refuses them",
-    ),
-    "default_cutoff": CheckDescription(
-        "warning",
-        "the trainer's default cutoff_len (2,048) would cut the end of the prompt",
-        "set cutoff_len to the value advised here",
-    ),
-    "beyond_context": CheckDescription(
-        "warning",
-        "a row longer than Qwen2.5's context of 32,768 tokens",
-        "drop it with pairs --max-row-tokens 32768",
-    ),
-    "estimated_lengths": CheckDescription(
-        "warning",
-        "lengths are estimates of four characters per token",
-        "before you rely on a cutoff: pip install 'reasonrag[tokens]' and audit again",
-    ),
-    "not_described": CheckDescription(
-        "warning",
-        "dataset_info.json does not describe the file as pairs with a system turn",
-        "LLaMA-Factory's default columns merge the instruction into the user turn: write `ranking: true` and the "
-        "columns system: instruction, prompt: input, chosen, rejected",
     ),
 }
 

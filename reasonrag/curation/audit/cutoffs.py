@@ -17,8 +17,6 @@ STEP: Final = 64
 """Cutoffs are multiples of this, which suits the tiles of a GPU's matrix units."""
 TRAINERS_DEFAULT: Final = 2048
 """LLaMA-Factory's default `cutoff_len`."""
-CONTEXT: Final = 32_768
-"""Context length of Qwen2.5 without rope scaling (max_position_embeddings of its chat models)."""
 CUTOFFS: Final = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
 
 

@@ -28,7 +28,7 @@ class RowColumns:
     """Numbers of the rows that can be trained on, in order."""
 
     _CODES: tuple[tuple[str, str], ...] = (
-        *((name, "Q") for name in ("pair_id", "instruction", "state", "question", "pair", "reverse")),
+        *((name, "Q") for name in ("pair_id", "instruction", "state", "question")),
         *((name, "I") for name in ("prompt_tokens", "chosen_tokens", "rejected_tokens", "row", "file")),
         *((name, "B") for name in ("part", "named", "chosen_type", "gold_in_system")),
     )
@@ -82,19 +82,11 @@ def check_all_rows(columns: RowColumns) -> dict[CheckName, Column]:
     if not len(columns):
         return {}
     found: dict[CheckName, Column] = {
-        "duplicate_row": _repeated(columns["pair"]),
-        "contradicting_rows": np.flatnonzero(np.isin(columns["pair"], columns["reverse"])),
         "state_in_both_parts": _in_both(columns["state"], columns["part"]),
         "question_in_both_parts": _in_both(columns["question"], columns["part"]),
         "gold_in_system_turn": _in_own_system_turn(columns),
     }
     return found | {"length_bias": _biased(columns, _sign_of_gap(columns))}
-
-
-def _repeated(keys: Column) -> Column:
-    """Positions of all repeats after the first."""
-    _, first = np.unique(keys, return_index=True)
-    return np.setdiff1d(np.arange(len(keys)), first)
 
 
 def _in_both(keys: Column, part: Column) -> Column:

@@ -71,7 +71,7 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
             cut = f"cuts {rows_cut} of the rows, {in_prompt} in the prompt"
             rows.append((f"cutoff_len {each.cutoff_len:,}", cut))
     if report.advised_cutoff:
-        about = "" if report.token_counter.exact else ", by estimated lengths"
+        about = "" if report.token_counter.exact else ", by estimated lengths (exact: pip install 'reasonrag[tokens]')"
         rows.append(("cutoff_len to use", f"{report.advised_cutoff:,}: cuts nothing{about}"))
     if gap.mean is not None and gap.shorter is not None:
         rows.append(

@@ -17,8 +17,7 @@ from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import PLACEHOLDER
-from preference.records import ActionType, AgentAction, Message
-from preference.similarity import NEARLY_THE_SAME, similarity
+from preference.records import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
@@ -41,7 +40,6 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _BARE_LABEL = re.compile(r"^[ \t>*#-]*(?:the\s+)?(?:final\s+)?answers?[ \t*_]*[:=][ \t]*([^\n]{0,300})", re.I | re.M)
-"""Not searched in thoughts, which may end in an answer."""
 _SAYS_LITTLE = frozenset({"yes", "no", "true", "false", "none", "unknown", "both", "neither", "same"})
 """Answers that may occur in any text."""
 _LONGEST_NAME = 80
@@ -69,23 +67,19 @@ class RowFacts:
     """What is kept of a row: findings and numbers."""
 
     findings: list[RowFinding] = field(default_factory=list)
-    checked: list[CheckName] = field(default_factory=list)
-    """Checks that apply only to some rows, and were made on this one."""
+    gold_known: bool = False
+    """Whether it has golden answers to look for."""
     broken: bool = False
     pair_id: int | None = None
     instruction: int = 0
     state: int = 0
     question: int = 0
-    pair: int = 0
-    reverse: int = 0
-    """The `pair` hash with the sides exchanged."""
     prompt_tokens: int = 0
     chosen_tokens: int = 0
     rejected_tokens: int = 0
     chosen_type: TypeName = "Other"
     gold_in_system: bool = False
     renderer: str | None = None
-    split: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,8 +128,6 @@ class RowChecker:
         facts = RowFacts(findings=list(prompt.findings), pair_id=_pair_id(row))
         facts.instruction, facts.state = prompt.instruction, prompt.state
         facts.question = _question_number(_question(row, user))
-        facts.pair = hash64(f"{prompt.state}", f"{hash64(chosen, rejected)}")
-        facts.reverse = hash64(f"{prompt.state}", f"{hash64(rejected, chosen)}")
         facts.prompt_tokens = prompt.tokens
         facts.chosen_tokens = self._reply_tokens(row, "chosen")
         facts.rejected_tokens = self._reply_tokens(row, "rejected")
@@ -143,7 +135,7 @@ class RowChecker:
         facts.findings += self._text(_rest(row), "other fields")
         _check_sides(row, prompt.may, facts)
         self._look_for_gold(row, facts)
-        _take_columns(row, facts)
+        facts.renderer = _short(row.get("renderer"))
         return facts
 
     def _reply_tokens(self, row: Mapping[str, Any], side: str) -> int:
@@ -179,23 +171,17 @@ class RowChecker:
         if not isinstance(golden, list) or not golden:
             return
         golds = _checkable_answers(tuple(each for each in golden if isinstance(each, str)))
-        facts.checked += ["gold_in_system_turn", "gold_line_in_prompt", "gold_line_in_thoughts"]
+        facts.gold_known = True
         if not golds:
             return
         instruction, user = row["instruction"], row["input"]
         own = instruction in self._own_prompts
         facts.gold_in_system = not own and _holds(_padded(instruction), golds)
-        before, _, thoughts = user.partition("\nPrevious Thoughts:")
+        before = user.partition("\nPrevious Thoughts:")[0]
         asked = before.partition("\n")[2] if before.lstrip().startswith("Question:") else before
-        places = [("input", line) for line in (*_labelled_lines(asked), *_bare_lines(asked))]
-        places += (
-            []
-            if own
-            else [("instruction", line) for line in (*_labelled_lines(instruction), *_bare_lines(instruction))]
-        )
-        facts.findings += [("gold_line_in_prompt", place) for place, line in places if _holds(_padded(line), golds)][:1]
-        if any(_holds(_padded(line), golds) for line in _labelled_lines(thoughts)):
-            facts.findings.append(("gold_line_in_thoughts", ""))
+        places = [("input", asked), *([] if own else [("instruction", instruction)])]
+        found = [place for place, text in places if any(_holds(_padded(line), golds) for line in _labelled_lines(text))]
+        facts.findings += [("gold_line_in_prompt", place) for place in found[:1]]
 
 
 def _broken(row: object) -> str:
@@ -289,13 +275,6 @@ def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -
         return
     if " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
         facts.findings.append(("identical_sides", ""))
-    elif isinstance(better, ParsedReply) and isinstance(worse, ParsedReply) and better.action_type == worse.action_type:
-        alike = similarity(better.content, worse.content)
-        if alike > NEARLY_THE_SAME:
-            facts.findings.append(("near_identical_sides", _TAG_NAMES[better.action_type]))
-
-
-_TAG_NAMES: dict[ActionType, str] = {"query": "queries", "evidence": "evidence", "answer": "answers"}
 
 
 def _type_name(step: ParsedReply | str, named: object) -> TypeName:
@@ -325,26 +304,10 @@ def _holds(padded: str, golds: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=8)
 def _labelled_lines(text: str) -> tuple[str, ...]:
-    """What follows a label like `correct answer:`, outside passages and evidence."""
-    return tuple(found[1] for found in _LABEL.finditer(_READ.sub(" ", text)))
-
-
-@lru_cache(maxsize=8)
-def _bare_lines(text: str) -> tuple[str, ...]:
-    """What follows `answer:` at the start of a line."""
-    return tuple(found[1] for found in _BARE_LABEL.finditer(_READ.sub(" ", text)))
-
-
-# -- columns ---------------------------------------------------------------------------------------------------
-
-
-def _take_columns(row: Mapping[str, Any], facts: RowFacts) -> None:
-    """Copy the columns that our rows have; foreign rows have none of them."""
-    facts.renderer = _short(row.get("renderer"))
-    dataset, split = _short(row.get("dataset")), _short(row.get("split"))
-    if split is not None:
-        facts.split = f"{dataset or 'unknown'}/{split}"
-        facts.checked.append("evaluation_split")
+    """What follows a label like `correct answer:`, or `answer:` at the start of a line, outside passages and
+    evidence."""
+    outside = _READ.sub(" ", text)
+    return tuple(found[1] for label in (_LABEL, _BARE_LABEL) for found in label.finditer(outside))
 
 
 def _short(value: object) -> str | None:

@@ -505,14 +505,6 @@ def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -
     assert "/home/me" not in (data / "publish" / "README.md").read_text() + json.dumps(told)
 
 
-def test_what_goes_up_is_audited_as_what_it_was_made_of(data: Path, reasonrag: Reasonrag) -> None:
-    """Its description names the Hub and no files; the rows are described all the same."""
-    assert reasonrag("publish", data, "--repo", REPO, "--dry-run").status == 0
-    audited = json.loads(reasonrag("audit", data / "publish", "--json").out)
-    [described] = [each for each in audited["checks"] if each["name"] == "not_described"]
-    assert (described["count"], described["checked"]) == (0, audited["rows"])
-
-
 def test_what_a_killed_process_left_behind_goes_with_the_next(data: Path) -> None:
     """Half-written folders do not pile up; that of a process at work is left alone."""
     (data / ".publish-killed" / "data").mkdir(parents=True)

@@ -61,32 +61,30 @@ def row(number: int = 0, **fields: Any) -> Row:
     return good | fields
 
 
-def audited(*rows: object, validation: tuple[Row, ...] = (), described: bool | None = True) -> AuditReport:
+def audited(*rows: object, validation: tuple[Row, ...] = ()) -> AuditReport:
     """What an audit says of rows."""
     seen = DatasetAudit(EstimatingCounter(), name="toy")
     for each in rows:
-        seen.add(each, file="RAG_ProGuide.json", part="train", described=described)
+        seen.add(each, file="RAG_ProGuide.json", part="train")
     for each in validation:
-        seen.add(each, file="RAG_ProGuide.validation.json", part="validation", described=described)
+        seen.add(each, file="RAG_ProGuide.validation.json", part="validation")
     return seen.report()
 
 
 def found(report: AuditReport) -> dict[str, int]:
-    """Rows by check, for those that found some; lengths are estimates in these tests."""
-    return {each.name: each.count for each in report.checks if each.count and each.name != "estimated_lengths"}
+    """Rows by check, for those that found some."""
+    return {each.name: each.count for each in report.checks if each.count}
 
 
 GOOD = tuple(row(number) for number in range(10))
 KEY = "sk-proj-" + "aB3_d" * 6
-WORDS = " ".join(f"word{number}" for number in range(30))
 
 
 def test_rows_with_which_nothing_is_wrong_pass_every_check() -> None:
-    """All that is found of ten good rows is that lengths were estimated."""
     report = audited(*GOOD)
     assert found(report) == {}
     assert report.rows == 10
-    assert {each.verdict for each in report.checks} == {"passed", "warning", "not checked"}
+    assert {each.verdict for each in report.checks} == {"passed", "not checked"}
 
 
 ONE_BAD_ROW: list[tuple[str, str, Any]] = [
@@ -104,9 +102,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("rejected_malformed", "no_tag", row(99, rejected="Hm.", rejected_action_type="Other")),
     ("identical_sides", "", row(99, chosen="<answer>A  b</answer>", rejected="<answer>a B</answer>",
                                 chosen_action_type="Answer Generation")),
-    ("near_identical_sides", "queries", row(
-        99, chosen=f"<query>{WORDS}</query>", rejected=f"<query>{WORDS} or</query>",
-        rejected_action_type="Query Generation")),
     ("no_system_turn", "", row(99, instruction="", prompt="")),
     ("secret", "openai in input", row(99, input=f"Question: whose is {KEY}?", question="whose?")),
     ("secret", "openai in other fields", row(99, note={"deep": [KEY]})),
@@ -119,13 +114,7 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("gold_line_in_prompt", "input", row(99, input='Question: where?\n{"golden_answers": ["cidiby."]}', question="x")),
     ("gold_line_in_prompt", "input", row(99, input="Question: where?\nAnswer: Cidiby", question="where?")),
     ("gold_line_in_prompt", "instruction", row(99, instruction=THINK + "\nGround truth (hidden): Cidiby")),
-    ("gold_line_in_thoughts", "", row(
-        99, input="Question: where?\nPrevious Thoughts: So the correct answer: Cidiby.", question="where?")),
     ("mixed_renderers", "one", row(99, renderer="other")),
-    ("duplicate_row", "", row(3)),
-    ("contradicting_rows", "", row(3, chosen=row(3)["rejected"], rejected=row(3)["chosen"],
-                                   chosen_action_type="Answer Generation", rejected_action_type="Query Generation")),
-    ("evaluation_split", "toy/test", row(99, split="test")),
 ]  # fmt: skip
 
 
@@ -138,11 +127,11 @@ def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
     """Among ten good ones, by its name, with what exactly was found and where to look."""
     report = audited(*GOOD, bad)
     check = next(each for each in report.checks if each.name == name)
-    assert check.count == {"mixed_renderers": 11, "contradicting_rows": 2}.get(name, 1)
+    assert check.count == (11 if name == "mixed_renderers" else 1)
     assert not detail or detail in check.details
     assert check.severity == CHECKS[check.name].severity
     assert check.verdict == check.severity
-    if name not in ("mixed_renderers", "contradicting_rows"):
+    if name != "mixed_renderers":
         assert check.examples[0].place == "RAG_ProGuide.json, row 11"
         named = bad.get("pair_id") if isinstance(bad, dict) else None
         assert check.examples[0].pair_id == named
@@ -152,8 +141,7 @@ def test_each_check_finds_its_row(name: str, detail: str, bad: Any) -> None:
 
 def test_every_check_of_single_rows_is_in_the_table() -> None:
     """A new check comes with a row that it finds; those about all rows have tests of their own."""
-    about_all = {"state_in_both_parts", "question_in_both_parts", "no_rows", "length_bias"}
-    about_all |= {"default_cutoff", "beyond_context", "estimated_lengths", "not_described"}
+    about_all = {"state_in_both_parts", "question_in_both_parts", "length_bias"}
     assert set(CHECK_NAMES) == {name for name, _, _ in ONE_BAD_ROW} | about_all
 
 
@@ -189,7 +177,6 @@ def test_rows_without_golden_answers_are_not_checked_for_leaks() -> None:
     report = audited(*({name: each[name] for name in ("instruction", "input", "chosen", "rejected")} for each in GOOD))
     verdicts = {each.name: each.verdict for each in report.checks}
     assert verdicts["gold_line_in_prompt"] == verdicts["gold_in_system_turn"] == "not checked"
-    assert verdicts["evaluation_split"] == "not checked"
     assert verdicts["empty_reply"] == "passed"
 
 
@@ -198,7 +185,6 @@ def test_a_state_and_a_question_may_be_in_one_part_only() -> None:
     other_state = row(3, input=row(3)["input"] + "\nPrevious Thoughts: None yet.")
     assert found(audited(*GOOD, validation=(other_state,))) == {"question_in_both_parts": 1}
     assert found(audited(*GOOD, validation=(row(3),))) == {
-        "duplicate_row": 1,
         "question_in_both_parts": 1,
         "state_in_both_parts": 1,
     }
@@ -227,10 +213,10 @@ def test_many_rows_of_one_question_prove_no_bias() -> None:
     assert "length_bias" not in found(audited(*rows))
 
 
-def test_lengths_give_cutoffs_and_a_warning_of_the_trainers_default() -> None:
-    """A row of 40,000 tokens loses its prompt at 2,048, and fits no context of Qwen2.5."""
+def test_lengths_give_cutoffs() -> None:
+    """A row of 40,000 tokens loses its prompt at 2,048."""
     report = audited(*GOOD, row(99, input="Question: " + "word " * 32_000, question="long"))
-    assert found(report) == {"default_cutoff": 1, "beyond_context": 1}
+    assert found(report) == {}
     assert report.advised_cutoff is not None
     by_length = {each.cutoff_len: each for each in report.cutoffs}
     assert by_length[report.advised_cutoff].truncated == 0
@@ -243,7 +229,8 @@ def test_lengths_give_cutoffs_and_a_warning_of_the_trainers_default() -> None:
 def test_an_audit_of_nothing_says_so() -> None:
     """No rows, no numbers, and no crash."""
     report = audited()
-    assert found(report) == {"no_rows": 1}
+    assert found(report) == {}
+    assert report.rows == 0
     assert report.advised_cutoff is None
     assert report.length_gap.mean is None
 
@@ -354,27 +341,11 @@ def _empty(place: Path) -> Path:
     return place / "empty"
 
 
-def test_a_file_that_the_trainer_would_read_wrongly_is_found(tmp_path: Path) -> None:
-    """Without a description, or with the default columns, the instruction lands in the user turn."""
-    path = tmp_path / "rows.json"
-    path.write_bytes(_lines(list(GOOD)))
-    columns = {"system": "instruction", "prompt": "input", "chosen": "chosen", "rejected": "rejected"}
-    for entry, count in [
-        (None, 10),
-        ({"file_name": "rows.json", "ranking": True}, 10),
-        ({"file_name": "rows.json", "ranking": True, "columns": columns}, 0),
-    ]:
-        if entry is not None:
-            (tmp_path / "dataset_info.json").write_text(json.dumps({"mine": entry}))
-        assert audit(tmp_path, tokenizer="estimate").check("not_described").count == count
-
-
 def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> None:
     """Three pairs that ReasonRAG's own rule yields of real trees: ten fields, quoted tags, text after them."""
     path = shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json"
     report = audit(path, out=tmp_path, tokenizer="estimate")
-    assert report.errors == []
-    assert {each.name for each in report.warnings} == {"not_described", "estimated_lengths"}
+    assert found(report) == {}
     assert report.action_types == {"Query Generation": 1, "Evidence Extraction": 1, "Answer Generation": 1}
     assert report.worth.questions == 1
     assert not list(path.parent.glob("*audit*")), "nothing is written beside somebody's data"
@@ -432,10 +403,6 @@ def test_a_data_set_has_its_audit(run_directory: Path, tmp_path: Path, reasonrag
     written = json.loads((out / "audit.json").read_bytes())
     assert reasonrag("audit", out, "--json").status == 0
     again = json.loads((out / "audit.json").read_bytes())
-    [described] = [each for each in again["checks"] if each["name"] == "not_described"]
-    assert described["checked"] == written["rows"] > 0
-    for report in (written, again):
-        report["checks"] = [each for each in report["checks"] if each["name"] != "not_described"]
     assert written == again
     assert written["parts"]["validation"] > 0
     assert written["advised_cutoff"] > 0
