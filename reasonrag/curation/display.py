@@ -90,7 +90,7 @@ def show_pairs(summary: PairSummary) -> None:
         *([("labels", counts_text(summary.pairs_by_label))] if "outcome" in summary.pairs_by_label else []),
         *_judging_rows(summary.judging),
         *_critic_rows(summary.critics, summary.refinement),
-        ("effective sample size", _effective(effective)),
+        ("effective sample size", effective_text(effective)),
         ("mean confidence", share_text(summary.mean_confidence)),
         ("by chosen action", plain_types(counts_text(summary.pairs_by_action_type))),
         ("by depth", depths_text(summary.pairs_by_layer)),
@@ -154,7 +154,7 @@ def _decontamination(contamination: dict[str, Any]) -> str:
     return f"checked against {splits} ({counted(asked, 'question')}): {found:,} found, {dropped:,} removed"
 
 
-def _effective(effective: EffectiveSize) -> str:
+def effective_text(effective: EffectiveSize) -> str:
     """Kish's effective sample size if all pairs of a state, or of a question, said the same."""
     if effective.by_state is None or effective.by_question is None:
         return "-"

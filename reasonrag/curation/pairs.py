@@ -32,7 +32,7 @@ from reasonrag.agent.imported_prompts import imported_prompts, with_prompts
 from reasonrag.agent.outcomes import answers_rehearsed
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, renderer_hash, save_prompts
 from reasonrag.concurrency import run_to_end
-from reasonrag.curation.audit.audit import AuditInspector, parse_allowed, write_audit
+from reasonrag.curation.audit.audit import DatasetAudit, parse_allowed, write_audit
 from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
@@ -173,7 +173,7 @@ class DataSetExport:
         self.tokens, self._warnings = token_counter(settings.tokenizer)
         name = out.resolve().name
         allowed = [*settings.allow, *(_ERRORS_OF_BUILDER if settings.as_published else ())]
-        self._inspector = AuditInspector(self.tokens, allow=parse_allowed(allowed), name=name)
+        self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
         if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
             raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
         self._splits = EvalSplits()
@@ -211,7 +211,7 @@ class DataSetExport:
             options = dataclasses.replace(options, critic_threshold=settings.critic_threshold)
         summary = write_export(staged, staged, self._rules, options, facts, inspector=self._inspector, out=self._out)
         gated.write(staged)
-        write_audit(self._inspector.report, staged)
+        write_audit(self._inspector.report(), staged)
         return summary
 
     def _named(self, sources: Sequence[Path]) -> Iterator[str]:

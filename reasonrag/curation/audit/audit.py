@@ -117,30 +117,8 @@ def parse_allowed(names: Iterable[str]) -> list[CheckName]:
     return allowed
 
 
-class AuditInspector:
-    """Audits the rows of an export before they replace the old ones; errors that are not allowed prevent that."""
-
-    def __init__(self, counter: TemplateTokenCounter, *, allow: Collection[CheckName], name: str) -> None:
-        self._audit = DatasetAudit(counter, allow=allow, name=name, trusted=True)
-        self._report: AuditReport | None = None
-
-    @property
-    def report(self) -> AuditReport:
-        """The report on the rows seen so far."""
-        return self._report or self._audit.report()
-
-    def see(self, row: Row, split: SplitName) -> None:
-        self._audit.add(row, file=FORMATS["proguide"].file_name(split), part=split)
-
-    def conclude(self) -> None:
-        """Raises AuditFailed."""
-        self._report = self._audit.report()
-        if self._report.errors:
-            raise AuditFailed(self._report)
-
-
 class DatasetAudit:
-    """An audit of rows given one by one.
+    """An audit of rows given one by one, also of those of an export before they replace the old ones.
 
     allow: errors to let pass. name: of the data. trusted: whether the rows' own token lengths come from this counter.
     """
@@ -184,6 +162,15 @@ class DatasetAudit:
         if facts.renderer is not None:
             self._renderers.update([facts.renderer])
 
+    def see(self, row: Row, split: SplitName) -> None:
+        self.add(row, file=FORMATS["proguide"].file_name(split), part=split)
+
+    def conclude(self) -> None:
+        """Raises AuditFailed for errors that are not allowed."""
+        report = self.report()
+        if report.errors:
+            raise AuditFailed(report)
+
     # -- the report --------------------------------------------------------------------------------------------
 
     def report(self) -> AuditReport:
@@ -206,7 +193,6 @@ class DatasetAudit:
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
             action_types=dataset_checks.count_action_types(columns),
-            rows_per_question=dataset_checks.quantiles(dataset_checks.rows_per_group(columns, "question")),
             worth=dataset_checks.effective_size(columns),
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
             allowed=self._allow,

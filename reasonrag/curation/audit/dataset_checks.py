@@ -164,7 +164,7 @@ def _by_cluster(values: Column, clusters: Column) -> tuple[Column, Column]:
 def quantiles(values: Column) -> Quantiles:
     if not len(values):
         return Quantiles(of=0)
-    names = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    names = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
     found = np.quantile(values, list(names.values()))
     return Quantiles(
         of=len(values), mean=float(np.mean(np.sort(values))), **dict(zip(names, map(float, found), strict=True))
@@ -200,23 +200,21 @@ def lengths(columns: RowColumns) -> Lengths:
 
 
 def length_gap(columns: RowColumns) -> LengthGap:
-    sign, questions, rows = _sign_of_gap(columns), columns["question"], len(columns)
-    if not rows:
-        return LengthGap(rows=0)
+    sign, questions = _sign_of_gap(columns), columns["question"]
+    if not len(columns):
+        return LengthGap()
     gap = columns.tokens("chosen") - columns.tokens("rejected")
     unequal = sign != 0
     return LengthGap(
-        rows=rows,
         shorter=float(np.mean(sign == 1)),
         longer=float(np.mean(sign == -1)),
-        equal=float(np.mean(sign == 0)),
         shorter_of_unequal=clustered_share(sign[unequal] == 1, questions[unequal]) if unequal.any() else None,
         mean=clustered_mean(gap, questions),
     )
 
 
 def effective_size(columns: RowColumns) -> EffectiveSize:
-    sizes = {name: rows_per_group(columns, name).astype(float) for name in ("state", "question")}
+    sizes = {name: np.unique(columns[name], return_counts=True)[1].astype(float) for name in ("state", "question")}
     independent = {name: effective_sample_size(len(columns), float((each**2).sum())) for name, each in sizes.items()}
     return EffectiveSize(
         states=len(sizes["state"]),
@@ -224,10 +222,6 @@ def effective_size(columns: RowColumns) -> EffectiveSize:
         by_state=independent["state"],
         by_question=independent["question"],
     )
-
-
-def rows_per_group(columns: RowColumns, what: str) -> Column:
-    return np.unique(columns[what], return_counts=True)[1]
 
 
 def count_action_types(columns: RowColumns) -> dict[str, int]:

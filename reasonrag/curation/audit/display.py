@@ -1,4 +1,7 @@
-"""Terminal output of an audit: numbers, then the checks, errors first. Outside text is never read as markup."""
+"""Terminal output of an audit: numbers, then the checks, errors first. Outside text is never read as markup.
+
+The page shows the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from reasonrag.curation.audit.report import (
     by_severity,
     read_audit,
 )
+from reasonrag.curation.display import effective_text
 from reasonrag.data.names import HUB_SPLITS
 from reasonrag.rendering import counted, interval_text, percent
 from reasonrag.terminal import counts_text, on_one_line, print_next, print_prose, print_shown, print_table, print_titled
@@ -29,7 +33,7 @@ _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow"}
 
 def show_audit(report: AuditReport, page: Path) -> None:
     """The numbers, the checks with findings, and the path of the page."""
-    print_table(f"audit of {on_one_line(report.data)}", _numbers(report))
+    print_table(f"audit of {on_one_line(report.data)}", audit_numbers(report))
     found = [each for each in by_severity(report) if each.count]
     if found:
         _print_checks(found)
@@ -54,11 +58,14 @@ def show_verdict(out: Path, splits: Sequence[str]) -> None:
             print_next("publish", out, "--repo", "ORG/NAME")
 
 
-def _numbers(report: AuditReport) -> list[tuple[str, str]]:
+def audit_numbers(report: AuditReport) -> list[tuple[str, str]]:
+    """The numbers of a report by name, for the terminal and the page."""
     gap, lengths = report.length_gap, report.lengths
     rows = [
+        ("files", on_one_line(", ".join(f"{name} {count:,}" for name, count in report.files.items()))),
         ("rows", f"{report.rows:,} ({report.parts['train']:,} train, {report.parts['validation']:,} validation)"),
         ("questions, states", f"{report.worth.questions:,}, {report.worth.states:,}"),
+        ("effective sample size", effective_text(report.worth)),
         ("tokens counted by", report.token_counter.name),
         ("prompt", _tokens(lengths.prompt)),
         ("chosen", _tokens(lengths.chosen)),
@@ -74,16 +81,10 @@ def _numbers(report: AuditReport) -> list[tuple[str, str]]:
         about = "" if report.token_counter.exact else ", by estimated lengths (exact: pip install 'reasonrag[tokens]')"
         rows.append(("cutoff_len to use", f"{report.advised_cutoff:,}: cuts nothing{about}"))
     if gap.mean is not None and gap.shorter is not None:
-        rows.append(
-            (
-                "chosen side shorter",
-                f"in {percent(gap.shorter, 1)} of the rows, longer in {percent(gap.longer or 0, 1)}",
-            )
-        )
+        shorter, longer = percent(gap.shorter, 1), percent(gap.longer or 0, 1)
+        rows.append(("chosen side shorter", f"in {shorter} of the rows, longer in {longer}"))
         rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)} tokens"))
-    rows.append(("by chosen action", plain_types(counts_text(report.action_types))))
-    rows.append(("rows per question", _spread(report.rows_per_question)))
-    return rows
+    return [*rows, ("by chosen action", plain_types(counts_text(report.action_types)))]
 
 
 def _print_checks(found: list[CheckResult]) -> None:
@@ -122,10 +123,6 @@ def _tokens(found: Quantiles) -> str:
         f"mean {found.mean:,.0f}, median {found.p50:,.0f}, p95 {found.p95:,.0f}, p99 {found.p99:,.0f}, "
         f"longest {found.max:,.0f} tokens"
     )
-
-
-def _spread(found: Quantiles) -> str:
-    return "-" if found.mean is None else f"mean {found.mean:,.1f}, median {found.p50:,.0f}, most {found.max:,.0f}"
 
 
 def _interval(found: IntervalEstimate) -> str:

@@ -82,10 +82,7 @@ class Quantiles(BaseModel):
 
     of: int
     mean: float | None = None
-    min: float | None = None
-    p10: float | None = None
     p50: float | None = None
-    p90: float | None = None
     p95: float | None = None
     p99: float | None = None
     max: float | None = None
@@ -113,11 +110,9 @@ class Lengths(BaseModel):
 class LengthGap(BaseModel):
     """Chosen minus rejected, in tokens; null without rows."""
 
-    rows: int
     shorter: float | None = None
     """Share of the rows whose chosen side is the shorter one."""
     longer: float | None = None
-    equal: float | None = None
     shorter_of_unequal: IntervalEstimate | None = None
     mean: IntervalEstimate | None = None
 
@@ -147,7 +142,6 @@ class AuditReport(BaseModel):
     length_gap: LengthGap
     action_types: dict[str, int]
     """Rows by the chosen side's action type."""
-    rows_per_question: Quantiles
     worth: EffectiveSize
     checks: list[CheckResult]
     allowed: list[CheckName]
