@@ -1,6 +1,6 @@
-"""How far labels can be trusted: agreement between reward rules, and confirmation of pairs by fresh draws or people.
+"""How far labels can be trusted: confirmation of pairs by fresh draws or people.
 
-Decides which siblings are compared, what agreement means, and the intervals of shares. Draws nothing itself.
+Decides what agreement means, and the intervals of shares. Draws nothing itself.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from preference.filters import candidates_of
-from preference.labelling import TOLERANCE, labelled_states
-from preference.records import RolloutNode, RolloutRecord
+from preference.labelling import TOLERANCE
 
-GOLD = "gold"
-"""The rule that orders by gold passages: how many a query finds for the first time, or evidence reports."""
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of `reliability`; the last edge belongs to the last bin."""
 
@@ -45,14 +41,6 @@ class Kappa(BaseModel):
     high: float | None = None
     chance: float | None = None
     """Agreement expected by chance, from each side's own frequencies."""
-
-
-class RuleAgreement(BaseModel):
-    """Agreement of two reward rules: the share of sibling pairs ordered by both that they order alike."""
-
-    one: str
-    other: str
-    alike: Share
 
 
 class SignAgreement(BaseModel):
@@ -145,67 +133,6 @@ def cohens_kappa(verdicts: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
     return Kappa(
         of=len(cases), kappa=beyond(alike.share), low=beyond(alike.low), high=beyond(alike.high), chance=chance
     )
-
-
-# -- rules against each other ----------------------------------------------------------------------------------
-
-
-class RuleTally:
-    """Counts, over trees, how often each two rules order siblings alike; gold passages count as a rule."""
-
-    def __init__(self) -> None:
-        self.siblings: Counter[str] = Counter()
-        """Sibling pairs compared, by the action type of the preferred one."""
-        self._both: Counter[tuple[str, str, str]] = Counter()
-        self._alike: Counter[tuple[str, str, str]] = Counter()
-        self._rules: set[str] = set()
-
-    def add(self, rollout: RolloutRecord) -> None:
-        """Compare every two siblings that parsed and differ in content, by each rule that values both."""
-        for candidate in (pair for state in labelled_states(rollout) for pair in candidates_of(state)):
-            if candidate.pair.same or candidate.chosen.parse_error or candidate.rejected.parse_error:
-                continue
-            signs = _signs(rollout.nodes[candidate.chosen.id], rollout.nodes[candidate.rejected.id])
-            action_type = str(candidate.chosen.action_type)
-            self.siblings[action_type] += 1
-            self._rules |= signs.keys()
-            for one, other in combinations(sorted(signs, key=_rule_order), 2):
-                if signs[one] and signs[other]:
-                    self._both[action_type, one, other] += 1
-                    self._alike[action_type, one, other] += signs[one] == signs[other]
-
-    def agreement(self, action_type: str | None = None) -> list[RuleAgreement]:
-        """Agreement of every two rules, by name with gold passages last; over all siblings, or those of one action
-        type."""
-        types = list(self.siblings) if action_type is None else [action_type]
-        return [
-            RuleAgreement(
-                one=one,
-                other=other,
-                alike=share_of(
-                    sum(self._alike[each, one, other] for each in types),
-                    sum(self._both[each, one, other] for each in types),
-                ),
-            )
-            for one, other in combinations(sorted(self._rules, key=_rule_order), 2)
-        ]
-
-
-def _signs(step: RolloutNode, other: RolloutNode) -> dict[str, int]:
-    """1, 0 or -1 by rule: the first step is better, equal or worse. Gold passages compare only steps of one type."""
-    worth = {name: (step.rewards[name], other.rewards[name]) for name in step.rewards if name in other.rewards}
-    known = {name: (here, there) for name, (here, there) in worth.items() if here is not None and there is not None}
-    if step.gold is not None and other.gold is not None and step.action_type == other.action_type:
-        known[GOLD] = (step.gold, other.gold)
-    return {name: _sign(here - there) for name, (here, there) in known.items()}
-
-
-def _rule_order(rule: str) -> tuple[bool, str]:
-    return rule == GOLD, rule
-
-
-def _sign(difference: float) -> int:
-    return 0 if abs(difference) <= TOLERANCE else 1 if difference > 0 else -1
 
 
 # -- labels against fresh continuations ------------------------------------------------------------------------

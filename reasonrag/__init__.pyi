@@ -259,7 +259,7 @@ def calibrate(
     retriever: Retriever | None = None,
     watcher: Watcher | None = None,
     outcome: OutcomeFunction | None = None,
-    revalue: int = 0,
+    revalue: int = 40,
     k: int = 16,
     seed: int = 0,
     min_confidence: float = 0.7,
@@ -275,7 +275,7 @@ def calibrate(
     price_in: float | None = None,
     price_out: float | None = None,
 ) -> Calibration:
-    """Check how far the labels of a run can be trusted; with `revalue`, by fresh continuations.
+    """Check how far the labels of a run can be trusted, by fresh continuations.
 
     Raises InputError if the run cannot be read or what it was made with is missing; RunStopped if a cap or a lost
     endpoint ended it, KeyboardInterrupt after Ctrl-C. The same call then resumes it.
@@ -292,7 +292,7 @@ def calibrate(
         retriever: used instead of the one of the run.
         watcher: is told what happens while it goes on; none: silent.
         outcome: the function that valued the answers of the run, if there was one; a revaluation needs it again.
-        revalue: Pairs whose rewards are measured again with fresh continuations; 0: none
+        revalue: Pairs whose rewards are measured again with fresh continuations
         k: Fresh continuations per step
         seed: Seed of the sample of pairs
         min_confidence: Minimum confidence of the sampled pairs

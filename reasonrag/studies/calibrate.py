@@ -1,8 +1,8 @@
-"""`reasonrag calibrate`: how far the labels of a run can be trusted, by agreement of rules and by fresh continuations.
+"""`reasonrag calibrate`: how far the labels of a run can be trusted, by fresh continuations.
 
-Compares the reward rules of a run at no cost. With `revalue` it samples pairs that `pairs` would export and values both
-sides again, by continuations that no search has used. Those completions have their own journal below the run, so
-repeating a calibration asks nothing twice. `preference.statistics` decides what agreement is.
+Samples pairs that `pairs` would export and values both sides again, by continuations that no search has used. Those
+completions have their own journal below the run, so repeating a calibration asks nothing twice.
+`preference.statistics` decides what agreement is.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ from preference import (
     read_rollouts,
 )
 from preference.export.files import write_json
-from preference.statistics import (
-    RuleAgreement,
-    RuleTally,
-)
 from reasonrag.agent.from_settings import shown_settings
 from reasonrag.agent.outcomes import OutcomeFunction, answers_rehearsed
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
-from reasonrag.files import ROLLOUTS, only_writer, read_record, writing
+from reasonrag.files import ROLLOUTS, only_writer, writing
 from reasonrag.llm.chat import ChatModel
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.retrieval.retriever import Retriever
@@ -51,11 +47,7 @@ class Calibration(BaseModel):
     teacher: str
     value_model: str | None
     """The model that continued in the run, if not the teacher."""
-    siblings: dict[str, int]
-    """Number of compared siblings, by the action type of the preferred one."""
-    rules: list[RuleAgreement]
-    rules_by_action_type: dict[str, list[RuleAgreement]]
-    revaluation: Revaluation | None = None
+    revaluation: Revaluation
     settings: dict[str, Any]
     """Resolved settings; addresses without users and passwords."""
     versions: dict[str, str]
@@ -64,7 +56,7 @@ class Calibration(BaseModel):
     @property
     def gave_up(self) -> bool:
         """Whether some step could not be valued in this calibration."""
-        return bool(self.settings["revalue"] and self.revaluation and self.revaluation.failures_by_cause)
+        return bool(self.revaluation.failures_by_cause)
 
 
 @public_call(CalibrateSettings)
@@ -77,7 +69,7 @@ def calibrate(
     outcome: OutcomeFunction | None = None,
     **flags: Any,
 ) -> Calibration:
-    """Check how far the labels of a run can be trusted; with `revalue`, by fresh continuations.
+    """Check how far the labels of a run can be trusted, by fresh continuations.
 
     Raises InputError if the run cannot be read or what it was made with is missing; RunStopped if a cap or a lost
     endpoint ended it, KeyboardInterrupt after Ctrl-C. The same call then resumes it.
@@ -107,54 +99,35 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
     recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
     reward = recipe.judge or recipe.reward
     warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=reward), asked.watcher)
-    tally, rules, questions = RuleTally(), PairingRules(min_confidence=settings.min_confidence), 0
+    rules, questions = PairingRules(min_confidence=settings.min_confidence), 0
 
     def passing() -> Iterator[SampledPair]:
         nonlocal questions
         for rollout in _trees(run / ROLLOUTS):
             questions += 1
-            tally.add(rollout)
             yield from (SampledPair(rollout, each) for each in candidates(rollout, rules) if each.dropped is None)
 
     sample = sample_pairs(passing(), settings.revalue, seed=settings.seed, min_confidence=settings.min_confidence)
-    found = Calibration(
-        run=str(run),
-        config_hash=made.config_hash,
-        questions=questions,
-        teacher=made.decides_answers.model or "unknown",
-        value_model=made.decides_answers.student,
-        siblings=dict(tally.siblings),
-        rules=tally.agreement(),
-        rules_by_action_type={each: tally.agreement(each) for each in sorted(tally.siblings)},
-        settings=shown_settings(settings),
-        versions=versions(),
-        report=str(place / REPORT),
-    )
     with only_writer(place):
-        if settings.revalue:
-            async with AsyncExitStack() as opened:
-                parts = await find_parts(run, made, settings, asked, opened)
-                revaluation: Revaluation | None = await revalue(
-                    parts, sample, k=settings.k, folder=place, chat_model=asked.chat_model, watcher=asked.watcher
-                )
-        else:
-            revaluation = _earlier_revaluation(place / REPORT, made.config_hash, asked.watcher)
-        found = found.model_copy(update={"revaluation": revaluation})
+        async with AsyncExitStack() as opened:
+            parts = await find_parts(run, made, settings, asked, opened)
+            revaluation = await revalue(
+                parts, sample, k=settings.k, folder=place, chat_model=asked.chat_model, watcher=asked.watcher
+            )
+        found = Calibration(
+            run=str(run),
+            config_hash=made.config_hash,
+            questions=questions,
+            teacher=made.decides_answers.model or "unknown",
+            value_model=made.decides_answers.student,
+            revaluation=revaluation,
+            settings=shown_settings(settings),
+            versions=versions(),
+            report=str(place / REPORT),
+        )
         with writing(place / REPORT):
             write_json(place / REPORT, found.model_dump())
     return found
-
-
-def _earlier_revaluation(report: Path, config_hash: str, watcher: Watcher) -> Revaluation | None:
-    """The revaluation of an earlier calibration of the same run; None if there is none."""
-    try:
-        earlier = read_record(report, Calibration, "")
-    except InputError:
-        watcher.say(f"{report} cannot be read; its revaluation is left out. --revalue restores it from the journal")
-        return None
-    if earlier is None or earlier.config_hash != config_hash or earlier.revaluation is None:
-        return None
-    return earlier.revaluation.model_copy(update={"session_calls": 0})
 
 
 def _trees(rollouts: Path) -> Iterator[RolloutRecord]:

@@ -22,7 +22,7 @@ def calibrate(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Measure how far the labels of a run can be trusted; with --revalue by fresh continuations."""
+    """Measure how far the labels of a run can be trusted; by fresh continuations."""
     from reasonrag.studies.calibrate import calibrate as calibrate_run
     from reasonrag.studies.display import show_calibration
     from reasonrag.terminal import TerminalWatcher

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from preference.statistics import COMPARISON_LEVEL, Share
+from preference.statistics import COMPARISON_LEVEL
 from reasonrag.files import FAILURES, TUNING
 from reasonrag.rendering import counted, percent
 from reasonrag.studies.calibrate import Calibration
@@ -18,7 +18,6 @@ from reasonrag.terminal import (
     agreement_text,
     counts_text,
     dollars_or_unknown,
-    on_one_line,
     print_prose,
     print_shown,
     print_table,
@@ -33,18 +32,9 @@ BAR_WIDTH = 30
 
 
 def show_calibration(found: Calibration) -> None:
-    """The agreement of reward rules, then the revaluation by fresh continuations."""
-    types = sorted(found.rules_by_action_type)
-    table = Table()
-    for heading in ("rules", "all", *types):
-        table.add_column(heading)
-    for row, whole in enumerate(found.rules):
-        by_type = [_short_share(found.rules_by_action_type[each][row].alike) for each in types]
-        table.add_row(escape(on_one_line(f"{whole.one}, {whole.other}")), _short_share(whole.alike), *by_type)
-    print_titled("agreement between reward rules (share, n sibling pairs)", table)
-    if found.revaluation:
-        _show_revaluation(found.revaluation)
-    if found.value_model and not (found.revaluation and found.revaluation.disagreement):
+    """How many labels fresh continuations confirm, and what else they say."""
+    _show_revaluation(found.revaluation)
+    if found.value_model and not found.revaluation.disagreement:
         command = shlex.join(["reasonrag", "calibrate", found.run, "--revalue", "40", "--model", found.teacher])
         print_prose(
             f"to see how often {found.value_model} and the teacher disagree on the better step, by action type:"
@@ -81,10 +71,6 @@ def _show_revaluation(fresh: Revaluation) -> None:
     for each in claimed:
         bar = "#" * round(BAR_WIDTH * (each.right.share or 0.0))
         print_shown(f"{each.low:.1f} to {each.high:.1f}  {bar:.<{BAR_WIDTH}}  {agreement_text(each)}")
-
-
-def _short_share(share: Share) -> str:
-    return share_text(share.share, digits=3) + ("" if share.share is None else f", {share.of:,}")
 
 
 def show_tuning(tuning: Tuning) -> None:

@@ -50,7 +50,7 @@ class CalibrateSettings(Settings):
     """Settings of `calibrate`."""
 
     revalue: int = setting(
-        "Pairs whose rewards are measured again with fresh continuations; 0: none", default=0, ge=0, common=True
+        "Pairs whose rewards are measured again with fresh continuations", default=40, ge=1, common=True
     )
     k: int = setting("Fresh continuations per step", default=16, ge=1, lt=STRIDE, common=True)
     seed: Seed = setting("Seed of the sample of pairs", default=0)

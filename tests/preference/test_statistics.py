@@ -1,136 +1,23 @@
-"""What agreement is: of rules that order the same siblings, and of labels with fresh continuations."""
+"""What agreement is: shares and their intervals, and labels beside fresh continuations."""
 
 from __future__ import annotations
 
 import random
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import Message, RolloutNode, RolloutRecord, Usage
-from preference.records import RecipeRef
 from preference.statistics import (
     BINS,
     MarginCheck,
-    RuleTally,
     cohens_kappa,
     reliability,
     share_of,
     sign_agreement,
     sign_agreement_by,
 )
-
-PROMPT = [Message(role="system", content="s"), Message(role="user", content="u")]
-
-
-def tree(*steps: dict[str, Any]) -> RolloutRecord:
-    """A root and some steps taken in its state, queries unless they say otherwise."""
-    nodes = [RolloutNode(id=0, parent_id=None, children_ids=list(range(1, len(steps) + 1)), layer=None)]
-    for number, step in enumerate(steps, start=1):
-        usual: dict[str, Any] = {"action_type": "query", "content": f"query {number}", "response": f"r {number}"}
-        node = {"id": number, "parent_id": 0, "children_ids": [], "layer": 0, "prompt": PROMPT} | usual | step
-        nodes.append(RolloutNode.model_validate(node))
-    return RolloutRecord(
-        question_id="q",
-        question="?",
-        golden_answers=["a"],
-        dataset="own",
-        split="train",
-        config_hash="c",
-        seed=0,
-        recipe=RecipeRef(name="economy", alpha=0.9, margin_by_layer=True),
-        usage=Usage(),
-        nodes=nodes,
-    )
-
-
-def step(worth: dict[str, float | None], **fields: Any) -> dict[str, Any]:
-    return {"reward": next(iter(worth.values())), "rewards": worth} | fields
-
-
-def counted(*trees: RolloutRecord, action_type: str | None = None) -> dict[tuple[str, str], tuple[float | None, int]]:
-    """Share and number by the two rules."""
-    tally = RuleTally()
-    for each in trees:
-        tally.add(each)
-    return {(each.one, each.other): (each.alike.share, each.alike.of) for each in tally.agreement(action_type)}
-
-
-# -- rules -----------------------------------------------------------------------------------------------------
-
-
-def test_two_rules_agree_where_they_order_two_siblings_alike() -> None:
-    """One of three pairs is ordered otherwise by the second rule."""
-    found = counted(tree(step({"a": 0.9, "b": 0.9}), step({"a": 0.5, "b": 0.1}), step({"a": 0.2, "b": 0.3})))
-    assert found == {("a", "b"): (pytest.approx(2 / 3), 3)}
-
-
-def test_a_pair_that_a_rule_does_not_order_is_not_counted() -> None:
-    """Neither equal rewards nor missing ones are an order; the other rules still are compared."""
-    trees = [
-        tree(step({"a": 0.9, "b": 0.5, "c": 0.1}), step({"a": 0.1, "b": 0.5 + 1e-12, "c": 0.9})),
-        tree(step({"a": 0.9, "b": None, "c": 0.1}), step({"a": 0.1, "b": 0.5, "c": 0.9})),
-        tree(step({"a": 0.9}), step({"a": 0.1})),
-    ]
-    assert counted(*trees) == {("a", "b"): (None, 0), ("a", "c"): (0.0, 2), ("b", "c"): (None, 0)}
-
-
-def test_failed_steps_and_repeated_ones_are_no_pair() -> None:
-    """Every rule gives a failed step nothing: to count that as agreement would flatter them all."""
-    failure = {"cause": "no_tag", "detail": "d"}
-    failed = step({"a": 0.0, "b": 0.0}, parse_error=failure, action_type=None, content=None, terminal=True)
-    assert counted(tree(step({"a": 0.9, "b": 0.9}), failed)) == {}
-    same = [step({"a": 0.9, "b": 0.9}, content="Paris"), step({"a": 0.1, "b": 0.1}, content="paris ")]
-    assert counted(tree(*same)) == {}
-
-
-def test_a_step_without_a_label_is_compared_by_the_other_rules() -> None:
-    """What the run itself could not value, another rule may."""
-    unvalued = step({"a": None, "b": 0.1, "c": 0.1})
-    assert counted(tree(unvalued, step({"a": 0.5, "b": 0.9, "c": 0.9})))["b", "c"] == (1.0, 1)
-
-
-def test_gold_passages_are_a_rule_for_steps_of_one_type() -> None:
-    """More of them is better; how many a query finds says nothing of the evidence beside it."""
-    queries = tree(step({"a": 0.9}, gold=2), step({"a": 0.1}, gold=0), step({"a": 0.5}, gold=0))
-    assert counted(queries) == {("a", "gold"): (1.0, 2)}
-    mixed = tree(step({"a": 0.9}, gold=0), step({"a": 0.1}, gold=2, action_type="evidence"))
-    assert counted(mixed) == {}
-    assert counted(tree(step({"a": 0.9}, gold=1), step({"a": 0.1}))) == {}
-
-
-def test_rules_are_in_order_of_their_names_whoever_has_which() -> None:
-    """A rule that only some steps have is counted with the others all the same; gold passages come last."""
-    few, more = {"z": 0.9, "a": 0.9}, {"z": 0.9, "judge-rank": 0.9, "a": 0.9}
-    worse, worst = {"z": 0.1, "a": 0.1}, {"z": 0.1, "judge-rank": 0.1, "a": 0.1}
-    found = counted(tree(step(few, gold=1), step(worse, gold=0)), tree(step(more), step(worst)))
-    assert list(found) == [
-        ("a", "judge-rank"),
-        ("a", "z"),
-        ("a", "gold"),
-        ("judge-rank", "z"),
-        ("judge-rank", "gold"),
-        ("z", "gold"),
-    ]
-    assert found["judge-rank", "z"] == (1.0, 1)
-    assert found["a", "z"] == (1.0, 2)
-
-
-def test_action_types_are_counted_apart_and_together() -> None:
-    """A pair belongs to the type of the step that the label prefers."""
-    answers = {"action_type": "answer", "terminal": True}
-    trees = [
-        tree(step({"a": 0.9, "b": 0.1}), step({"a": 0.1, "b": 0.9})),
-        tree(step({"a": 0.9, "b": 0.9}, **answers, content="x"), step({"a": 0.1, "b": 0.1}, **answers, content="y")),
-        tree(step({"a": 0.9, "b": 0.9}, **answers, content="x"), step({"a": 0.1, "b": 0.1})),
-    ]
-    assert counted(*trees, action_type="query") == {("a", "b"): (0.0, 1)}
-    assert counted(*trees, action_type="answer") == {("a", "b"): (1.0, 2)}
-    assert counted(*trees) == {("a", "b"): (pytest.approx(2 / 3), 3)}
-
 
 # -- shares ----------------------------------------------------------------------------------------------------
 

@@ -772,7 +772,6 @@ def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str) -> 
     model = Offline()
     again: dict[str, Any] = {"revalue": 12, "k": 3, "min_confidence": 0.0}
     found = package.calibrate("runs/a", chat_model=model, **again).revaluation
-    assert found
     assert (found.pairs > 8, found.unvalued) == (True, 0)
     keys = [each.key(position, model="any") for each in model.requests for position in range(len(each.samples))]
     assert len(keys) == len(set(keys)) == found.calls
@@ -794,7 +793,7 @@ def test_only_the_model_that_judged_a_run_can_judge_it_again(reasonrag: Reasonra
     assert refused.status == 2
     assert "were judged by its teacher, offline" in refused.err
     assert "give --model offline" in refused.err
-    assert reasonrag("calibrate", "runs/a").status == 0
+    assert reasonrag("calibrate", "runs/a", "--revalue", 4).status == 0
 
 
 def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> None:
@@ -806,7 +805,6 @@ def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> No
     with pytest.raises(InputError, match="is the function length"):
         package.calibrate("runs/a", outcome=above, revalue=4, k=2, min_confidence=0.0)
     found = package.calibrate("runs/a", outcome=length, revalue=4, k=2, min_confidence=0.0).revaluation
-    assert found
     assert found.pairs > 0 == found.unvalued
 
 
