@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from preference.candidates import Tag
 from preference.export.formats import ACTION_TYPE_NAMES, pairs_files
 from preference.export.json_stream import read_items
 from preference.filters import seeded_uniform
@@ -24,10 +23,8 @@ from preference.records import shared_fields
 from preference.statistics import (
     LABEL_LEVEL,
     Bin,
-    Kappa,
     Share,
     SignAgreement,
-    cohens_kappa,
     reliability,
     share_of,
     sign_agreement,
@@ -67,7 +64,6 @@ class PairFacts:
     layer: int | None
     confidence: float | None
     flipped: bool
-    tags: tuple[str, ...] = ()
 
     @property
     def layer_band(self) -> str:
@@ -148,7 +144,7 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         return None
     layer: Any = row.get("layer")
     confidence: Any = row.get("confidence")
-    pair_id, tags = _text(row, "pair_id"), row.get("tags")
+    pair_id = _text(row, "pair_id")
     facts = PairFacts(
         key=digest(system, user, *sorted((chosen, rejected))),
         file=file,
@@ -160,7 +156,6 @@ def _pair_of(row: Any, file: str, number: int) -> ReviewPair | None:
         layer=layer if type(layer) is int and layer >= 0 else None,
         confidence=float(confidence) if type(confidence) in (int, float) and 0 <= confidence <= 1 else None,
         flipped=row.get("flipped") is True,
-        tags=tuple(each for each in get_args(Tag) if isinstance(tags, list) and each in tags),
     )
     return ReviewPair(facts, system, user, chosen, rejected)
 
@@ -265,13 +260,8 @@ class ReviewerReport(BaseModel):
     skipped: int
     agreement: SignAgreement
     """With the label."""
-    kappa: Kappa
-    """Between reviewer and label, by the preferred side as shown; ties excluded."""
     by_action_type: dict[str, SignAgreement]
     """By the chosen step's type."""
-    by_layer: dict[str, SignAgreement]
-    by_tag: dict[str, SignAgreement] = {}
-    """A pair may have several tags, or none."""
     by_confidence: list[Bin]
     """Pairs whose label has a confidence."""
     flipped: SignAgreement
@@ -289,8 +279,6 @@ class ReviewersAgreement(BaseModel):
     one: str
     other: str
     alike: Share
-    kappa: Kappa
-    """Over three answers: A, B and tie."""
 
 
 class ReviewReport(BaseModel):
@@ -331,13 +319,7 @@ def _reviewer_report(reviewer: str, said: Mapping[str, Judgement], facts: Mappin
         ties=len(judged) - len(decided),
         skipped=len(there) - len(judged),
         agreement=sign_agreement(as_labelled),
-        kappa=cohens_kappa((each.judgement.verdict, each.label) for each in as_labelled if not each.tied),
         by_action_type=sign_agreement_by(as_labelled, lambda each: each.facts.action_type),
-        by_layer=sign_agreement_by(as_labelled, lambda each: each.facts.layer_band),
-        by_tag={
-            tag: sign_agreement(each for each in as_labelled if tag in each.facts.tags)
-            for tag in sorted({tag for each in as_labelled for tag in each.facts.tags})
-        },
         by_confidence=reliability(as_labelled),
         flipped=sign_agreement(each for each in judged if each.facts.flipped),
         says_a=share_of(sum(each.judgement.verdict == "a" for each in decided), len(decided)),
@@ -367,7 +349,7 @@ def _between(one: str, other: str, said: Mapping[str, Mapping[str, Judgement]]) 
         if key in others and "skip" not in (ones[key].verdict, others[key].verdict)
     ]
     alike = share_of(sum(here == there for here, there in cases), len(cases))
-    return ReviewersAgreement(one=one, other=other, alike=alike, kappa=cohens_kappa(cases))
+    return ReviewersAgreement(one=one, other=other, alike=alike)
 
 
 def _as_shown(judgement: Judgement, *, exchanged: bool) -> Verdict:

@@ -6,8 +6,7 @@ Decides what agreement means, and the intervals of shares. Draws nothing itself.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
@@ -28,19 +27,6 @@ class Share(BaseModel):
     share: float | None = None
     low: float | None = None
     high: float | None = None
-
-
-class Kappa(BaseModel):
-    """Cohen's kappa over `of` cases, with an interval. All but `of` are null without cases, and where chance agreement
-    is 1."""
-
-    of: int
-    kappa: float | None = None
-    """1: full agreement. 0: as often as by chance. Below 0: less often."""
-    low: float | None = None
-    high: float | None = None
-    chance: float | None = None
-    """Agreement expected by chance, from each side's own frequencies."""
 
 
 class SignAgreement(BaseModel):
@@ -111,30 +97,6 @@ def share_of(part: int, whole: int) -> Share:
     return Share(of=whole, share=part / whole, low=low, high=high)
 
 
-def cohens_kappa(verdicts: Iterable[tuple[Hashable, Hashable]]) -> Kappa:
-    """Agreement of two judges beyond chance, from their verdicts in each case.
-
-    The interval is Wilson's for the agreeing share, with chance agreement held fixed. That suits cases where a coin
-    decided the sides: chance agreement of two answers is then one half by design, up to a position bias. Unlike the
-    large-sample variance or a bootstrap, it does not shrink to a point when all agree. Source: J. Cohen, A coefficient
-    of agreement for nominal scales, Educational and Psychological Measurement 20 (1960).
-    """
-    cases = list(verdicts)
-    alike = share_of(sum(one == other for one, other in cases), len(cases))
-    ones, others = Counter(one for one, _ in cases), Counter(other for _, other in cases)
-    together = sum(ones[each] * others[each] for each in ones)
-    if not cases or together == len(cases) ** 2:
-        return Kappa(of=len(cases))
-    chance = together / len(cases) ** 2
-
-    def beyond(share: float | None) -> float:
-        return max(-1.0, ((share or 0.0) - chance) / (1 - chance))
-
-    return Kappa(
-        of=len(cases), kappa=beyond(alike.share), low=beyond(alike.low), high=beyond(alike.high), chance=chance
-    )
-
-
 # -- labels against fresh continuations ------------------------------------------------------------------------
 
 
@@ -174,7 +136,7 @@ def _bin_of(confidence: float) -> float:
 
 
 LABEL_LEVEL = 0.9
-"""Level of every interval that says how far labels or rows can be trusted: shares, kappas, biases."""
+"""Level of every interval that says how far labels or rows can be trusted: shares, biases."""
 COMPARISON_LEVEL = 0.95
 """Level of every interval by which systems are measured and compared, evaluations and trials; a setting where a command
 has `--confidence`."""

@@ -6,10 +6,10 @@ Decides the drawing only. Names and notes come from files of others and are neve
 from __future__ import annotations
 
 from preference.export.formats import PAIRS_FILE, plain_types
-from preference.review_statistics import RemarkedPair, ReviewerReport, ReviewersAgreement, ReviewReport
-from preference.statistics import LABEL_LEVEL, Bin, Kappa, Share
+from preference.review_statistics import RemarkedPair, ReviewerReport, ReviewReport
+from preference.statistics import Bin, Share
 from reasonrag.curation.review import ReviewSample
-from reasonrag.rendering import counted, interval_text
+from reasonrag.rendering import counted
 from reasonrag.terminal import agreement_text, on_one_line, print_next, print_shown, print_table, share_with_interval
 
 MAX_REMARKS = 20
@@ -32,7 +32,7 @@ def show_review(report: ReviewReport) -> None:
     for each in report.reviewers:
         _show_reviewer(each)
     if report.between:
-        rows = [(f"{each.one}, {each.other}", _between(each)) for each in report.between]
+        rows = [(f"{each.one}, {each.other}", share_with_interval(each.alike)) for each in report.between]
         print_table("agreement between reviewers, ties included", rows)
     print_shown("intervals treat pairs as independent, although pairs of a question are similar")
 
@@ -44,10 +44,7 @@ def _show_reviewer(report: ReviewerReport) -> None:
     rows = [
         ("judged", counted(report.judged, "pair") + ties + skipped),
         ("agreement with labels", agreement_text(report.agreement)),
-        ("kappa", _kappa(report.kappa)),
         *((f"  {plain_types(name)}", agreement_text(each)) for name, each in report.by_action_type.items()),
-        *((f"  depth {name}", agreement_text(each)) for name, each in report.by_layer.items()),
-        *((f"  {name.replace('_', ' ')}", agreement_text(each)) for name, each in report.by_tag.items()),
         *(_confidence_row(each) for each in report.by_confidence if each.mean_confidence is not None),
         *flipped,
         ("A chosen", share_with_interval(report.says_a) + _side_bias(report.says_a)),
@@ -67,22 +64,11 @@ def _confidence_row(each: Bin) -> tuple[str, str]:
     return f"  confidence {each.low:.1f} to {each.high:.1f}", f"{agreed}; claimed {claim:.2f}{verdict}"
 
 
-def _kappa(kappa: Kappa) -> str:
-    if kappa.kappa is None or kappa.low is None or kappa.high is None:
-        return "undefined: all judgements are on one side"
-    ends = interval_text(f"{kappa.low:.2f}", f"{kappa.high:.2f}", LABEL_LEVEL)
-    return f"{kappa.kappa:.2f} {ends}; agreement by chance would be {kappa.chance:.2f}"
-
-
 def _side_bias(share: Share) -> str:
     """A note if a side was preferred regardless of content; sides are assigned at random."""
     if share.of < MIN_VERDICTS or share.low is None or share.high is None or share.low <= EVEN <= share.high:
         return ""
     return f"; biased towards {'A' if share.low > EVEN else 'B'}, although sides are assigned at random"
-
-
-def _between(each: ReviewersAgreement) -> str:
-    return f"{share_with_interval(each.alike)}; kappa {_kappa(each.kappa)}"
 
 
 def _list(title: str, remarks: list[RemarkedPair]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from preference.statistics import (
     BINS,
     MarginCheck,
-    cohens_kappa,
     reliability,
     share_of,
     sign_agreement,
@@ -56,82 +54,6 @@ def test_an_interval_holds_its_share_and_mirrors(part: int, more: int) -> None:
 def test_a_share_of_nothing_is_not_known() -> None:
     """It is neither zero nor one."""
     assert share_of(0, 0).model_dump() == {"of": 0, "share": None, "low": None, "high": None}
-
-
-# -- kappa -----------------------------------------------------------------------------------------------------
-
-
-def cases(both_a: int, a_b: int, b_a: int, both_b: int) -> list[tuple[str, str]]:
-    """The 2x2 table as the verdicts it was counted from."""
-    return [("a", "a")] * both_a + [("a", "b")] * a_b + [("b", "a")] * b_a + [("b", "b")] * both_b
-
-
-@pytest.mark.parametrize(
-    ("table", "chance", "kappa"),
-    [
-        ((20, 5, 10, 15), 0.5, 0.4),  # Wikipedia's first example: 35 of 50 alike
-        ((45, 15, 25, 15), 0.54, 0.1304),  # 60 of 100 alike, .60 * .70 + .40 * .30 by chance
-        ((25, 0, 0, 25), 0.5, 1.0),
-        ((0, 25, 25, 0), 0.5, -1.0),
-        ((10, 10, 10, 10), 0.5, 0.0),
-        ((12, 8, 0, 0), 0.6, 0.0),  # one who says A whatever stands there agrees by chance only
-    ],
-)
-def test_kappa_is_agreement_beyond_chance(table: tuple[int, int, int, int], chance: float, kappa: float) -> None:
-    """(observed - chance) / (1 - chance), with chance from how often each says what."""
-    found = cohens_kappa(cases(*table))
-    assert (found.chance, found.kappa) == (pytest.approx(chance), pytest.approx(kappa, abs=1e-4))
-    assert found.of == sum(table)
-
-
-def test_the_interval_of_kappa_is_that_of_the_agreement() -> None:
-    """45 of 50 alike: Wilson's [.809, .950] at 90 %, chance .5, so twice that less one."""
-    found = cohens_kappa(cases(23, 2, 3, 22))
-    assert found.chance == 0.5
-    assert (found.low, found.high) == (pytest.approx(0.617, abs=2e-3), pytest.approx(0.9, abs=2e-3))
-
-
-def test_all_alike_is_no_certainty() -> None:
-    """Ten of ten leave room: the interval does not shrink to a point."""
-    found = cohens_kappa(cases(5, 0, 0, 5))
-    assert (found.kappa, found.high) == (1.0, 1.0)
-    assert found.low == pytest.approx(2 * 0.7870 - 1, abs=4e-3)
-
-
-@pytest.mark.parametrize("verdicts", [[], [("a", "a")], [("a", "a")] * 9])
-def test_kappa_is_not_known_where_nothing_could_differ(verdicts: list[tuple[str, str]]) -> None:
-    """Of none; and where both say one thing every time, by chance alone they would agree always."""
-    assert cohens_kappa(verdicts).model_dump(exclude={"of"}) == dict.fromkeys(("kappa", "low", "high", "chance"))
-
-
-@given(st.lists(st.tuples(st.sampled_from("abt"), st.sampled_from("abt"))))
-def test_kappa_does_not_mind_who_is_who(verdicts: list[tuple[str, str]]) -> None:
-    """It is symmetric, lies in [-1, 1], and its interval holds it."""
-    found = cohens_kappa(verdicts)
-    other = cohens_kappa((there, here) for here, there in verdicts)
-    if found.kappa is None:
-        assert other.kappa is None
-        return
-    assert found.low is not None
-    assert found.high is not None
-    assert found.kappa == pytest.approx(other.kappa)
-    assert -1 <= found.low <= found.kappa + 1e-9 <= found.high + 2e-9 <= 1 + 2e-9
-
-
-@pytest.mark.parametrize("right", [0.5, 0.7, 0.9, 0.97])
-@pytest.mark.parametrize("of", [30, 100])
-def test_the_interval_of_kappa_holds_the_truth_as_often_as_it_says(right: float, of: int) -> None:
-    """Labels stand on a side by a fair coin, a person finds them with a known chance: kappa is 2 * right - 1."""
-    draw = random.Random(f"{right} {of}")
-    held = 0
-    for _ in range(400):
-        labels = [draw.choice("ab") for _ in range(of)]
-        said = [label if draw.random() < right else "ba"["ab".index(label)] for label in labels]
-        found = cohens_kappa(zip(said, labels, strict=True))
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= 2 * right - 1 <= found.high
-    assert held / 400 >= 0.85
 
 
 # -- labels ----------------------------------------------------------------------------------------------------
