@@ -379,7 +379,7 @@ def _record(
 
 
 def _sum_up(prepared: _Prepared, record: TrainingRecord, output: OutputDirectory) -> None:
-    """Write metrics, curves, provenance and model card, and remove what only the training needed."""
+    """Write metrics, provenance and model card, and remove what only the training needed."""
     folder, facts = output.folder, TrainingFacts.model_validate(record.lengths)
     metrics = read_metrics(folder, STAGE)
     write_metrics(metrics, folder)

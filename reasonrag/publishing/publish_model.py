@@ -43,7 +43,6 @@ _CONFIGURATION = frozenset(
 )
 _ABOUT = frozenset({CARD, PROVENANCE, "metrics.json", "train.yaml"})
 """Files about the model. Paths in them are shortened to names."""
-_PICTURES = frozenset({"curves.svg", "curves.png"})
 _PROMPT = re.compile(r"prompts/(\w+\.txt|layout\.json)")
 _PATHS_IN_CONFIGURATION = ("_name_or_path", "name_or_path", "tokenizer_file")
 """Keys in which older transformers record local paths; unused."""
@@ -56,7 +55,7 @@ _ON_THE_HUB = re.compile(r"[\w-][\w.-]*(?:/[\w.-]+)?")
 def is_model_file(path: str) -> bool:
     """Whether a file of a model's folder is uploaded, by its path in the folder: what loads the model and what
     describes it. Never checkpoints, optimizer states, pickles or logs."""
-    named = path in _VOCABULARY | _CONFIGURATION | _ABOUT | _PICTURES
+    named = path in _VOCABULARY | _CONFIGURATION | _ABOUT
     return named or _WEIGHTS.fullmatch(path) is not None or _PROMPT.fullmatch(path) is not None
 
 

@@ -15,7 +15,7 @@ from reasonrag.redaction import redact
 from reasonrag.terminal import TerminalWatcher, on_one_line, print_next, print_prose, print_shown, print_table
 from reasonrag.training.llamafactory.config_files import as_yaml
 from reasonrag.training.llamafactory.merge import MergeResult
-from reasonrag.training.metrics import CURVES, METRICS
+from reasonrag.training.metrics import METRICS
 from reasonrag.training.progress import SHOWN_METRICS, TrainingProgress
 from reasonrag.training.provenance import read_provenance
 from reasonrag.training.stages.training import TrainingResult
@@ -75,8 +75,6 @@ def show_training(result: TrainingResult) -> None:
     out = Path(result.out)
     if METRICS in result.files:
         print_shown(f"model: {out}; card: {out / 'README.md'}; numbers: {out / METRICS}")
-    if f"{CURVES}.svg" in result.files:
-        print_shown(f"curves: {out / f'{CURVES}.svg'}")
     if result.stage == "rm":
         return
     if result.finetuning_type == "lora":

@@ -1,6 +1,6 @@
-"""The metrics of a finished training: `metrics.json`, the plots `curves.svg` and `curves.png`, and warnings.
+"""The metrics of a finished training, `metrics.json`, and warnings.
 
-Reads `trainer_state.json`, which has everything that was logged, also before an interruption. Decides when the curves
+Reads `trainer_state.json`, which has everything that was logged, also before an interruption. Decides when the numbers
 look like the collapse that preference training is known for: margins rise while all replies become unlikely, the
 chosen ones included, and with them the tags that the agent needs.
 """
@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from preference.export.files import atomic_replacement, write_json
+from preference.export.files import write_json
 from reasonrag.errors import InputError
 from reasonrag.files import read_small
-from reasonrag.rendering import drawing_style, percent
+from reasonrag.rendering import percent
 
-METRICS, CURVES = "metrics.json", "curves"
+METRICS: Final = "metrics.json"
 TRAINER_STATE, TRAINER_RESULTS, TRAINER_LOG = "trainer_state.json", "all_results.json", "trainer_log.jsonl"
 SCHEMA: Final = "reasonrag.metrics/1"
 MAX_FALL_SHARE: Final = 0.25
@@ -30,29 +30,6 @@ MIN_FALL_NATS: Final = 5.0
 MIN_TRAINING_POINTS: Final = 50
 """Logged points needed to judge training pairs: each point covers other pairs, and long replies are less likely."""
 _HIGHER_IS_BETTER = ("eval_rewards/accuracies", "eval_accuracy", "eval_rewards/margins")
-_PANELS: Final[Sequence[tuple[str, Sequence[tuple[str, str]]]]] = (
-    ("loss", (("loss", "training"), ("eval_loss", "validation"))),
-    (
-        "share of pairs ranked as labelled",
-        (
-            ("rewards/accuracies", "training"),
-            ("eval_rewards/accuracies", "validation"),
-            ("accuracy", "training"),
-            ("eval_accuracy", "validation"),
-        ),
-    ),
-    ("Brier score of values", (("eval_brier", "validation"),)),
-    ("margin of rewards", (("rewards/margins", "training"), ("eval_rewards/margins", "validation"))),
-    (
-        "log-probability of a reply",
-        (
-            ("logps/chosen", "chosen"),
-            ("logps/rejected", "rejected"),
-            ("eval_logps/chosen", "chosen, validation"),
-            ("eval_logps/rejected", "rejected, validation"),
-        ),
-    ),
-)
 
 
 class BestValue(BaseModel):
@@ -88,11 +65,11 @@ class Metrics(BaseModel):
 def read_metrics(folder: Path, stage: str) -> Metrics:
     """The metrics of a training that has ended."""
     state = _json(folder / TRAINER_STATE)
-    series = _series(state.get("log_history") or _logged(folder / TRAINER_LOG))
+    series = _series(state.get("log_history", ()))
     results = {name: float(value) for name, value in _json(folder / TRAINER_RESULTS).items() if _is_number(value)}
     return Metrics(
         stage=stage,
-        steps=int(state.get("global_step") or max((step for each in series.values() for step, _ in each), default=0)),
+        steps=int(state.get("global_step", 0)),
         epochs=_number(state.get("epoch")),
         seconds=results.get("train_runtime"),
         first={name: each[0][1] for name, each in series.items()},
@@ -108,10 +85,8 @@ def read_metrics(folder: Path, stage: str) -> Metrics:
     )
 
 
-def write_metrics(metrics: Metrics, folder: Path) -> list[str]:
-    """Write metrics and plots; returns the file names."""
+def write_metrics(metrics: Metrics, folder: Path) -> None:
     write_json(folder / METRICS, metrics.model_dump(mode="json"), shared=True)
-    return [METRICS, *_draw(metrics, folder)]
 
 
 def find_warnings(series: Mapping[str, Sequence[tuple[int, float]]]) -> list[str]:
@@ -160,9 +135,9 @@ def _ends(series: Sequence[tuple[int, float]]) -> tuple[float, float]:
 def _series(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, dict[int, float]] = {}
     for record in history:
-        step = record.get("step", record.get("current_steps"))
+        step = record.get("step")
         for name, value in record.items():
-            if isinstance(step, int) and name not in ("step", "current_steps", "total_steps") and _is_number(value):
+            if isinstance(step, int) and name != "step" and _is_number(value):
                 found.setdefault(name, {})[step] = float(value)
     wanted = ("loss", "rewards/", "logps/", "accuracy", "brier", "learning_rate", "lr", "kl", "grad_norm")
     return {
@@ -197,14 +172,6 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _logged(path: Path) -> list[dict[str, Any]]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return []
-    return [read_object(line) for line in lines]
-
-
 def read_object(text: bytes) -> dict[str, Any]:
     """An object in Python's JSON, whose numbers may be NaN or Infinity; empty for anything else or a torn line."""
     try:
@@ -212,60 +179,3 @@ def read_object(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-# -- drawings --------------------------------------------------------------------------------------------------
-
-
-def _draw(metrics: Metrics, folder: Path) -> list[str]:
-    panels = [
-        (title, shown)
-        for title, lines in _PANELS
-        if (shown := [(metrics.series[name], label, name) for name, label in lines if name in metrics.series])
-    ]
-    if not panels:
-        return []
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    names = []
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    with rc_context(drawing_style(ink="#222222", line="#d5d5d5", size=10)):
-        figure = Figure(figsize=(4.6 * columns, 3.1 * rows), layout="constrained")
-        FigureCanvasAgg(figure)
-        for number, (title, lines) in enumerate(panels, start=1):
-            _panel(figure.add_subplot(rows, columns, number), title, lines)
-        for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 120})):
-            with atomic_replacement(folder / f"{CURVES}.{kind}", shared=True) as file:
-                figure.savefig(file, format=kind, facecolor="white", **options)
-            names.append(f"{CURVES}.{kind}")
-    return names
-
-
-def _panel(axes: Any, title: str, lines: Sequence[tuple[Sequence[tuple[int, float]], str, str]]) -> None:
-    colours = {"rejected": "#c0504d", "validation": "#d98a1f"}
-    for series, label, name in lines:
-        held_out = name.startswith("eval_")
-        colour = (
-            colours["rejected"]
-            if "rejected" in label
-            else colours["validation"]
-            if label == "validation"
-            else "#2f6fab"
-        )
-        axes.plot(
-            [step for step, _ in series],
-            [value for _, value in series],
-            label=label,
-            color=colour,
-            linestyle="--" if held_out else "-",
-            marker="o" if held_out or len(series) < 12 else None,  # noqa: PLR2004 - points of a short line are seen
-            markersize=3.5,
-            linewidth=1.5,
-        )
-    axes.set_title(title, fontsize=10.5, loc="left")
-    axes.set_xlabel("step")
-    axes.legend(fontsize=8.5)
-    axes.xaxis.get_major_locator().set_params(integer=True)

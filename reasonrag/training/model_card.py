@@ -21,7 +21,7 @@ from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.rendering import Verbatim, markdown_templates, one_line
 from reasonrag.training.llamafactory.batch import effective_batch
 from reasonrag.training.llamafactory.yaml_text import read_yaml
-from reasonrag.training.metrics import CURVES, Metrics
+from reasonrag.training.metrics import Metrics
 from reasonrag.training.output_directory import TrainingRecord
 from reasonrag.training.provenance import Provenance
 from reasonrag.training.stages.runner import FOLDER
@@ -173,7 +173,6 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
         "results": [
             _result(name, shown, facts.metrics) for name, shown in _NUMBERS.items() if name in facts.metrics.last
         ],
-        "curves": (facts.folder / f"{CURVES}.png").is_file(),
         "asked": asked,
         "top_k": _only(asked.top_k),
         "max_steps": _only(asked.max_steps),

@@ -6,7 +6,7 @@
     prompts/          the prompts it needs
     train.log         the full output of LLaMA-Factory
     checkpoint-N/, model files, trainer_log.jsonl, trainer_state.json, ..   LLaMA-Factory's own
-    metrics.json, curves.svg, curves.png, README.md   written at the end
+    metrics.json, README.md   written at the end
 
 Decides what counts as a changed configuration and which checkpoint a training resumes from. Knows no processes.
 """

@@ -24,8 +24,9 @@ from reasonrag.training.llamafactory.config_files import as_yaml, parse_changes
 from reasonrag.training.llamafactory.config_resolution import TEMPLATE, refuse_secrets
 from reasonrag.training.llamafactory.foreign_settings import foreign_settings, tokens_for
 from reasonrag.training.llamafactory.launcher import cli_command, run_watched
+from reasonrag.training.metrics import METRICS
 from reasonrag.training.model_card import CARD
-from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, OutputDirectory
+from reasonrag.training.output_directory import TRAIN_LOG, TRAIN_YAML, TRAINING, OutputDirectory
 from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.provenance import Provenance, read_provenance
 
@@ -115,8 +116,8 @@ def _account(
         merged.write(out)
     if prompts:
         save_prompts(prompts, out / PROMPTS, shared=True)
-    kept = {name: name for name in ("metrics.json", "curves.svg", "curves.png")}
-    for name, new in (kept | {name: f"adapter-{name}" for name in ("training.json", TRAIN_YAML, TRAIN_LOG)}).items():
+    renamed = {name: f"adapter-{name}" for name in (TRAINING, TRAIN_YAML, TRAIN_LOG)}
+    for name, new in ({METRICS: METRICS} | renamed).items():
         if (adapter / name).is_file():
             shutil.copyfile(adapter / name, out / new)
     write_json(out / MERGED, {"adapter": str(adapter.resolve()), "config": dict(config)}, shared=True)

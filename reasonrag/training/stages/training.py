@@ -198,7 +198,7 @@ def _launch(
 
 
 def _sum_up(prepared: PreparedTraining, record: TrainingRecord, output: OutputDirectory) -> None:
-    """Write metrics, curves and model card."""
+    """Write metrics and model card."""
     metrics = read_metrics(output.folder, prepared.resolution.stage)
     write_metrics(metrics, output.folder)
     facts = ModelCardFacts(

@@ -45,7 +45,7 @@ def test_a_critic_of_pairs_is_a_whole_model_that_says_what_it_was_trained_on(wor
     metrics = orjson.loads((folder / "metrics.json").read_bytes())
     assert metrics["steps"] == 4
     assert {"loss", "eval_loss", "eval_accuracy"} <= metrics["last"].keys()
-    assert {"curves.png", "README.md", "prompts", "chat_template.jinja"} <= {path.name for path in folder.iterdir()}
+    assert {"README.md", "prompts", "chat_template.jinja"} <= {path.name for path in folder.iterdir()}
     assert not {".rows", ".job.json", "critic_training.json"} & {path.name for path in folder.iterdir()}
     assert "This is a critic" in (folder / "README.md").read_text()
 

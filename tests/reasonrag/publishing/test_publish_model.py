@@ -36,7 +36,6 @@ SHARED = {
     "chat_template.jinja": "{{ messages }}",
     "prompts/think.txt": "Think about /home/of/the/fox.\n",
     "metrics.json": '{"loss": 1}',
-    "curves.png": "a picture",
     "train.yaml": "model_name_or_path: /home/me/models/qwen\ndataset_dir: /scratch/data/a\n",
 }
 LEFT = {
@@ -108,11 +107,11 @@ def front_matter(card: str) -> dict[str, Any]:
 
 
 def test_only_files_of_the_model_go_up(adapter: Path) -> None:
-    """An allow-list: weights, configuration, tokenizer, prompts, curves, what says how it was made, and a card. Never
+    """An allow-list: weights, configuration, tokenizer, prompts, what says how it was made, and a card. Never
     optimizer states, checkpoints, pickles, logs or anything unknown; what stays is told."""
     done = rehearsed(adapter)
     assert [each.path for each in done.files] == [
-        *("adapter_config.json", "adapter_model.safetensors", "chat_template.jinja", "curves.png", "metrics.json"),
+        *("adapter_config.json", "adapter_model.safetensors", "chat_template.jinja", "metrics.json"),
         *("prompts/think.txt", "reasonrag.json", "tokenizer.json", "tokenizer_config.json", "train.yaml", "README.md"),
     ]
     assert done.left_behind == [
@@ -128,7 +127,6 @@ def test_only_files_of_the_model_go_up(adapter: Path) -> None:
         ("model.safetensors.index.json", True),
         ("value_head.safetensors", True),
         ("generation_config.json", True),
-        ("curves.svg", True),
         ("optimizer.safetensors", False),
         ("pytorch_model.bin", False),
         ("scheduler.pt", False),
@@ -301,7 +299,7 @@ def linked(folder: Path, name: str, target: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["README.md", "adapter_model.safetensors", "tokenizer.json", "prompts/read.txt", "reasonrag.json", "curves.png"],
+    ["README.md", "adapter_model.safetensors", "tokenizer.json", "prompts/read.txt", "reasonrag.json", "metrics.json"],
 )
 def test_a_link_out_of_the_folder_is_not_followed(name: str, adapter: Path, tmp_path: Path) -> None:
     """What it leads to was never meant to be published; the message names the link and what to do."""
@@ -396,9 +394,9 @@ def test_a_model_becomes_public_when_everything_is_up(hub: HubServer, adapter: P
     assert {path: each for path, each in repository.files.items() if path != ".gitattributes"} == staged
     switched = next(i for i, seen in enumerate(hub.seen) if seen.path == f"/api/models/{REPO}/settings")
     assert not any(seen.public for seen in hub.seen[: switched + 1])
-    (adapter / "curves.png").unlink()
+    (adapter / "metrics.json").unlink()
     again = published(hub, adapter)
     assert again.returncode == 0, again.stderr
-    assert "curves.png" not in repository.files
+    assert "metrics.json" not in repository.files
     assert f"vllm serve {BASE} --enable-lora" in again.stdout
     assert "not uploaded: .env" in " ".join(again.stdout.split())

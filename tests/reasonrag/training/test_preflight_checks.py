@@ -639,7 +639,7 @@ def test_numbers_that_are_as_they_should_be(series: dict[str, list[tuple[int, fl
     assert find_warnings(series) == []
 
 
-def test_numbers_and_drawings_are_written_from_what_the_trainer_logged(tmp_path: Path) -> None:
+def test_numbers_are_written_from_what_the_trainer_logged(tmp_path: Path) -> None:
     """After an interruption a step counts once; a number that is none does no harm, and is said."""
     history = [{"step": n, "loss": 1 / n, "logps/chosen": -n, "epoch": 0.1} for n in (1, 2, 3)]
     state = {"log_history": [*history, {"step": 3, "loss": 0.25}, {"step": 3, "eval_loss": 0.9}], "global_step": 3}
@@ -649,14 +649,8 @@ def test_numbers_and_drawings_are_written_from_what_the_trainer_logged(tmp_path:
     assert metrics.last["eval_loss"] == -math.inf
     assert "eval_loss" not in metrics.best
     assert ["eval_loss was not finite" in each for each in metrics.warnings] == [True]
-    assert write_metrics(metrics, tmp_path) == ["metrics.json", "curves.svg", "curves.png"]
-    assert "log-probability of a reply" in (tmp_path / "curves.svg").read_text()
+    write_metrics(metrics, tmp_path)
     assert orjson.loads((tmp_path / "metrics.json").read_bytes())["last"]["eval_loss"] is None
-    (tmp_path / "trainer_state.json").unlink()
-    (tmp_path / "trainer_log.jsonl").write_text('{"current_steps": 1, "loss": NaN}\n{"current_steps": 2, "lo')
-    assert read_metrics(tmp_path, "dpo").warnings == [
-        "loss was not finite at some step: the model is unusable; try a smaller learning_rate"
-    ]
 
 
 def training_record(**facts: Any) -> TrainingRecord:

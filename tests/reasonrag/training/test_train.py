@@ -84,7 +84,7 @@ def test_every_stage_trains_from_what_pairs_wrote(name: str, world: World) -> No
     assert metrics["steps"] == steps
     assert [step for step, _ in metrics["series"]["loss"]] == list(range(1, steps + 1))
     assert all(math.isfinite(loss) and loss > 0 for _, loss in metrics["series"]["loss"])
-    for file in ("curves.svg", "curves.png", "train.yaml", "train.log", "training.json", "reasonrag.json", "README.md"):
+    for file in ("train.yaml", "train.log", "training.json", "reasonrag.json", "README.md"):
         assert (world.saved(name) / file).stat().st_size > 0, file
     assert f"{steps} of {steps}" in done.err
 
@@ -146,7 +146,7 @@ def test_ctrl_c_ends_the_trainer_and_keeps_its_checkpoints(world: World) -> None
 
 
 def test_the_same_command_goes_on_from_the_last_checkpoint(world: World) -> None:
-    """No step that a checkpoint holds is trained again, and the curves have all of them."""
+    """No step that a checkpoint holds is trained again, and the numbers have all of them."""
     done = lora(world)
     record = world.json(SFT, "training.json")
     [checkpoint] = record["resumed_from"]
