@@ -1585,7 +1585,6 @@ def train(
     master: str | None = None,
     gpus_per_node: int | None = None,
     slurm: str | Path | None = None,
-    ray: bool = False,
     merge: str | Path | None = None,
 ) -> TrainingResult:
     """Train a model on a data set with LLaMA-Factory.
@@ -1615,7 +1614,6 @@ def train(
         master: HOST or HOST:PORT of the machine with --node-rank 0 [default port: 29500]
         gpus_per_node: Processes per machine, one per GPU [default: all GPUs]
         slurm: Write a Slurm batch script to this file; do not train
-        ray: Train on a Ray cluster, one worker per GPU (--nodes x --gpus-per-node)
         merge: Merge this adapter into its base model, into --out; do not train
     """
 

@@ -353,9 +353,8 @@ def _record(
         config=plan.name,
         decides=prepared.decides,
         config_hash=prepared.provenance.config_hash,
-        requested=prepared.provenance.config_hash,
         resolved=plan.config,
-        settings={"nodes": 1, "gpus_per_node": count_gpus(), "ray": False},
+        settings={"nodes": 1, "gpus_per_node": count_gpus()},
         data={
             "directory": str(plan.data.directory.resolve()),
             "stage": STAGE,

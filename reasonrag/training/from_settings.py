@@ -72,16 +72,14 @@ def recipe_plan(settings: TrainSettings) -> RecipePlan:
 
 
 def launch_options(settings: TrainSettings) -> Launch:
-    master = parse_master(settings.master, settings.nodes if not (settings.slurm or settings.ray) else 1)
-    if settings.slurm and settings.ray:
-        raise InputError("--slurm and --ray exclude each other: a Ray cluster is there already")
-    if settings.nodes > 1 and settings.node_rank is None and not (settings.slurm or settings.ray):
+    master = parse_master(settings.master, 1 if settings.slurm else settings.nodes)
+    if settings.nodes > 1 and settings.node_rank is None and not settings.slurm:
         raise InputError("--nodes needs --node-rank, the number of this machine: 0 on the first, 1 on the next")
     if (settings.node_rank or 0) >= settings.nodes:
         raise InputError(
             f"--node-rank {settings.node_rank}: of {settings.nodes} machines the last is {settings.nodes - 1}"
         )
-    return Launch(settings.nodes, settings.node_rank or 0, master, settings.gpus_per_node, settings.ray)
+    return Launch(settings.nodes, settings.node_rank or 0, master, settings.gpus_per_node)
 
 
 def repeated_flags(config: str, settings: TrainSettings, *, data: Path, out: Path) -> list[str]:

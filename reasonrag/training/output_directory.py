@@ -47,8 +47,6 @@ class TrainingRecord(BaseModel):
     decides: dict[str, Any]
     """The identity of this training: with another value for any of these it is another training."""
     config_hash: str
-    requested: str
-    """Hash of the request, before LLaMA-Factory was asked; see `prepare.requested_hash`."""
     resolved: dict[str, Any]
     """What LLaMA-Factory reads, as in `train.yaml`."""
     settings: dict[str, Any]

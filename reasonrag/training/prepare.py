@@ -72,7 +72,6 @@ class PreparedTraining:
     asked: DatasetQuestions
     lengths: dict[str, Any]
     decides: dict[str, Any]
-    requested: str
     notes: list[str]
     aside: list[Blocker]
     objections: list[Blocker]
@@ -130,7 +129,7 @@ def prepare_training(
 ) -> PreparedTraining:
     """Check everything. strict: refuse while blockers remain. Raises InputError."""
     allow, allow_eval = permitted.allow, permitted.allow_eval
-    requested = requested_hash(resolution, data)
+    decides = identity_of(resolution, data)
     base, found = preflight_checks.check_base_model(resolution.config), PreflightFindings()
     prompts, chosen = prompts_of_training(data.directory, permitted.prompts)
     asked = read_questions(data, resolution.entry)
@@ -140,22 +139,17 @@ def prepare_training(
     preflight_checks.check_config(resolution.config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
-        _check_output(resolution, data, base)
+    OutputDirectory(resolution.out).check(decides)
     python, inspection = _inspected(resolution)
     stock, judgement = inspection.stock, inspection.configs["train"]
     processes = launch.nodes * (launch.gpus_per_node or len(stock.devices))  # 0: who will train has not been said
-    if launch.ray:
-        resolution.config.setdefault("ray_num_workers", processes or launch.nodes)
     preflight_checks.check_packages(resolution.config, stock, found)
-    if launch.ray and not stock.has("ray"):
-        found.object("no_ray", "--ray needs ray beside LLaMA-Factory (pip install 'ray[default]' there)")
     preflight_checks.check_config_accepted(resolution.config, judgement, found)
     lengths = preflight_checks.resolve_cutoff(resolution, data, judgement, found)
     if strict:
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
     batch = describe_batch(resolution.config, processes, count_rows(resolution.entry))
     standing = [each for each in found.objections if not each.allowed(allow, allow_eval)]
-    decided = training_identity(resolution.config, row_file_hashes(resolution, data)) | _base_of(base)
     prepared = PreparedTraining(
         resolution=resolution,
         data=data,
@@ -167,13 +161,11 @@ def prepare_training(
         launch=launch,
         asked=asked,
         lengths=lengths,
-        decides=decided,
-        requested=requested,
+        decides=decides,
         notes=[*resolution.notes, *found.notes, "; ".join(filter(None, batch))],
         aside=[each for each in found.objections if each not in standing],
         objections=standing,
     )
-    OutputDirectory(resolution.out).check(decided)
     command = prepared.command(resolution.out / "train.yaml", {})
     check_no_spaces(command, prepared.environment, len(stock.devices))
     return prepared
@@ -192,31 +184,15 @@ def _inspected(resolution: ResolvedConfig) -> tuple[Path, Inspection]:
     return python, inspection
 
 
-def requested_hash(resolution: ResolvedConfig, data: TrainingData) -> str:
-    """Identifies a training by what is known without asking LLaMA-Factory: everything but a cutoff derived from
-    rows."""
-    base = [found.config_hash for folder in model_folders(resolution.config) if (found := read_provenance(folder))]
+def identity_of(resolution: ResolvedConfig, data: TrainingData) -> dict[str, Any]:
+    """What makes it this training, as far as it is known before LLaMA-Factory is asked: a cutoff that follows from the
+    rows is no part of it. A base model that was trained again under the same path makes another training."""
     cutoff = {} if resolution.chosen_cutoff else {"cutoff_len": "of the rows"}
-    return config_hash(
-        training_identity(resolution.config | cutoff, row_file_hashes(resolution, data)) | {"base": base}
-    )
-
-
-def _check_output(resolution: ResolvedConfig, data: TrainingData, base: BaseFacts) -> None:
-    """Refuse an output folder that holds another training, as far as that is known before the cutoff is resolved."""
-    output = OutputDirectory(resolution.out)
-    record = output.record()
-    known = record.decides.get("cutoff_len") if record and not resolution.chosen_cutoff else None
-    config = resolution.config | ({"cutoff_len": known} if known else {})
-    output.check(training_identity(config, row_file_hashes(resolution, data)) | _base_of(base))
+    hashes = [found.config_hash for folder in model_folders(resolution.config) if (found := read_provenance(folder))]
+    identity = training_identity(resolution.config | cutoff, row_file_hashes(resolution, data))
+    return identity | ({"base_trained_by": hashes} if hashes else {})
 
 
 def row_file_hashes(resolution: ResolvedConfig, data: TrainingData) -> dict[str, str]:
     """SHA-256 of the row files in use, by name."""
     return {name: digest for entry in resolution.entries for name, digest in data.hashed(entry).items()}
-
-
-def _base_of(base: BaseFacts) -> dict[str, Any]:
-    """Distinguishes a base model from one that was retrained under the same path."""
-    hashes = [each.config_hash for each in base.came_from]
-    return {"base_trained_by": hashes} if hashes else {}

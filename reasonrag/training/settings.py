@@ -57,9 +57,6 @@ class TrainSettings(Settings):
     )
     gpus_per_node: int | None = setting("Processes per machine, one per GPU [default: all GPUs]", Panel.MACHINES, ge=1)
     slurm: Path | None = setting("Write a Slurm batch script to this file; do not train", Panel.MACHINES, common=True)
-    ray: bool = setting(
-        "Train on a Ray cluster, one worker per GPU (--nodes x --gpus-per-node)", Panel.MACHINES, default=False
-    )
     merge: Path | None = setting(
         "Merge this adapter into its base model, into --out; do not train", Panel.TRAINING, common=True
     )

@@ -50,7 +50,7 @@ _TRIPS: Final[Mapping[str, tuple[CheckupSeverity, str, str]]] = {
     ),
     "USE_MCA": ("error", "LLaMA-Factory trains by Megatron, with other arguments", "unset it"),
     "USE_V1": ("error", "LLaMA-Factory takes its other launcher, with other arguments", "unset it"),
-    "USE_RAY": ("warning", "LLaMA-Factory wants a Ray cluster", "unset it, or give --ray to reasonrag train"),
+    "USE_RAY": ("warning", "LLaMA-Factory wants a Ray cluster", "unset it"),
 }
 """Environment variables that change a training: severity, effect, advice."""
 

@@ -41,7 +41,6 @@ class Launch:
     node_rank: int = 0
     master: tuple[str, int] | None = None
     gpus_per_node: int | None = None
-    ray: bool = False
 
 
 class TrainingFailed(ReasonragError):
@@ -73,8 +72,6 @@ def launch_variables(launch: Launch, *, deepspeed: bool, gpus: int) -> dict[str,
     DeepSpeed and several machines need torchrun, which LLaMA-Factory starts by itself only for more than one GPU; on a
     machine without a GPU it would start no process at all.
     """
-    if launch.ray:
-        return {"USE_RAY": "1"}
     found = {}
     if launch.nodes > 1 or deepspeed or (launch.gpus_per_node or 1) > 1:
         found["FORCE_TORCHRUN"] = "1"
@@ -100,7 +97,7 @@ def cli_command(python: Path, verb: str, file: Path, overrides: Mapping[str, str
 
 def check_no_spaces(command: list[str], environment: Mapping[str, str], gpus: int) -> None:
     """Raises InputError for a path with a space if torchrun is used: LLaMA-Factory splits that command at spaces."""
-    torchrun = "FORCE_TORCHRUN" in environment or (gpus > 1 and "USE_RAY" not in environment)
+    torchrun = "FORCE_TORCHRUN" in environment or gpus > 1
     spaced = next((word for word in command[2:] if len(word.split()) != 1), None)
     if torchrun and spaced:
         raise InputError(f"a path with a space cannot be given to torchrun: {spaced!r}; choose another --out")

@@ -31,7 +31,7 @@ from reasonrag.training.llamafactory.slurm import batch_script
 from reasonrag.training.metrics import TRAINER_LOG, read_metrics, write_metrics
 from reasonrag.training.model_card import CARD, ModelCardFacts, render_model_card
 from reasonrag.training.output_directory import TRAIN_LOG, OutputDirectory, TrainingRecord
-from reasonrag.training.prepare import Permissions, PreparedTraining, prepare_training, requested_hash
+from reasonrag.training.prepare import Permissions, PreparedTraining, identity_of, prepare_training
 from reasonrag.training.progress import TrainingWatcher
 from reasonrag.training.settings import PORT
 
@@ -97,7 +97,7 @@ def train_resolved(
 def _done_already(resolution: ResolvedConfig, data: TrainingData) -> TrainingResult | None:
     """The recorded result, if this very training is finished; LLaMA-Factory is not asked again."""
     record = OutputDirectory(resolution.out).record()
-    if record is None or record.state != "finished" or record.requested != requested_hash(resolution, data):
+    if record is None or record.state != "finished" or record.decides != identity_of(resolution, data):
         return None
     return _result_of(record, resolution, "finished already", trained=True).model_copy(update={"notes": []})
 
@@ -148,13 +148,8 @@ def _record(prepared: PreparedTraining, before: TrainingRecord | None, checkpoin
         config=prepared.resolution.name,
         decides=prepared.decides,
         config_hash=prepared.provenance.config_hash,
-        requested=prepared.requested,
         resolved=prepared.config,
-        settings={
-            "nodes": prepared.launch.nodes,
-            "gpus_per_node": prepared.launch.gpus_per_node,
-            "ray": prepared.launch.ray,
-        },
+        settings={"nodes": prepared.launch.nodes, "gpus_per_node": prepared.launch.gpus_per_node},
         data=prepared.facts_of_data,
         lengths=prepared.lengths,
         notes=prepared.notes,

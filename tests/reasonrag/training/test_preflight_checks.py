@@ -105,7 +105,6 @@ WORDS: dict[str, tuple[list[str], str]] = {
     "machines without a number": (["--nodes", "2", "--master", "h"], "--nodes needs --node-rank"),
     "a number too high": (["--nodes", "2", "--node-rank", "2", "--master", "h"], "of 2 machines the last is 1"),
     "an address that is none": (["--nodes", "2", "--node-rank", "1", "--master", "h:0"], "HOST or HOST:PORT"),
-    "two launchers": (["--slurm", "job.sh", "--ray"], "--slurm and --ray exclude each other"),
     "more positions than the model has": (["--set", "cutoff_len=40000"], "--allow beyond_context"),
 }
 
@@ -449,7 +448,6 @@ LAUNCHES: dict[str, tuple[Launch, bool, int, dict[str, str]]] = {
         8,
         {"FORCE_TORCHRUN": "1", "NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"},
     ),
-    "ray": (Launch(nodes=2, ray=True), True, 8, {"USE_RAY": "1"}),
 }
 
 
@@ -658,7 +656,6 @@ def training_record(**facts: Any) -> TrainingRecord:
         "state": "trained",
         "config": "mine",
         "config_hash": "0",
-        "requested": "0",
         "python": "",
         "started": "2026-01-01",
         "data": {"directory": "data", "dataset": "rag_proguide"},
