@@ -10,19 +10,12 @@ from rich.text import Text
 from reasonrag.rendering import counted
 from reasonrag.terminal import on_one_line, print_prose, print_shown, print_titled, shown
 from reasonrag.training.doctor.doctor import Diagnosis
-from reasonrag.training.doctor.findings import CheckupFinding
+from reasonrag.training.doctor.findings import Finding
 from reasonrag.training.doctor.memory import GB
 
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
 _ORDER: Final = ("error", "warning", "note", "ok")
-_PARTS: Final = (
-    ("weights", "weights"),
-    ("reference", "reference"),
-    ("gradients", "gradients"),
-    ("optimizer", "optimizer"),
-    ("activations", "activations"),
-    ("logits", "logits"),
-)
+_PARTS: Final = ("weights", "reference", "gradients", "optimizer", "activations", "logits")
 
 
 def show_diagnosis(diagnosis: Diagnosis) -> None:
@@ -31,10 +24,11 @@ def show_diagnosis(diagnosis: Diagnosis) -> None:
     if diagnosis.plans:
         _show_memory(diagnosis)
         _print_notes(diagnosis)
-    print_shown(tally(diagnosis))
+    errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
+    print_shown(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")
 
 
-def _findings(findings: list[CheckupFinding]) -> Table:
+def _findings(findings: list[Finding]) -> Table:
     table = Table()
     table.add_column("about", no_wrap=True)
     table.add_column("result", no_wrap=True)
@@ -58,10 +52,10 @@ def _show_memory(diagnosis: Diagnosis) -> None:
     table.add_column("")
     for each in diagnosis.plans:
         table.add_column(each.plan.training.name.replace(", ", "\n"), justify="right")
-    for name, label in _PARTS:
-        numbers = [getattr(each.plan, name) for each in diagnosis.plans]
+    for part in _PARTS:
+        numbers = [getattr(each.plan, part) for each in diagnosis.plans]
         if any(numbers):
-            table.add_row(label, *map(_size, numbers))
+            table.add_row(part, *map(_size, numbers))
     table.add_row(
         "rest", *(_size(each.plan.overhead + each.plan.buffers) for each in diagnosis.plans), end_section=True
     )
@@ -95,11 +89,3 @@ def _print_notes(diagnosis: Diagnosis) -> None:
 
 def _count(parameters: int) -> str:
     return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:,.2f} M"  # noqa: PLR2004 - B, M
-
-
-def tally(diagnosis: Diagnosis) -> str:
-    """`2 errors, 1 warning`."""
-    errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
-    if not errors and not warnings:
-        return "no errors, no warnings"
-    return ", ".join(counted(count, what) for count, what in ((errors, "error"), (warnings, "warning")))

@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from pydantic import BaseModel, ConfigDict
 
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.errors import InputError, ReasonragError
-from reasonrag.files import read_small
+from reasonrag.model_folder import read_json
 from reasonrag.serving.python import find_python
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data, collect_findings
-from reasonrag.training.doctor.findings import CheckupFinding, finding
+from reasonrag.training.doctor.findings import Finding
 from reasonrag.training.doctor.machine_checks import (
     check_disk,
     check_gpus,
@@ -45,7 +44,7 @@ from reasonrag.training.doctor.memory import (
 from reasonrag.training.hardware import Gpu, TrainingEnvironment, host_memory, query_driver
 from reasonrag.training.llamafactory.batch import describe_batch
 from reasonrag.training.llamafactory.config_files import ConfigFile, find_config, parse_changes
-from reasonrag.training.llamafactory.config_resolution import TEMPLATE, ResolvedConfig, settle_paths, with_warmup_ratio
+from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, settle_paths, with_warmup_ratio
 from reasonrag.training.llamafactory.dataset_info import count_rows
 from reasonrag.training.llamafactory.inspection import ConfigCheck, Inspection, inspect_environment
 from reasonrag.training.model_shapes import ModelShape, find_shape
@@ -111,16 +110,16 @@ class Diagnosis(BaseModel):
     config: str | None
     model: str
     target: PlanningTarget
-    findings: list[CheckupFinding]
+    findings: list[Finding]
     plans: list[MemoryOption]
     stock: TrainingEnvironment | None
 
     @property
-    def errors(self) -> list[CheckupFinding]:
+    def errors(self) -> list[Finding]:
         return [each for each in self.findings if each.severity == "error"]
 
     @property
-    def warnings(self) -> list[CheckupFinding]:
+    def warnings(self) -> list[Finding]:
         return [each for each in self.findings if each.severity == "warning"]
 
 
@@ -151,7 +150,7 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
         values |= changes
     model = str(values.get("model_name_or_path") or MODEL)
 
-    findings: list[CheckupFinding] = []
+    findings: list[Finding] = []
     base = None
     with collect_findings(findings, "configuration"):
         settle_paths(values, file)
@@ -180,25 +179,25 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
         findings.append(
             _room(settings.out or Path(str(values["output_dir"])), shape, training, values, here=target.here)
         )
-    findings += check_variables(os.environ, values)
+    findings += check_variables(os.environ)
     return Diagnosis(
         config=file.name if file else None, model=model, target=target, findings=findings, plans=plans, stock=stock
     )
 
 
 def _inspect(
-    config: Mapping[str, Any] | None, resolution: ResolvedConfig | None, findings: list[CheckupFinding]
+    config: Mapping[str, Any] | None, resolution: ResolvedConfig | None, findings: list[Finding]
 ) -> Inspection | None:
     """LLaMA-Factory's environment and verdict; None if it does not answer."""
     rows = resolution.countable if resolution else None
     try:
         inspection = inspect_environment(find_python(), {} if config is None else {CONFIG_NAME: (config, rows)})
     except ReasonragError as error:
-        findings.append(finding("packages", "environment", "error", str(error)))
+        findings.append(Finding("packages", "environment", "error", str(error)))
         return None
     if inspection.failure and inspection.stock.has("llamafactory") and not inspection.stock.torch_error:
         says = f"LLaMA-Factory does not work: {inspection.failure}"
-        findings.append(finding("packages", "failure", "error", says))
+        findings.append(Finding("packages", "failure", "error", says))
     return inspection
 
 
@@ -208,36 +207,27 @@ def _of_configuration(
     inspection: Inspection | None,
     resolution: ResolvedConfig | None,
     data: DataCheckup | None,
-) -> list[CheckupFinding]:
+) -> list[Finding]:
     """What `train` would refuse; resolves the cutoff as `train` does."""
-    findings: list[CheckupFinding] = []
-    judgement = (inspection.configs.get(CONFIG_NAME) if inspection else None) or ConfigCheck()
+    findings: list[Finding] = []
+    judgement = inspection.configs.get(CONFIG_NAME) if inspection else None
     with collect_findings(findings, "configuration") as found:
         check_config(config, base or BaseFacts("", {}, ()), found)
-    if inspection and CONFIG_NAME in inspection.configs:
+    if judgement:
         with collect_findings(findings, "configuration") as found:
             check_config_accepted(config, judgement, found)
-    if config.get("template") == TEMPLATE:
-        says = f"template {TEMPLATE}, that of Qwen2.5"
-        findings.append(finding("configuration", "template", "ok", says))
     if resolution and data and data.data:
         with collect_findings(findings, "configuration") as found:
-            lengths = resolve_cutoff(resolution, data.data, judgement, found)
+            lengths = resolve_cutoff(resolution, data.data, judgement or ConfigCheck(), found)
             if not lengths.get("rows_cut", 1):
-                chosen = f"cutoff_len {lengths['cutoff_len']:,} cuts no row"
-                more = (
-                    ""
-                    if lengths["cutoff_len"] == lengths["advised_cutoff"]
-                    else (f"; {lengths['advised_cutoff']:,} would be enough")
-                )
-                says = f"{chosen}{more}; tokens by {lengths['counted_by']}"
-                findings.append(finding("configuration", "cutoff", "ok", says))
+                says = f"cutoff_len {lengths['cutoff_len']:,} cuts no row; tokens by {lengths['counted_by']}"
+                findings.append(Finding("configuration", "cutoff", "ok", says))
     return findings
 
 
-def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | None) -> CheckupFinding:
+def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | None) -> Finding:
     says, advice = describe_batch(config, target.gpus, rows)
-    return finding("configuration", "batch", "warning" if advice else "ok", says, advice)
+    return Finding("configuration", "batch", "warning" if advice else "ok", says, advice)
 
 
 def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], there: Sequence[Gpu]) -> PlanningTarget:
@@ -250,12 +240,12 @@ def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], t
     return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=here, host=host_memory() if here else None)
 
 
-def _shape(model: str, findings: list[CheckupFinding]) -> ModelShape | None:
+def _shape(model: str, findings: list[Finding]) -> ModelShape | None:
     try:
         return find_shape(model)
     except InputError as error:
         known = Path(model).exists() or model.startswith((".", "/", "~"))
-        findings.append(finding("memory", "shape", "error" if known else "warning", str(error)))
+        findings.append(Finding("memory", "shape", "error" if known else "warning", str(error)))
         return None
 
 
@@ -265,7 +255,7 @@ def _shape(model: str, findings: list[CheckupFinding]) -> ModelShape | None:
 def _training(
     values: Mapping[str, Any],
     file: ConfigFile | None,
-    findings: list[CheckupFinding],
+    findings: list[Finding],
     *,
     advised: int | None,
     gpus: int,
@@ -302,36 +292,28 @@ _STAGES: Final[Mapping[str, Stage]] = {"dpo": "dpo", "sft": "sft", "kto": "kto",
 
 
 def _is_offloaded(zero: Mapping[str, Any], key: str) -> bool:
-    return bool((zero.get(key) or {}).get("device", "none") != "none")
+    return isinstance(zero.get(key), dict) and zero[key].get("device", "none") != "none"
 
 
-def _zero(values: Mapping[str, Any], findings: list[CheckupFinding]) -> dict[str, Any]:
+def _zero(values: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
     """ZeRO settings from the DeepSpeed file that would really be read."""
-    named = values.get("deepspeed")
-    if not named:
-        return {}
-    path = Path(str(named))
-    if not path.is_file():
-        advice = "LLaMA-Factory looks in the current folder; reasonrag train also looks beside the configuration"
-        findings.append(finding("configuration", "zero", "error", f"deepspeed: there is no {named}", advice))
+    if not (named := values.get("deepspeed")):
         return {}
     try:
-        content = orjson.loads(read_small(path))
-        zero = dict(content.get("zero_optimization") or {})
-        stage = zero.get("stage", 0)
-    except (OSError, InputError, orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
-        findings.append(finding("configuration", "zero", "error", f"deepspeed: {path} is not a JSON object: {error}"))
+        zero = read_json(Path(str(named))).get("zero_optimization")
+    except InputError as error:
+        advice = "LLaMA-Factory looks in the current folder; reasonrag train also looks beside the configuration"
+        findings.append(Finding("configuration", "zero", "error", f"deepspeed: {error}", advice))
         return {}
-    if stage not in (0, 1, 2, 3):
-        findings.append(finding("configuration", "zero", "error", f"{path}: ZeRO has no stage {stage!r}, only 0 to 3"))
-        return {}
+    zero = zero if isinstance(zero, dict) else {}
+    stage = zero.get("stage", 0)
     where = [each for each in ("offload_optimizer", "offload_param") if _is_offloaded(zero, each)]
-    says = f"ZeRO stage {stage}{', ' + ' and '.join(where) if where else ''}, by {path}"
-    if "offload_param" in where and stage != 3:  # noqa: PLR2004 - its name
-        says = f"{path}: offload_param is for stage 3, this is {stage}"
-        findings.append(finding("configuration", "zero", "error", says))
-    else:
-        findings.append(finding("configuration", "zero", "ok", says))
+    if stage not in (0, 1, 2, 3) or ("offload_param" in where and stage != 3):  # noqa: PLR2004 - its name
+        says = f"{named}: ZeRO stage {stage!r}; stages are 0 to 3, and offload_param takes stage 3"
+        findings.append(Finding("configuration", "zero", "error", says))
+        return {}
+    says = f"ZeRO stage {stage}{', ' + ' and '.join(where) if where else ''}, by {named}"
+    findings.append(Finding("configuration", "zero", "ok", says))
     return zero
 
 
@@ -359,7 +341,7 @@ def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget,
     )
 
 
-def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
+def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Finding]:
     """Whether the configured way fits, and if not the nearest alternative that does."""
     if not plans:
         return []
@@ -367,40 +349,31 @@ def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Checku
     takes = f"{shown_size(asked.plan.gpu)} of {target}"
     what = f"{asked.plan.training.name} at cutoff_len {asked.plan.training.cutoff_len:,}"
     if asked.plan.fits(target.memory):
-        found = [finding("memory", "plan", "ok", f"{what} takes {takes}: fits")]
+        found = [Finding("memory", "plan", "ok", f"{what} takes {takes}: fits")]
         offloads = f"offloading takes {shown_size(asked.plan.host)} of the host's memory"
         if asked.verdict == "does not fit" and target.host is not None:
             says = f"{offloads}, {shown_size(target.host)} are free: does not fit"
-            found.append(finding("memory", "host", "error", says, _nearest(others) or "more or larger GPUs, or LoRA"))
+            found.append(Finding("memory", "host", "error", says, _nearest(others) or "more or larger GPUs, or LoRA"))
         elif asked.plan.host and target.host is not None:
-            found.append(finding("memory", "host", "ok", f"{offloads}, {shown_size(target.host)} are free: fits"))
+            found.append(Finding("memory", "host", "ok", f"{offloads}, {shown_size(target.host)} are free: fits"))
         elif asked.plan.host:
             says = f"{offloads}; where the GPUs are in several machines, its share of each"
-            found.append(finding("memory", "host", "note", says))
+            found.append(Finding("memory", "host", "note", says))
         return found
     says = f"{what} takes {takes}: does not fit"
-    return [finding("memory", "plan", "error", says, _instead(asked, others, target))]
+    return [Finding("memory", "plan", "error", says, _instead(asked, others, target))]
 
 
-def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[CheckupFinding]:
+def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[Finding]:
     """Without a configuration: the ways that fit, or that none does."""
     if not plans:
         return []
     fitting = [each.plan.training.name for each in plans if each.verdict != "does not fit"]
     at = f"at cutoff_len {plans[0].plan.training.cutoff_len:,} on {target}"
     if fitting:
-        return [finding("memory", "plan", "ok", f"{at}: {'; '.join(fitting)}")]
+        return [Finding("memory", "plan", "ok", f"{at}: {'; '.join(fitting)}")]
     says = f"{at}: no way to train it fits"
-    return [finding("memory", "plan", "error", says, _more(plans, target))]
-
-
-def _more(plans: list[MemoryOption], target: PlanningTarget) -> str:
-    """How many GPUs the least demanding way takes."""
-    enough = [each for each in plans if each.fewest_gpus and each.fewest_gpus > target.gpus]
-    if not enough:
-        return "a smaller model, or larger GPUs"
-    least = min(enough, key=lambda each: each.fewest_gpus or 0)
-    return f"{least.fewest_gpus} such GPUs, for {least.plan.training.name}; or a smaller model"
+    return [Finding("memory", "plan", "error", says, "more or larger GPUs, or a smaller model")]
 
 
 def _instead(asked: MemoryOption, others: list[MemoryOption], target: PlanningTarget) -> str:
@@ -423,9 +396,7 @@ def _nearest(others: list[MemoryOption]) -> str:
     return f"{nearest.plan.training.name}: {nearest.plan.gpu / GB:.0f} GB{host}"
 
 
-def _room(
-    place: Path, shape: ModelShape, training: TrainingSetup, values: Mapping[str, Any], *, here: bool
-) -> CheckupFinding:
+def _room(place: Path, shape: ModelShape, training: TrainingSetup, values: Mapping[str, Any], *, here: bool) -> Finding:
     """Check disk space for the model and the checkpoints that exist at once, one more than are kept."""
     model = checkpoint_bytes(shape, training, with_optimizer=False)
     if values.get("save_strategy", "steps") in ("no", False):

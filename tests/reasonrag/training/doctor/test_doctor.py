@@ -15,10 +15,9 @@ import reasonrag as package
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
 from reasonrag.serving.python import PYTHON_VARIABLE
-from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.data_checks import DataCheckup, check_data
 from reasonrag.training.doctor.doctor import Diagnosis, doctor
-from reasonrag.training.doctor.findings import CheckupFinding
+from reasonrag.training.doctor.findings import Finding
 from reasonrag.training.doctor.machine_checks import (
     check_disk,
     check_gpus,
@@ -29,12 +28,10 @@ from reasonrag.training.doctor.machine_checks import (
 from reasonrag.training.doctor.memory import GB
 from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, host_memory, parse_nvidia_smi
 from reasonrag.training.llamafactory.config_files import find_config
-from reasonrag.training.preflight_checks import PreflightFindings
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
 from tests.helpers.training_world import World, edited, make_world
 
-PIP_DEEPSPEED = "in its environment: pip install 'deepspeed<=0.18.4,>=0.10.0'; or make train-env"
 A100 = Gpu(name="A100", memory=80 * GB, capability=(8, 0))
 T4 = Gpu(name="T4", memory=15 * GB, capability=(7, 5))
 STOCK = TrainingEnvironment(
@@ -69,7 +66,7 @@ def examine(data: Path, config: str = "smoke-cpu-dpo-full", prompts: Path | None
     return check_data(data, find_config(config), {}, load_prompts(prompts))
 
 
-def wrong(findings: list[CheckupFinding]) -> dict[str, str]:
+def wrong(findings: list[Finding]) -> dict[str, str]:
     """Severities of what is not right, by name."""
     return {each.name: each.severity for each in findings if each.severity not in ("ok", "note")}
 
@@ -96,27 +93,25 @@ def test_packages_that_are_right_are_named() -> None:
 )
 def test_a_package_that_a_configuration_needs_is_missed(config: dict[str, Any], package: str) -> None:
     """An error on the machine that trains, a warning on another."""
-    assert wrong(check_packages(STOCK, config, here=True)) == {"missing": "error"}
-    assert wrong(check_packages(STOCK, config, here=False)) == {"missing": "warning"}
+    missing = f"no_{package.replace('-', '_')}"
+    assert wrong(check_packages(STOCK, config, here=True)) == {missing: "error"}
+    assert wrong(check_packages(STOCK, config, here=False)) == {missing: "warning"}
     there = STOCK.model_copy(update={"versions": STOCK.versions | {package: "1"}})
     assert not wrong(check_packages(there, config, here=True))
 
 
 @pytest.mark.parametrize(
-    ("pin", "found", "cuda", "verdict"),
+    ("pin", "found", "verdict"),
     [
-        ("transformers<=5.6.0", "5.23.0", "12.8", "error"),
-        ("trl<=0.24.0", "", "12.8", "error"),
-        ("gradio<=5.50.0", "6.0", "12.8", "warning"),
-        ("torchvision>=0.19.0", "", "12.8", "warning"),
-        ("torchvision>=0.19.0", "", None, None),
+        ("transformers<=5.6.0", "5.23.0", "error"),
+        ("trl<=0.24.0", "", "error"),
+        ("gradio<=5.50.0", "6.0", None),
+        ("torchvision>=0.19.0", "", None),
     ],
 )
-def test_pins_of_llama_factory_are_held_against_what_is_there(
-    pin: str, found: str, cuda: str | None, verdict: str | None
-) -> None:
-    """What it refuses to start with is an error; pictures are not missed where there is no GPU."""
-    stock = STOCK.model_copy(update={"broken_pins": [BrokenPin(pin=pin, found=found)], "cuda": cuda})
+def test_pins_of_llama_factory_are_held_against_what_is_there(pin: str, found: str, verdict: str | None) -> None:
+    """Those that it refuses to start with."""
+    stock = STOCK.model_copy(update={"broken_pins": [BrokenPin(pin=pin, found=found)]})
     assert wrong(check_packages(stock, {}, here=True)).get("pins") == verdict
 
 
@@ -125,7 +120,7 @@ def test_deepspeed_is_one_that_llama_factory_is_made_for(
     version: str, *, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its package does not say which, so `pip install deepspeed` brings one that is too new. Found in an environment
-    that has nothing else; train would object by name."""
+    that has nothing else; train objects by the same name."""
     for name, number in (("llamafactory", "0.9.5"), ("deepspeed", version)):
         told = tmp_path / f"{name}-{number}.dist-info" / "METADATA"
         told.parent.mkdir()
@@ -135,15 +130,9 @@ def test_deepspeed_is_one_that_llama_factory_is_made_for(
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys._base_executable} -S "$@"\n')  # type: ignore[attr-defined]
     python.chmod(0o755)
     monkeypatch.setenv(PYTHON_VARIABLE, str(python))
-    found = doctor("qwen2.5-7b-dpo-full")
-    assert [each.advice for each in found.findings if each.name == "pins"] == ([] if fits else [PIP_DEEPSPEED])
-    assert found.stock is not None
-    config = {"deepspeed": "zero3.json"}
-    assert wrong(check_packages(found.stock, config, here=True)).get("pins") == (None if fits else "error")
-    assert wrong(check_packages(found.stock, {}, here=True)).get("pins") == (None if fits else "warning")
-    objections = PreflightFindings()
-    preflight_checks.check_packages(config, found.stock, objections)
-    assert [each.name for each in objections.objections] == ([] if fits else ["deepspeed_version"])
+    says = [each.says for each in doctor("qwen2.5-7b-dpo-full").findings if each.name == "deepspeed_version"]
+    assert ["pip install 'deepspeed<=0.18.4,>=0.10.0'" in each for each in says] == ([] if fits else [True])
+    assert not [each for each in doctor().findings if each.name == "deepspeed_version"]
 
 
 @pytest.mark.parametrize(
@@ -184,32 +173,23 @@ def test_what_nvidia_smi_lists_is_read() -> None:
     ("variable", "value", "severity"),
     [
         ("DISABLE_VERSION_CHECK", "1", "warning"),
-        ("ACCELERATE_USE_FSDP", "true", "error"),
-        ("USE_RAY", "1", "warning"),
         ("USE_RAY", "0", None),
     ],
 )
 def test_variables_that_make_it_another_training_are_named(variable: str, value: str, severity: str | None) -> None:
     """Those that are set; what is switched off trips nobody."""
-    assert wrong(check_variables({variable: value}, {"report_to": "none"})).get(variable) == severity
-
-
-def test_reports_to_wandb_are_warned_of_where_they_would_be_sent() -> None:
-    """A training that asks for a key on a terminal nobody watches waits for ever."""
-    assert wrong(check_variables({"WANDB_PROJECT": "x"}, {})) == {"wandb": "warning"}
-    assert not wrong(check_variables({"WANDB_PROJECT": "x"}, {"report_to": "none"}))
+    assert wrong(check_variables({variable: value})).get(variable) == severity
 
 
 def test_a_model_that_can_be_had_from_nowhere_is_an_error(tmp_path: Path) -> None:
     """Neither a folder nor in the cache, and no network allowed; otherwise it will be fetched."""
     cached = {"HF_HOME": str(tmp_path)}
     offline = cached | {"HF_HUB_OFFLINE": "1"}
-    [fetched] = check_model("me/model", cached, here=True)
-    assert fetched.severity == "note"
+    assert check_model("me/model", cached, here=True) == []
     assert wrong(check_model("me/model", offline, here=True)) == {"model": "error"}
     assert wrong(check_model("me/model", offline, here=False)) == {"model": "warning"}
     (tmp_path / "hub" / "models--me--model").mkdir(parents=True)
-    assert not wrong(check_model("me/model", offline, here=True))
+    assert check_model("me/model", offline, here=True) == []
     assert check_model(str(tmp_path), offline, here=True) == []
 
 
@@ -272,8 +252,6 @@ def test_rows_that_changed_after_the_audit_are_noticed(data: Path) -> None:
     """The audit is of other rows then."""
     edited(data / "RAG_ProGuide.json", lambda rows: rows.pop())
     assert wrong(examine(data).findings) == {"changed_rows": "error"}
-    (data / "audit.json").unlink()
-    assert wrong(examine(data).findings) == {"changed_rows": "error", "audit": "warning"}
 
 
 def test_prompts_that_the_model_would_not_be_asked_with_are_noticed(data: Path, tmp_path: Path) -> None:
@@ -287,7 +265,7 @@ def test_prompts_that_the_model_would_not_be_asked_with_are_noticed(data: Path, 
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def of(found: Diagnosis, about: str) -> dict[str, CheckupFinding]:
+def of(found: Diagnosis, about: str) -> dict[str, Finding]:
     return {each.name: each for each in found.findings if each.about == about}
 
 
@@ -388,10 +366,10 @@ def test_a_cutoff_that_somebody_chose_is_held_against_the_rows(data: Path) -> No
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "there is no zero.json"),
-        ("{", "not a JSON object"),
-        ('{"zero_optimization": {"stage": 4}}', "no stage 4"),
-        ('{"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}', "is for stage 3"),
+        (None, "No such file"),
+        ("[1]", "does not hold a JSON object"),
+        ('{"zero_optimization": {"stage": 4}}', "ZeRO stage 4; stages are 0 to 3"),
+        ('{"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}', "offload_param takes stage 3"),
     ],
 )
 def test_zero_is_what_its_file_says(content: str | None, says: str) -> None:
@@ -457,7 +435,7 @@ def test_an_interpreter_that_is_not_there_is_a_finding(monkeypatch: pytest.Monke
     monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
     found = doctor("smoke-cpu-sft")
     assert of(found, "packages")["environment"].severity == "error"
-    assert of(found, "configuration")["template"].severity == "ok"
+    assert of(found, "configuration")["batch"].severity == "ok"
 
 
 def test_an_interpreter_without_llama_factory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
