@@ -1,12 +1,10 @@
-"""The progress of a running training, read from its output: steps, metrics, and why it failed.
+"""The progress of a running training: steps and metrics from the trainer's log, and why it failed from its output.
 
 Decides what the lines of LLaMA-Factory and transformers mean. Knows no processes.
 """
 
 from __future__ import annotations
 
-import ast
-import math
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,8 +24,7 @@ SHOWN_METRICS: Final = {
     "eval_rewards/margins": "eval margin",
     "logps/chosen": "chosen log-probability",
 }
-"""The metrics shown during a training: the trainer's name to ours."""
-_LOGGED = re.compile(r"\{'[^{}]*\}")
+"""The metrics shown of a training, during it as far as the trainer's log has them: the trainer's name to ours."""
 _PHASE = re.compile(r"^([A-Z][\w ()-]{5,50}):\s+\d+%\|")
 
 
@@ -58,7 +55,7 @@ class TrainingWatcher(Watcher, Protocol):
 
 
 class LogParser:
-    """Parses the output line by line, and keeps the last `keep` lines."""
+    """Follows a training, and keeps the last `keep` lines of its output."""
 
     def __init__(self, watcher: TrainingWatcher, *, keep: int) -> None:
         self.standing = TrainingProgress()
@@ -68,14 +65,9 @@ class LogParser:
     def heard(self, line: str) -> None:
         if line.strip():
             self.last.append(line)
-        numbers = _numbers_in(line)
-        if numbers:
-            self.standing.numbers.update(numbers)
         phase = _PHASE.match(line)
         if phase:
             self.standing.phase = phase[1].strip()
-        if numbers:
-            self._watcher.stands(self.standing, logged=True)
 
     def reached(self, record: dict[str, Any]) -> None:
         """Takes a line of trainer_log.jsonl."""
@@ -83,30 +75,10 @@ class LogParser:
         if isinstance(step, int) and isinstance(steps, int) and step >= self.standing.step:
             self.standing.step, self.standing.steps = step, steps
             self.standing.left = str(record.get("remaining_time", ""))
-        for name, theirs in (("loss", "loss"), ("eval_loss", "eval_loss"), ("rewards/accuracies", "accuracy")):
-            if isinstance(record.get(theirs), int | float):
-                self.standing.numbers[name] = float(record[theirs])
+        logged = {"rewards/accuracies": record.get("accuracy")} | record
+        known = ((name, logged.get(name)) for name in SHOWN_METRICS)
+        self.standing.numbers |= {name: float(value) for name, value in known if isinstance(value, int | float)}
         self._watcher.stands(self.standing, logged=True)
-
-
-def _numbers_in(line: str) -> dict[str, float]:
-    """The metrics in a line where the trainer prints a Python dictionary, whose values may be strings."""
-    found = _LOGGED.search(line)
-    if not found:
-        return {}
-    try:
-        values = ast.literal_eval(found[0])
-    except (ValueError, SyntaxError):
-        return {}
-    numbers = {}
-    for name, value in values.items() if isinstance(values, dict) else ():
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            continue
-        if name in SHOWN_METRICS and math.isfinite(number):
-            numbers[name] = number
-    return numbers
 
 
 HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
@@ -123,7 +95,6 @@ HINTS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             r"bf16/gpu|doesn't support bf16|setting bf16",
             "this GPU has no bf16: --set bf16=null --set fp16=true; a CPU: --set use_cpu=true",
         ),
-        (r"Cannot find valid samples", "no row was left after reading: reasonrag audit DATA"),
         (
             r"couldn't connect to|LocalEntryNotFoundError|Repository Not Found|OfflineModeIsEnabled",
             "the model could not be fetched from the Hub: download it first, and --set model_name_or_path=FOLDER",

@@ -30,7 +30,6 @@ class TokenizerFacts(BaseModel):
 
     chat_template: bool
     split_specials: list[str] = []
-    vocabulary: int
 
 
 class RowLengths(BaseModel):
@@ -42,14 +41,10 @@ class RowLengths(BaseModel):
 
 
 class ConfigCheck(BaseModel):
-    """LLaMA-Factory's verdict on one configuration. unknown: keys it does not know, with the nearest known one."""
+    """LLaMA-Factory's verdict on one configuration. error: why it would not train with it, in a sentence."""
 
-    unknown: dict[str, str | None] = {}
-    nearest_template: str | None = None
-    """For an unknown template the nearest known one, or an empty string; else null."""
     error: str | None = None
     tokenizer: TokenizerFacts | None = None
-    no_tokenizer: str | None = None
     lengths: RowLengths | None = None
 
 

@@ -81,51 +81,43 @@ def _torch() -> dict[str, Any]:
 
 
 def _judged(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, Any]:
-    """unknown: unknown keys with the nearest name. error: the parser's message. tokenizer, lengths: see `_tokens`."""
+    """error: why LLaMA-Factory would not train with it. tokenizer, lengths: see `_tokens`."""
     from llamafactory.data.template import TEMPLATES
 
-    known = _known_keys(exporting="export_dir" in config)
-    unknown = {key: _nearest(key, known) for key in config if key not in known}
-    found: dict[str, Any] = {"unknown": unknown, "error": None, "nearest_template": None}
-    if unknown:
-        return found
+    known = _known_keys()
+    for key in config:
+        if key not in known:
+            nearest = difflib.get_close_matches(key, list(known), n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            return {"error": f"LLaMA-Factory has no argument {key!r}{hint}"}
     template = config.get("template")
     if template is not None and template not in TEMPLATES:
-        found["nearest_template"] = _nearest(template, TEMPLATES) or ""
-        return found
-    found["error"] = _refused(config, known)
-    if found["error"] is None:
-        found |= _tokens(config, rows)
-    return found
+        return {"error": f"LLaMA-Factory has no template {template!r}; that of Qwen2.5 is qwen"}
+    refused = _refused(config, known)
+    if refused is not None:
+        return {"error": f"LLaMA-Factory rejects this configuration: {refused}"}
+    return _tokens(config, rows)
 
 
-def _known_keys(*, exporting: bool) -> dict[str, Any]:
+def _known_keys() -> dict[str, Any]:
     """Argument names, and whether each takes several words."""
-    from llamafactory.hparams.parser import _INFER_ARGS, _TRAIN_ARGS
+    from llamafactory.hparams.parser import _TRAIN_ARGS
     from transformers import HfArgumentParser
 
-    parser = HfArgumentParser(_INFER_ARGS if exporting else _TRAIN_ARGS)
+    parser = HfArgumentParser(_TRAIN_ARGS)
     names = {action.dest: action.nargs == "+" for action in parser._actions if action.dest != "help"}
     return {name: several for name, several in names.items() if not name.startswith("no_") or name[3:] not in names}
 
 
-def _nearest(name: str, names: Any) -> str | None:
-    found = difflib.get_close_matches(str(name), [str(each) for each in names], n=1)
-    return found[0] if found else None
-
-
 def _refused(config: dict[str, Any], known: dict[str, Any]) -> str | None:
     """Why the parser rejects the arguments; None if it accepts them."""
-    from llamafactory.hparams import get_infer_args, get_train_args
+    from llamafactory.hparams import get_train_args
 
-    exporting = "export_dir" in config
     said = io.StringIO()
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stderr(said):
         values = {key: value for key, value in config.items() if value is not None and key not in NEEDS_A_GPU}
-        if not exporting:
-            values |= {"use_cpu": True, "output_dir": place}
         try:
-            (get_infer_args if exporting else get_train_args)(_words(values, known))
+            get_train_args(_words(values | {"use_cpu": True, "output_dir": place}, known))
         except SystemExit:
             lines = [line for line in said.getvalue().splitlines() if "error:" in line]
             return lines[-1].partition("error:")[2].strip() if lines else "its parser gave up"
@@ -156,12 +148,12 @@ def _tokens(config: dict[str, Any], rows: dict[str, Any] | None) -> dict[str, An
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(config["model_name_or_path"], trust_remote_code=False)
-    except Exception as error:  # noqa: BLE001 - there may be none here, which is reported
-        return {"tokenizer": None, "no_tokenizer": f"{error}".partition("\n")[0], "lengths": None}
+    except Exception:  # noqa: BLE001 - there may be none here, which is reported
+        return {"tokenizer": None, "lengths": None}
     has_template = bool(tokenizer.chat_template)
     specials = ("<|im_start|>", "<|im_end|>") if config.get("template") == "qwen" else ()
     split = [each for each in specials if len(tokenizer.encode(each, add_special_tokens=False)) != 1]
-    facts = {"chat_template": has_template, "split_specials": split, "vocabulary": len(tokenizer)}
+    facts = {"chat_template": has_template, "split_specials": split}
     if rows is None:
         return {"tokenizer": facts, "lengths": None}
     template = get_template_and_fix_tokenizer(tokenizer, DataArguments(template=config["template"]))

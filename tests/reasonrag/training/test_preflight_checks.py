@@ -489,20 +489,30 @@ def child(code: str, log: Path, listener: LogParser) -> int:
 
 
 def test_everything_a_child_says_is_kept_but_for_what_it_overwrites(tmp_path: Path) -> None:
-    """Lines of both streams in the log; a progress bar by its last state; numbers are understood."""
+    """Lines of both streams in the log; a progress bar by its last state."""
     listener = LogParser(SilentWatcher(), keep=3)
     code = (
         "import sys, os\nprint(os.environ['A'])\n"
         "for i in range(9): sys.stderr.write(f'\\r{i}/9'); sys.stderr.flush()\n"
-        "sys.stderr.write('\\n')\nprint({'loss': '0.5', 'rewards/margins': '0.1', 'x': 'y'})\nsys.exit(3)"
+        "sys.stderr.write('\\n')\nprint('the end')\nsys.exit(3)"
     )
     assert child(code, tmp_path / "log", listener) == 3
     lines = (tmp_path / "log").read_text().splitlines()
     assert "b" in lines
     assert "8/9" in lines
     assert not [line for line in lines if line.startswith("7/9")]
-    assert listener.standing.numbers == {"loss": 0.5, "rewards/margins": 0.1}
-    assert listener.last[-1] == "{'loss': '0.5', 'rewards/margins': '0.1', 'x': 'y'}"
+    assert listener.last[-1] == "the end"
+
+
+def test_a_training_stands_where_the_trainers_log_says() -> None:
+    """By LLaMA-Factory's names, and by those of a critic's trainer; steps never go back."""
+    listener = LogParser(SilentWatcher(), keep=3)
+    listener.heard("Running tokenizer on dataset:  50%|#####")
+    assert str(listener.standing) == "Running tokenizer on dataset"
+    listener.reached({"current_steps": 2, "total_steps": 4, "loss": 0.5, "accuracy": 0.75, "remaining_time": "0:09"})
+    listener.reached({"current_steps": 1, "total_steps": 9, "eval_accuracy": 0.25, "lr": "x"})
+    told = "step 2 of 4, loss 0.5, reward accuracy 0.75, eval accuracy 0.25, 0:09 left"
+    assert str(listener.standing) == told
 
 
 def test_a_child_and_its_children_end_with_us(tmp_path: Path) -> None:
