@@ -77,7 +77,7 @@ def explain(
         ("state", _state(each)),
         ("chosen", _rewarded(each, each.chosen, tree) + _uncounted(each, each.chosen)),
         ("rejected", _rewarded(each, each.rejected, tree) + _uncounted(each, each.rejected)),
-        ("label", _label(each)),
+        ("label", _label(each, tree)),
     ]
     if each.pair.label == "value" and each.pair.confidence is not None:
         told.append(("confidence", _confidence(each, tree)))
@@ -314,7 +314,7 @@ def _uncounted(each: Candidate, step: StepRecord) -> str:
 # -- label and confidence --------------------------------------------------------------------------------------
 
 
-def _label(each: Candidate) -> str:
+def _label(each: Candidate, tree: ExploredTree | None) -> str:
     pair = each.pair
     saw = "saw the visited steps" if is_judged_by_visits(each.state) else "saw every step"
     if pair.label == "judge":
@@ -327,26 +327,26 @@ def _label(each: Candidate) -> str:
     if pair.label is None:
         return f"A judge {saw} of this state and did not pick this pair."
     if pair.label == "outcome":
-        return _by_outcome(each, pair.margin)
+        return _by_outcome(each, pair.margin, tree)
     if pair.margin is None:
         return "One step has no known reward, so the two cannot be compared."
     if pair.margin == 0:
         return "Both have the same reward, so neither is better; the earlier step is listed first."
     better = "The chosen step has the higher reward. " if pair.margin > 0 else ""
-    return f"{better}{_margin(each, pair.margin)}{_shorter(each)}"
+    return f"{better}{_margin(each, pair.margin, tree)}{_shorter(each)}"
 
 
-def _by_outcome(each: Candidate, margin: float | None) -> str:
+def _by_outcome(each: Candidate, margin: float | None, tree: ExploredTree | None) -> str:
     if margin is None:
         return "One of the two trajectories has no known end, so the steps cannot be compared."
     if margin == 0:
         return "Both trajectories had the same outcome, so neither step is better; the earlier one is listed first."
     better = "The chosen step's own trajectory ended better. " if margin > 0 else ""
-    return f"{better}{_margin(each, margin)}"
+    return f"{better}{_margin(each, margin, tree)}"
 
 
-def _margin(each: Candidate, margin: float) -> str:
-    """The margin, worked out from both rewards; without the sum where the file does not tell how it was made."""
+def _margin(each: Candidate, margin: float, tree: ExploredTree | None) -> str:
+    """The margin, worked out from both rewards; without the sum where no tree tells how it was made."""
     plain = f"Margin: {number(margin)}."
     rewards = each.chosen.reward, each.rejected.reward
     if rewards[0] is None or rewards[1] is None:
@@ -354,22 +354,13 @@ def _margin(each: Candidate, margin: float) -> str:
     if _equal(rewards[0] - rewards[1], margin):
         worked = _equation("{} - {}", (rewards[0], rewards[1]), margin, lambda a, b: a - b)
         return f"Margin: {worked}." if worked else plain
-    alpha = _discount_of(rewards[0] - rewards[1], margin, each.layer)
-    if alpha is None:
+    if tree is None or not tree.record.recipe.margin_by_layer:
         return f"Margin: {number(margin)}, the difference in reward as scaled by the recipe."
+    alpha = f"{tree.record.recipe.alpha:g}"
     scale, why = float(alpha) ** each.layer, ", divided by the discount at this depth so that deep pairs count as much"
     form = f"({{}} - {{}}) / {alpha}^{each.layer}"
     worked = _equation(form, (rewards[0], rewards[1]), margin, lambda a, b: (a - b) / scale)
     return f"Margin: {worked}{why}." if worked else f"Margin: {number(margin)}{why}."
-
-
-def _discount_of(difference: float, margin: float, layer: int) -> str | None:
-    """Alpha as a recipe writes it, found by what a margin was divided; None where it was not made by alpha**layer."""
-    if not layer or not 0 < difference / margin < 1:
-        return None
-    alpha = (difference / margin) ** (1 / layer)
-    texts = (f"{alpha:.{digits}g}" for digits in range(1, 7))
-    return next((text for text in texts if _equal(difference / float(text) ** layer, margin)), None)
 
 
 def _shorter(each: Candidate) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any, get_args
 
 import pytest
@@ -29,7 +25,6 @@ from reasonrag.exploration.summary import RunSummary
 from reasonrag.viewing.collection import Collection, ExploredQuestion, ExploredTree, open_collection
 from reasonrag.viewing.explanations import OUTCOMES, explain
 from reasonrag.viewing.overview import Overview
-from reasonrag.viewing.page import Listing
 from reasonrag.viewing.question_rows import question_row
 from reasonrag.viewing.question_view import QuestionView, StepStatus, question_view, step_statuses
 from tests.helpers.command_line import Reasonrag
@@ -799,32 +794,3 @@ def test_a_page_replaces_nothing_that_is_none(tmp_path: Path, reasonrag: Reasonr
     assert f"{out} must end in .html" in done.err
     assert out.read_bytes() == before
     assert sorted(run.iterdir()) == names
-
-
-def listing_of(page: Path) -> Listing:
-    """The list that a page holds."""
-    [packed] = re.findall(rb'<script[^>]* id="list-data"[^>]*>([^<]*)</script>', page.read_bytes())
-    return Listing.model_validate_json(gzip.decompress(base64.b64decode(packed)))
-
-
-def test_a_page_that_cannot_hold_every_tree_says_how_many_it_holds(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """It keeps to its size, lists every question, and is the same page again."""
-    noise = Random(0)  # does not pack well
-    replies = [[query(f"{noise.randbytes(60_000).hex()}", reward) for reward in (0.9, 0.0)] for _ in range(8)]
-    run = run_of(
-        tmp_path / "run",
-        *(siblings(*each, question_id=f"q{i}", question=f"Who {i}?") for i, each in enumerate(replies)),
-    )
-    pages = [tmp_path / f"{name}.html" for name in ("first", "again")]
-    for page in pages:
-        assert reasonrag("view", run, "--out", page, "--max-mb", 1).status == 0
-        assert page.stat().st_size <= 10**6
-    first = listing_of(pages[0])
-    assert first.held is not None
-    assert 0 < len(first.held) < len(first.rows) == 8
-    assert (
-        f"It embeds the trees of a sample of {len(first.held)} of 8 questions; list and numbers cover all."
-        in first.about
-    )
-    assert any("--serve" in text for text in first.about)
-    assert pages[0].read_bytes() == pages[1].read_bytes()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 import reasonrag as package
-from preference import Candidate, PairingRules, RolloutRecord, read_rollouts
+from preference import Candidate, PairingRules, RolloutRecord
 from preference.filters import candidates_of, select
 from preference.labelling import labelled_states
 from reasonrag.viewing.collection import ExploredTree, open_collection
@@ -413,28 +413,6 @@ def test_every_equation_that_is_printed_holds_as_printed(
         for text, found in zip(sentences, on_page, strict=True):
             assert text.count(" = ") == len(found) + text.count("P(chosen > rejected) = "), text
         assert any(on_page) == (path != shown.imported)
-
-
-def test_without_its_run_a_margin_is_worked_out_all_the_same(shown: Shown) -> None:
-    """Alpha is found from the candidate: its margin and rewards tell it."""
-    labels = labels_of(shown.data)
-    assert labels == labels_of(shown.run)
-    divided = [text for layer, text in labels if re.search(rf"/ 0\.\d+\^{layer} = ", text)]
-    by_layer = {record.recipe.margin_by_layer for record in read_rollouts(shown.run / "rollouts.jsonl")}
-    assert by_layer == {bool(divided)}
-
-
-def labels_of(data: Path) -> list[tuple[int, str]]:
-    """Layer of each pair, and how its label is told."""
-    collection = open_collection(data)
-    views = [question_view(collection.at(each.number), collection.rules) for each in list(collection.scan())]
-    return [
-        (view.states[pair.state].layer, why.text)
-        for view in views
-        for pair in view.pairs
-        for why in pair.why
-        if why.topic == "label"
-    ]
 
 
 @given(grown=random_trees())
