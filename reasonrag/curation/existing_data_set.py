@@ -8,7 +8,6 @@ written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -18,7 +17,7 @@ from preference.export.formats import FORMATS, SPLITS
 from preference.export.staging import UNFINISHED, files_of_formats, is_unfinished
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, ExportOptions
 from reasonrag.agent.prompting import PROMPTS, renderer_hash, saved_prompts
-from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE, read_audit
+from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.errors import InputError
@@ -38,18 +37,9 @@ _OF_PAIRS = (DATASET_INFO_FILE, QUESTIONS, DROPPED, CONTAMINATION, AUDIT, AUDIT_
 """What `pairs` writes beside rows and candidates."""
 
 
-@dataclass(frozen=True)
-class MadeFrom:
-    """What a data set was made from. runs: the name that decides whether two runs are one, and how people are told."""
-
-    runs: Mapping[str, str]
-
-    @classmethod
-    def of(cls, origins: Iterable[Origin]) -> MadeFrom:
-        return cls({_key(each): _described(each) for each in origins})
-
-    def __str__(self) -> str:
-        return _shortened(sorted(self.runs.values())) or "no question"
+def made_from(origins: Iterable[Origin]) -> dict[str, str]:
+    """The runs that a data set was made from: by what decides whether two runs are one, how people are told."""
+    return {_key(each): _described(each) for each in origins}
 
 
 def _shortened(names: Iterable[str]) -> str:
@@ -127,7 +117,7 @@ def _origins(path: Path) -> Iterator[Origin | None]:
 
 
 def replaces_other_runs(
-    out: Path, sources: Sequence[Path], given: MadeFrom, questions: Callable[[], int], *, replace: bool
+    out: Path, sources: Sequence[Path], given: Mapping[str, str], questions: Callable[[], int], *, replace: bool
 ) -> bool:
     """Whether the data set in `out` was made from other runs than those given, or from more of their questions, which
     only `replace` allows.
@@ -138,31 +128,34 @@ def replaces_other_runs(
     """
     if not (out / CANDIDATES).is_file() and not is_unfinished(out):
         taken = [name for name in (*_OF_PAIRS, *_OF_FORMATS) if (out / name).exists()]
-        if taken and not (set(taken) <= {AUDIT, AUDIT_PAGE} and _is_audited(out)):
-            raise InputError(f"--out {out} is taken: {_foreign(taken)}; give a directory of its own")
-        if not taken:
-            return False
+        if taken:
+            raise InputError(
+                f"--out {out} is taken: it holds {taken[0]} but no {CANDIDATES}, so it is not a whole data set of "
+                "reasonrag and would be replaced; give a directory of its own"
+            )
+        return False
     if out.resolve() in [each.resolve() for each in sources]:
         return False
     origins = origins_in(out)
-    there = None if origins is None else MadeFrom.of(origins)
+    there = None if origins is None else made_from(origins)
     fewer = 0
-    if there is not None and (not there.runs or there.runs.keys() == given.runs.keys()):
+    if there is not None and (not there or there.keys() == given.keys()):
         fewer = max(0, lines_in(out / QUESTIONS) - questions())
         if not fewer:
             return False
     if replace:
         return True
-    names = _shortened([each for each in earlier_sources(out) if each != str(out)])
+    names = _shortened(each for each in earlier_sources(out) if each != str(out))
     what = (
         "whose lines do not say from which runs it was made"
         if there is None
         else f"of the same configuration with {counted(fewer, 'more question')}"
         if fewer
-        else f"made from other runs{f' ({names})' if names else ''}: {there}"
+        else f"made from other runs{f' ({names})' if names else ''}: {_shortened(sorted(there.values()))}"
     )
+    new = _shortened(sorted(given.values())) or "no question"
     raise InputError(
-        f"--out {out} holds a data set {what}. Given ({_shortened(map(str, sources))}): {given}. Nothing was changed. "
+        f"--out {out} holds a data set {what}. Given ({_shortened(map(str, sources))}): {new}. Nothing was changed. "
         f"Choose another --out, or put the new data set in its place with --replace"
     )
 
@@ -183,24 +176,6 @@ def earlier_sources(out: Path) -> list[str]:
         return []
 
 
-def _is_audited(out: Path) -> bool:
-    """Whether `audit --out` has written its report there."""
-    try:
-        read_audit(out)
-    except (InputError, OSError):
-        return False
-    return True
-
-
-def _foreign(taken: Sequence[str]) -> str:
-    if taken[0] == DATASET_INFO_FILE and not {QUESTIONS, SUMMARY} & set(taken):
-        return (
-            f"its {DATASET_INFO_FILE} describes other data sets and would be replaced (a new directory can be the "
-            "trainer's dataset_dir)"
-        )
-    return f"it holds {taken[0]} but no {CANDIDATES}, so it is not a whole data set of reasonrag and would be replaced"
-
-
 # -- what goes with the data it was made from ------------------------------------------------------------------
 
 
@@ -217,8 +192,6 @@ def kept_from_before(out: Path, options: ExportOptions, *, judged: bool) -> list
     said = []
     if not judged and (out / JUDGING / JOURNAL).is_file():
         said.append(f"{JUDGING}/ keeps the judge's answers for the previous data set, and their cost")
-    if (out / STAGED).is_dir():
-        said.append(f"{STAGED}/ is a copy of the previous data set; reasonrag publish replaces it")
     ours = files_of_formats(out) | {FORMATS[name].file_name(split) for name in options.formats for split in SPLITS}
     if others := [each for each in _OF_FORMATS if each not in ours and (out / each).exists()]:
         said.append(f"{', '.join(others)}: not part of this data set; kept, because no {SUMMARY} names its origin")

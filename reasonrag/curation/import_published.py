@@ -38,7 +38,7 @@ from reasonrag.curation.audit.catalogue import ERRORS
 from reasonrag.curation.existing_data_set import (
     IMPORT_REPORT,
     REJECTED,
-    MadeFrom,
+    made_from,
     origins_in,
     pages_of,
     refuse_foreign_prompts,
@@ -240,7 +240,7 @@ def _check_place(out: Path, kind: ImportKind, found: ImportFiles, questions: Seq
     same = earlier.keys() == {file.source.sha256 for file in found.files} or (
         set(earlier.values()) == {file.source.name for file in found.files}  # whose content may have been corrected
     )
-    there = MadeFrom.of(origins_in(out) or ()).runs.keys()  # of pairs; what came to them later is not in the report
+    there = made_from(origins_in(out) or ()).keys()  # of pairs; what came to them later is not in the report
     if not replace and not (same and (begun or there <= earlier.keys())):
         raise InputError(
             f"--out {out} holds an import of other files, or more than that: {', '.join(earlier.values())}. "

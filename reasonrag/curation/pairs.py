@@ -37,11 +37,11 @@ from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.curation.decontamination import Decontamination, decontaminate
 from reasonrag.curation.existing_data_set import (
     OF_AN_IMPORT,
-    MadeFrom,
     earlier_sources,
     has_own_prompts,
     kept_from_before,
     lines_in,
+    made_from,
     origins_in,
     pages_of,
     refuse_foreign_prompts,
@@ -274,7 +274,7 @@ def _replaces_other_runs(out: Path, sources: Sequence[Path], *, replace: bool) -
     def questions() -> int:
         return sum(lines_in(each / QUESTIONS if is_data_set(each) else rollouts_in(each)) for each in sources)
 
-    return replaces_other_runs(out, sources, MadeFrom.of(origins), questions, replace=replace)
+    return replaces_other_runs(out, sources, made_from(origins), questions, replace=replace)
 
 
 def _origins_of(sources: Iterable[Path]) -> set[Origin]:

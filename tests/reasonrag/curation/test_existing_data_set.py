@@ -104,19 +104,6 @@ def test_a_smaller_run_of_the_same_configuration_does_not_replace_a_data_set(
     assert read_json(out / "summary.json")["questions"] == 2
 
 
-def test_an_audit_that_was_written_there_does_not_take_the_place(
-    runs: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """`audit --out` may have been first; its page is said to be where it is, whatever told the place."""
-    assert reasonrag("pairs", runs / "a", "--out", tmp_path / "first").status == 0
-    (tmp_path / "reasonrag.toml").write_text(f'[audit]\nout = "{tmp_path / "second"}"\n')
-    done = reasonrag("audit", tmp_path / "first")
-    assert done.status == 0
-    assert f"{tmp_path / 'second'}/audit.html" in "".join(done.out.split())
-    assert (tmp_path / "second" / "audit.html").is_file()
-    assert reasonrag("pairs", runs / "a", "--out", tmp_path / "second").status == 0
-
-
 def test_what_shows_earlier_rows_goes_with_them(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Of the same runs too: the page is made again by a command, what a person put there is not."""
     out = tmp_path / "data"

@@ -620,7 +620,7 @@ def test_pairs_do_not_replace_the_description_of_other_data_sets(tmp_path: Path,
     info = saved(tmp_path / "LLaMA-Factory/data/dataset_info.json", {"mine": {"file_name": "x.json"}})
     done = reasonrag("pairs", "data/p", "--out", "LLaMA-Factory/data")
     assert done.status == 2
-    assert "describes other data sets" in done.err
+    assert "it holds dataset_info.json but no candidates.jsonl" in done.err
     assert read_json(info) == {"mine": {"file_name": "x.json"}}
     assert [each.name for each in info.parent.iterdir()] == ["dataset_info.json"]
     for _ in range(2):
