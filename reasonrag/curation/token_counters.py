@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from preference import Message
 from preference.labelling import TokenCounter
@@ -30,21 +30,11 @@ _REMEMBERED = 512
 """Cached text lengths: rows of a state are adjacent, and there are few distinct system turns."""
 
 
-class TemplateTokenCounter(TokenCounter, Protocol):
-    """A token counter that also knows the special tokens of its template."""
-
-    @property
-    def specials(self) -> frozenset[str]:
-        """Texts that are read as one token wherever they occur, and that none of our texts should contain."""
-        ...
-
-
 class EstimatingCounter:
     """Four characters per token, plus a few tokens per turn: an estimate that suits English."""
 
     name = "four characters a token (an estimate)"
     exact = False
-    specials: frozenset[str] = frozenset()
 
     def prompt(self, prompt: Sequence[Message]) -> int:
         return sum(estimate_tokens(turn.content) + 5 for turn in prompt) + 3
@@ -59,10 +49,6 @@ class QwenTokenCounter:
     name = "Qwen2.5's vocabulary, template qwen"
     exact = True
 
-    @property
-    def specials(self) -> frozenset[str]:
-        return _QWEN_SPECIALS
-
     def prompt(self, prompt: Sequence[Message]) -> int:
         return _in_template(prompt)
 
@@ -70,7 +56,7 @@ class QwenTokenCounter:
         return _qwen_length(f"{text}<|im_end|>\n")
 
 
-def token_counter(name: TokenizerName | None) -> tuple[TemplateTokenCounter, list[str]]:
+def token_counter(name: TokenizerName | None) -> tuple[TokenCounter, list[str]]:
     """The counter that `--tokenizer` names, and warnings about it.
 
     None: Qwen2.5's vocabulary if the extra is installed, else the estimate and a warning. Raises InputError if what is
@@ -115,7 +101,6 @@ _QWEN_TOKENS = (
     *("<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
 )
 """Added tokens of Qwen2.5, in the order of their ids; each is one token wherever it occurs."""
-_QWEN_SPECIALS = frozenset(each for each in _QWEN_TOKENS if each.startswith("<|"))
 _QWEN_BORDERS = re.compile("|".join(map(re.escape, _QWEN_TOKENS)))
 _QWEN_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -19,6 +19,7 @@ import numpy as np
 from preference.export.files import write_file, write_json
 from preference.export.formats import FORMATS, SPLITS, Row, SplitName
 from preference.export.summary import CANDIDATES
+from preference.labelling import TokenCounter
 from reasonrag.curation.audit import dataset_checks
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS, ERRORS, CheckName
 from reasonrag.curation.audit.cutoffs import (
@@ -39,7 +40,7 @@ from reasonrag.curation.audit.report import (
 from reasonrag.curation.audit.row_checks import RowChecker
 from reasonrag.curation.audit.row_files import read_rows, row_files
 from reasonrag.curation.settings import AuditSettings
-from reasonrag.curation.token_counters import TemplateTokenCounter, token_counter
+from reasonrag.curation.token_counters import token_counter
 from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, data_set_of
 from reasonrag.redaction import mask_secrets, secrets
@@ -124,7 +125,7 @@ class DatasetAudit:
     """
 
     def __init__(
-        self, counter: TemplateTokenCounter, *, allow: Collection[CheckName] = (), name: str = "", trusted: bool = False
+        self, counter: TokenCounter, *, allow: Collection[CheckName] = (), name: str = "", trusted: bool = False
     ) -> None:
         self._counter = counter
         self._allow = list(allow)

@@ -6,7 +6,6 @@ come as `RowFacts`.
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preference.export.summary import EffectiveSize
-from preference.statistics import Z, effective_sample_size, wilson
+from preference.statistics import effective_sample_size, wilson
 from reasonrag.curation.audit.catalogue import BIAS, TYPE_NAMES, CheckName
 from reasonrag.curation.audit.report import Histogram, IntervalEstimate, LengthGap, Lengths, Quantiles, RowExample
 from reasonrag.curation.audit.row_checks import RowFacts
@@ -122,9 +121,6 @@ def _sign_of_gap(columns: RowColumns) -> Column:
     return sign
 
 
-# -- intervals clustered by question ---------------------------------------------------------------------------
-
-
 def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
     """A share with Wilson's interval at the effective sample size.
 
@@ -132,30 +128,13 @@ def clustered_share(holds: Column, clusters: Column) -> IntervalEstimate:
     formula gives for identical rows within each cluster.
     """
     share, rows = float(np.mean(holds)), len(holds)
-    sizes, spread = _by_cluster(holds.astype(float) - share, clusters)
+    _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    spread = np.bincount(which.ravel(), weights=holds.astype(float) - share)
     least = effective_sample_size(rows, float(np.sum(sizes.astype(float) ** 2))) or 0.0
     variance = float(np.sum(spread**2)) / rows**2
     independent = min(rows, max(least, share * (1 - share) / variance)) if variance > 0 else least
     low, high = wilson(share, independent)
     return IntervalEstimate(value=share, low=low, high=high)
-
-
-def clustered_mean(values: Column, clusters: Column) -> IntervalEstimate:
-    """A mean with a normal interval from a cluster-robust variance; with one cluster, from the standard deviation."""
-    mean, rows = float(np.mean(values)), len(values)
-    sizes, spread = _by_cluster(values - mean, clusters)
-    if len(sizes) > 1:
-        error = math.sqrt(len(sizes) / (len(sizes) - 1) * float(np.sum(spread**2))) / rows
-    else:
-        error = float(np.std(values))
-    reach = Z * error
-    return IntervalEstimate(value=mean, low=mean - reach, high=mean + reach)
-
-
-def _by_cluster(values: Column, clusters: Column) -> tuple[Column, Column]:
-    """Rows of each cluster, and the sum of their values."""
-    _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    return sizes, np.bincount(which.ravel(), weights=values)
 
 
 # -- parts of the report ---------------------------------------------------------------------------------------
@@ -209,7 +188,7 @@ def length_gap(columns: RowColumns) -> LengthGap:
         shorter=float(np.mean(sign == 1)),
         longer=float(np.mean(sign == -1)),
         shorter_of_unequal=clustered_share(sign[unequal] == 1, questions[unequal]) if unequal.any() else None,
-        mean=clustered_mean(gap, questions),
+        mean=float(np.mean(gap)),
     )
 
 

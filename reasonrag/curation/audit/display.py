@@ -18,7 +18,6 @@ from reasonrag.curation.audit.report import (
     AUDIT_PAGE,
     AuditReport,
     CheckResult,
-    IntervalEstimate,
     Quantiles,
     by_severity,
     read_audit,
@@ -83,7 +82,10 @@ def audit_numbers(report: AuditReport) -> list[tuple[str, str]]:
     if gap.mean is not None and gap.shorter is not None:
         shorter, longer = percent(gap.shorter, 1), percent(gap.longer or 0, 1)
         rows.append(("chosen side shorter", f"in {shorter} of the rows, longer in {longer}"))
-        rows.append(("chosen minus rejected", f"mean {_interval(gap.mean)} tokens"))
+        rows.append(("chosen minus rejected", f"mean {gap.mean:+,.1f} tokens"))
+    if share := gap.shorter_of_unequal:
+        ends = interval_text(f"{share.low:.2f}", f"{share.high:.2f}", LABEL_LEVEL)
+        rows.append(("shorter where they differ", f"{share.value:.2f} {ends}"))
     return [*rows, ("by chosen action", plain_types(counts_text(report.action_types)))]
 
 
@@ -123,7 +125,3 @@ def _tokens(found: Quantiles) -> str:
         f"mean {found.mean:,.0f}, median {found.p50:,.0f}, p95 {found.p95:,.0f}, p99 {found.p99:,.0f}, "
         f"longest {found.max:,.0f} tokens"
     )
-
-
-def _interval(found: IntervalEstimate) -> str:
-    return f"{found.value:+,.1f} {interval_text(f'{found.low:,.1f}', f'{found.high:,.1f}', LABEL_LEVEL)}"

@@ -114,7 +114,7 @@ class LengthGap(BaseModel):
     """Share of the rows whose chosen side is the shorter one."""
     longer: float | None = None
     shorter_of_unequal: IntervalEstimate | None = None
-    mean: IntervalEstimate | None = None
+    mean: float | None = None
 
 
 class TokenCounterName(BaseModel):

@@ -17,11 +17,11 @@ from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import PLACEHOLDER
+from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
-from reasonrag.curation.token_counters import TemplateTokenCounter
 from reasonrag.data.questions import AnswerStyle
 from reasonrag.redaction import excerpt, keys_in, mask_secrets, texts_in
 
@@ -109,12 +109,10 @@ class RowChecker:
     trusted: whether the lengths in the rows were just counted by the same counter.
     """
 
-    def __init__(self, counter: TemplateTokenCounter, *, secrets: Sequence[str] = (), trusted: bool = False) -> None:
+    def __init__(self, counter: TokenCounter, *, secrets: Sequence[str] = (), trusted: bool = False) -> None:
         self._counter = counter
         self._secrets = secrets
         self._trusted = trusted
-        self._special = re.compile("|".join([_SPECIAL.pattern, *map(re.escape, sorted(counter.specials))]))
-        self._signs = ("<|", "<｜", *(each for each in counter.specials if not each.startswith("<|")))  # noqa: RUF001
         self._own_prompts = _own_system_turns()
         self._prompt_of = lru_cache(maxsize=4)(self._prompt)
         self._system = lru_cache(maxsize=256)(self._text)
@@ -161,9 +159,8 @@ class RowChecker:
 
     def _text(self, text: str, where: str) -> tuple[RowFinding, ...]:
         findings: list[RowFinding] = [("secret", f"{kind} in {where}") for kind in keys_in(text, self._secrets)]
-        if [sign for sign in self._signs if sign in text]:
-            tokens = dict.fromkeys(found[0] for found in self._special.finditer(text))
-            findings += [("special_token", f"{mask_secrets(token, self._secrets)[:40]} in {where}") for token in tokens]
+        tokens = dict.fromkeys(found[0] for found in _SPECIAL.finditer(text))
+        findings += [("special_token", f"{mask_secrets(token, self._secrets)[:40]} in {where}") for token in tokens]
         return tuple(findings)
 
     def _look_for_gold(self, row: Mapping[str, Any], facts: RowFacts) -> None:
