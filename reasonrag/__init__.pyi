@@ -1090,7 +1090,7 @@ def import_published(
         'pairs'
 
     Args:
-        sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`.
+        sources: files, or `hf://datasets/ORG/NAME/FILE`.
         say: receives progress.
         out: Output folder: a run if trees are imported, a data set if pairs are
         replace: Replace an import of other files

@@ -90,8 +90,8 @@ def import_published(
         list[str],
         typer.Argument(
             metavar="SOURCE",
-            help="Published trees (a file, or a folder with chunk_*/) or pairs (RAG_ProGuide): JSON, JSON lines or "
-            "Parquet, compressed or not, or hf://datasets/ORG/NAME/FILE",
+            help="File of published trees or pairs (RAG_ProGuide): JSON, JSON lines or Parquet, compressed or not, or "
+            "hf://datasets/ORG/NAME/FILE",
         ),
     ],
     *,

@@ -51,8 +51,6 @@ def _rows(report: ImportReport) -> list[tuple[str, str]]:
         (what, f"{report.kept:,} of {report.items:,}"),
         ("questions", f"{report.questions:,} ({report.without_golden_answers:,} without gold answers)"),
     ]
-    if report.passed_over:
-        rows.append(("skipped", f"{', '.join(report.passed_over)} (the same trees)"))
     if report.kind == "trees":
         rows.append(("steps", f"{report.steps:,}"))
     else:

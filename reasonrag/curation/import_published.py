@@ -103,8 +103,6 @@ class ImportReport(BaseModel):
     kind: ImportKind
     out: str
     sources: list[ImportSource] = []
-    passed_over: list[str] = []
-    """Skipped files with the same trees as one that was read."""
     dataset: str | None = None
     split: str | None = None
     teacher: str | None = None
@@ -149,7 +147,7 @@ def import_published(
         'pairs'
 
     Args:
-        sources: files, folders of the published pipeline, or `hf://datasets/ORG/NAME/FILE`.
+        sources: files, or `hf://datasets/ORG/NAME/FILE`.
         say: receives progress.
     """
     settings = resolve(ImportSettings, "import", flags)
@@ -169,7 +167,6 @@ def import_published(
                 kind=kind,
                 out=str(out),
                 sources=[file.source for file in found.files],
-                passed_over=found.passed_over,
                 dataset=settings.dataset,
                 split=settings.split,
                 teacher=settings.teacher,

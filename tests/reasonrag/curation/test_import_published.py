@@ -123,25 +123,6 @@ def test_support_by_passages_is_found_anew(tmp_path: Path) -> None:
     assert [(node.grounded, node.in_evidence) for node in record.nodes[1:]] == [(False, False)] * 2
 
 
-def test_a_folder_of_the_published_pipeline_is_read_whole(tmp_path: Path) -> None:
-    """Chunks in their order; of files that hold the same trees the one with most in them."""
-    for chunk in (10, 9):
-        for name in ("final_0", "intermediate_0", "reward_0", "final_1"):
-            number = 10 * chunk + (name == "final_1")
-            content = [tree(f"dev_{number}", question=f"Who is {number}?", made_by=name)]
-            saved(tmp_path / f"output/run/chunk_{chunk}/{name}.json", content)
-    saved(tmp_path / "output/run/config.json", {"a": 1})
-    report = library.import_published("output", out="runs/a")
-    assert [Path(source.name).name for source in report.sources] == ["reward_0.json", "final_1.json"] * 2
-    assert len(report.passed_over) == 4
-    assert [each["question_id"] for each in lines(Path("runs/a/rollouts.jsonl"))] == [
-        "dev_90",
-        "dev_91",
-        "dev_100",
-        "dev_101",
-    ]
-
-
 def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: Path) -> None:
     """One that was read before is refused."""
     again = tree("dev_1", right="mathematician")
@@ -450,8 +431,7 @@ BAD: list[tuple[str, Callable[[Path], object], str]] = [
     ("something else", lambda path: path.write_text('[{"messages": []}]'), "neither trees"),
     ("nothing usable", lambda path: saved(path, [tree(output=None)]), "no usable tree in bad"),
     ("no usable row", lambda path: saved(path, [row(chosen="")]), "no usable pair in bad"),
-    ("a folder with nothing", lambda path: path.mkdir(), "holds no trees of the published pipeline"),
-    ("a run of ours", lambda path: saved(path / "rollouts.jsonl", {}), "needs no import"),
+    ("a folder", lambda path: path.mkdir(), "is a folder; name its files, such as bad/chunk_*/reward_*.json"),
     ("a damaged package", lambda path: path.write_bytes(gzip.compress(b"[]" * 99)[:-9]), "damaged or truncated"),
     ("half of Parquet", lambda path: path.write_bytes(b"PAR1 and no more"), "is damaged"),
 ]
