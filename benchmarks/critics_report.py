@@ -194,7 +194,6 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
             "gap above .3": [_clear(each) for each in transfer.values()],
         },
     )
-    yield from table("Best of n steps of a state: mean true value", _best_of(critics[found["main"]]["best_of_steps"]))
     yield from _answers(found)
     yield from _witness(found["witness"])
     yield from _refined(found["refined"])
@@ -209,28 +208,10 @@ def _accuracy_cells(each: Mapping[str, Any]) -> dict[str, str]:
         "all": _share(each["accuracy"]),
         "gap above .3": _clear(each),
         "over the outcome model": _signed(advantage) if advantage else "-",
-        "right step over another question's": _plain(each["own_step"]),
         "without the state": _plain(each["step_only"]),
         "by length": _plain(each["shorter"]),
-        "errors liked in won": _plain(each["liked_errors"]),
         "verdict": each["verdict"],
     }
-
-
-def _best_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    return _columns(
-        rows,
-        lambda each: {
-            "n": str(each["n"]),
-            "cases": f"{each['cases']:,}",
-            "random": f"{each['random']:.3f}",
-            "majority": f"{each['majority']:.3f}",
-            "outcome model": "-" if each["outcome_model"] is None else f"{each['outcome_model']:.3f}",
-            "this critic": f"{each['critic']:.3f}",
-            "oracle": f"{each['oracle']:.3f}",
-            "gain over random": _decimal(each["gain"]),
-        },
-    )
 
 
 def _answers(found: Mapping[str, Any]) -> Iterator[str]:
@@ -298,10 +279,6 @@ def _share(each: Mapping[str, Any]) -> str:
 
 def _signed(each: Mapping[str, Any]) -> str:
     return f"{100 * each['value']:+.1f} ({100 * each['low']:+.1f} to {100 * each['high']:+.1f})"
-
-
-def _decimal(each: Mapping[str, Any], shown: str = "+.3f") -> str:
-    return f"{each['value']:{shown}} ({each['low']:{shown}} to {each['high']:{shown}})"
 
 
 def _plain(each: Mapping[str, Any]) -> str:

@@ -59,9 +59,6 @@ def test_where_the_oracle_says_what_is_true_it_ranks_every_pair_right(home: Path
     found = reasonrag.evaluate_critic(home / "critic", home / "true", critic_model=oracle(home), out=home / "judged")
     assert found.accuracy.value == 1
     assert found.accuracy.n > 200
-    best = found.best_of_steps[-1]
-    assert best.critic == pytest.approx(best.oracle)
-    assert best.critic > best.random
 
 
 def test_an_answer_without_all_facts_is_worth_a_guess_however_it_came_out(home: Path) -> None:

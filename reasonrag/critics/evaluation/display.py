@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rich.table import Table
-
 from reasonrag.critics.evaluation.measures import Estimate
-from reasonrag.critics.evaluation.report import REPORT, BestOf, CriticEvaluation
+from reasonrag.critics.evaluation.report import REPORT, CriticEvaluation
 from reasonrag.rendering import counted
-from reasonrag.terminal import dollars, on_one_line, print_prose, print_shown, print_table, print_titled
+from reasonrag.terminal import dollars, on_one_line, print_prose, print_shown, print_table
 
 
 def show_critic_evaluation(found: CriticEvaluation) -> None:
-    """Accuracy, best of n, controls, and the verdict."""
+    """Accuracy, controls, and the verdict."""
     print_table(f"critic {on_one_line(found.critic)}", _rows(found))
     _show_accuracies("pairs ranked right, by true gap", found.by_margin)
     _show_accuracies("by type of the better step", found.by_action_type)
     _show_accuracies("by depth", found.by_layer)
-    _show_best_of("best of n steps of a state: mean true value", found.best_of_steps)
     for each in found.remarks:
         print_prose(f"- {each}")
     print_shown(f"wrote {Path(found.out) / REPORT}")
@@ -42,8 +39,6 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
         yield "advantage over it", _share(found.advantage, sign="+")
     yield "baseline: shorter step", _share(found.shorter)
     yield "baseline: step without its state", _share(found.step_only)
-    yield "right step over another question's", _share(found.own_step)
-    yield "errors preferred in won trajectories", _share(found.liked_errors)
     lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
     yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new{lost}"
 
@@ -57,25 +52,3 @@ def _share(each: Estimate, *, sign: str = "") -> str:
 
 def _show_accuracies(title: str, found: Mapping[str, Estimate]) -> None:
     print_table(title, [(name, _share(each)) for name, each in found.items()])
-
-
-def _show_best_of(title: str, rows: Sequence[BestOf]) -> None:
-    if not rows:
-        return
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for heading in ("n", "cases", "random", "majority", "outcome", "critic", "oracle", "critic - random"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for each in rows:
-        outcome = "-" if each.outcome_model is None else f"{each.outcome_model:.3f}"
-        gain = each.gain
-        told = "-" if gain.value is None else f"{gain.value:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"
-        cells = (
-            f"{each.random:.3f}",
-            f"{each.majority:.3f}",
-            outcome,
-            f"{each.critic:.3f}",
-            f"{each.oracle:.3f}",
-            told,
-        )
-        table.add_row(str(each.n), f"{each.cases:,}", *cells)
-    print_titled(title, table)

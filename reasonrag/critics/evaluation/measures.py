@@ -1,12 +1,11 @@
-"""Statistics of a critic: shares with intervals over questions, and best of n.
+"""Statistics of a critic: shares with intervals over questions.
 
-Pure functions of scores and true values; every interval resamples questions, since steps of one question are alike.
+Pure functions of scores; every interval resamples questions, since steps of one question are alike.
 Knows no tree and no model.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -18,8 +17,6 @@ from preference.statistics import COMPARISON_LEVEL
 
 Case = TypeVar("Case")
 Key = TypeVar("Key", str, int, float)
-VOTES = 200
-"""Draws of n by which a majority is simulated."""
 
 
 class Estimate(BaseModel):
@@ -55,28 +52,6 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], *, res
 def ranked_right(better: float, worse: float) -> float:
     """1 if the better step scores higher, a half for equal scores."""
     return 1.0 if better > worse else 0.5 if better == worse else 0.0
-
-
-def expected_best(scores: Sequence[float], values: Sequence[float], n: int) -> float:
-    """The expected value of the highest-scoring of n draws with replacement; of equal scores, their mean value."""
-    by_score = grouped(list(zip(scores, values, strict=True)), lambda each: each[0])
-    expected, below = 0.0, 0
-    for tied in by_score.values():
-        chance = ((below + len(tied)) / len(scores)) ** n - (below / len(scores)) ** n
-        expected += chance * sum(value for _, value in tied) / len(tied)
-        below += len(tied)
-    return expected
-
-
-def expected_majority(names: Sequence[Hashable], values: Sequence[float], n: int, *, seed: int) -> float:
-    """The same of the draw that most of the n agree with by name, the earliest of equals; by simulation."""
-    dice, total = random.Random(f"majority {seed} {n}"), 0.0
-    for _ in range(VOTES):
-        drawn = dice.choices(range(len(names)), k=n)
-        counts = Counter(names[place] for place in drawn)
-        most = max(counts.values())
-        total += values[next(place for place in drawn if counts[names[place]] == most)]
-    return total / VOTES
 
 
 def grouped(cases: Iterable[Case], by: Callable[[Case], Key]) -> dict[Key, list[Case]]:

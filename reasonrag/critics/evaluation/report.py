@@ -14,7 +14,7 @@ from reasonrag.critics.evaluation.measures import Estimate
 REPORT: Final = "critic_evaluation.json"
 SCHEMA: Final = "reasonrag.critic-evaluation/1"
 CLEAR_GAP: Final = 0.3
-"""Pairs with a larger true gap decide, and a sibling so much better makes an error."""
+"""Pairs with a larger true gap decide."""
 GAP: Final = f"{CLEAR_GAP:g}".removeprefix("0")
 BUCKETS: Final = ("below .1", f".1 to {GAP}", f"above {GAP}")
 CLEAR: Final = BUCKETS[-1]
@@ -22,22 +22,7 @@ LEAST_ACCURACY: Final = 0.75
 FEWEST_CLEAR_PAIRS: Final = 30
 MOST_LOST: Final = 0.05
 """Share of the scores that may have failed."""
-SIZES: Final = (1, 2, 4, 8, 16)
-
-
-class BestOf(BaseModel):
-    """Mean true value of what is taken of n draws with replacement, from those seen in a case. cases: states, or
-    questions, with two or more draws of known value and score; the same for every n."""
-
-    n: int
-    cases: int
-    random: float
-    majority: float
-    critic: float
-    outcome_model: float | None
-    oracle: float
-    gain: Estimate
-    """Of the critic over random."""
+Truth = Literal["fresh continuations", "values of the tree"]
 
 
 class RunResult(BaseModel):
@@ -47,10 +32,8 @@ class RunResult(BaseModel):
     questions: int
     seen: int
     """Questions left out because the critic was trained on them."""
-    truth: Literal["fresh continuations", "values of the tree"]
+    truth: Truth
     """Of the pairs."""
-    estimated: int = 0
-    """Steps whose value, in the other figures, is the tree's own estimate."""
     pairs: int
     accuracy: Estimate
 
@@ -75,17 +58,10 @@ class CriticEvaluation(BaseModel):
     """The outcome model's accuracy on the same pairs."""
     advantage: Estimate | None = None
     """Of the critic over the outcome model, pair by pair."""
-    best_of_steps: list[BestOf] = Field(default_factory=list)
-    own_step: Estimate = Estimate()
-    """Share of right steps that score higher than a right step of the same type from another question, both shown in
-    the first one's state."""
     step_only: Estimate = Estimate()
     """Accuracy without the state's user turn."""
     shorter: Estimate = Estimate()
     """Accuracy of always taking the shorter step."""
-    liked_errors: Estimate = Estimate()
-    """Share of the errors inside won trajectories that score higher than a sibling whose true value is `CLEAR_GAP`
-    higher."""
     scores: int = 0
     """Wanted, of the critic and the outcome model."""
     given_up: int = 0
@@ -144,11 +120,6 @@ def remarks_of(found: CriticEvaluation) -> list[str]:
     told = []
     if any(each.truth == "values of the tree" for each in found.runs):
         told.append("ground truth is values of the tree itself; reasonrag calibrate RUN --revalue gives fresh ones")
-    elif estimated := sum(each.estimated for each in found.runs):
-        told.append(
-            f"only pairs are judged by fresh continuations alone; of the other figures, {estimated:,} steps have the "
-            "values of the tree itself"
-        )
     if found.shorter.value is not None and found.accuracy.value is not None:
         best = max(found.shorter.value, 1 - found.shorter.value)
         if best >= found.accuracy.value:

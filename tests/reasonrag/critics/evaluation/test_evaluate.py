@@ -14,9 +14,10 @@ import pytest
 
 import reasonrag
 from preference.candidates import question_key
+from preference.labelling import distinct_steps, labelled_states
 from preference.records import read_rollouts
 from reasonrag.critics.evaluation.display import show_critic_evaluation
-from reasonrag.critics.evaluation.observations import Observations, add_tree, fresh_values
+from reasonrag.critics.evaluation.observations import fresh_values
 from reasonrag.critics.evaluation.report import CriticEvaluation
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest
@@ -39,10 +40,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def values(run: Path) -> dict[tuple[str, str], float]:
     """True values by state and step."""
-    found = Observations()
-    for rollout in read_rollouts(run / "rollouts.jsonl"):
-        add_tree(found, rollout, fresh_values(run), run=0, enough=0.1)
-    return {(step.prompt[1].content, step.response): step.value or 0.0 for step in found.steps}
+    return {
+        (state.prompt[1].content, step.response): step.expected_outcome or 0.0
+        for rollout in read_rollouts(run / "rollouts.jsonl")
+        for state in labelled_states(rollout)
+        for step in distinct_steps(state)
+    }
 
 
 BASE = {"base_model": "qwen", "finetuning_type": "full"}
@@ -88,12 +91,6 @@ def test_a_critic_that_knows_the_values_passes_every_check(
     assert (found.scores, found.given_up) == (found.calls, 0)
     assert list(found.by_margin) == ["below .1", ".1 to .3", "above .3"]
     assert list(found.by_layer) == sorted(found.by_layer, key=int)
-    for row in found.best_of_steps:
-        first = found.best_of_steps[0]
-        assert (row.cases, row.random) == (first.cases, first.random)
-        assert row.critic == pytest.approx(row.oracle)
-        assert row.random <= row.oracle + 1e-9
-    assert found.liked_errors.value in (None, 0.0)
     assert verdict_in(critic) == {"failures": [], "evaluation": str(critic / "evaluation")}
     assert (critic / "evaluation" / "critic_evaluation.json").is_file()
 
@@ -158,7 +155,6 @@ def test_no_verdict_rests_on_what_is_left_of_many_failed_scores(
 def test_a_critic_that_looks_at_the_length_is_told_so_and_needs_no_state(run: Path, tmp_path: Path) -> None:
     found = evaluated(critic_of(tmp_path), run, ScriptedModel(by_length))
     assert found.accuracy.value == found.shorter.value
-    assert 0.2 < found.own_step.value < 0.8, "it cannot tell a step from one of another question"
     assert any("length of a step alone" in each for each in found.remarks)
     assert any("right without their state" in each for each in found.remarks)
 
@@ -296,14 +292,6 @@ def test_the_outcomes_of_fresh_continuations_are_the_truth_where_a_run_has_them(
     assert (found.runs[0].truth, found.runs[0].pairs) == ("fresh continuations", len(rows))
     assert found.accuracy.value is not None
     assert found.accuracy.value < 0.2
-    observed = Observations()
-    for rollout in read_rollouts(run / "rollouts.jsonl"):
-        add_tree(observed, rollout, fresh_values(tmp_path / "run"), run=0, enough=4)
-    known = {(step.prompt[1].content, step.response): step.value for step in observed.steps}
-    assert {known[each] for each in rejected - chosen if each in known} == {0.9}, "in every figure, not in pairs alone"
-    told = [each for each in found.remarks if "only pairs are judged by fresh continuations" in each]
-    assert bool(told) == (found.runs[0].estimated > 0)
-    assert found.runs[0].estimated == sum(step.estimated for step in observed.steps if step.value is not None)
 
 
 def test_pairs_of_equal_fresh_outcomes_are_ties(run: Path, tmp_path: Path) -> None:
