@@ -77,5 +77,4 @@ def _path_step(node: RolloutNode) -> PathStep:
         prompt=node.prompt,
         response=node.response or "",
         content=node.content or "",
-        expected_outcome=node.expected_outcome,
     )

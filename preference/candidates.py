@@ -262,15 +262,13 @@ _OF_RECIPES = ("visits", "trajectory_f1", "not_reached")
 class PathStep(SparseRecord):
     """A step on the path to an answer."""
 
-    ABSENT_IF_EMPTY = ("expected_outcome", "critic_score")
+    ABSENT_IF_EMPTY = ("critic_score",)
 
     layer: int
     action_type: ActionType
     prompt: Items[Message]
     response: str
     content: str
-    expected_outcome: float | None = None
-    """Mean outcome below the step, undiscounted; null if unknown."""
     critic_score: float | None = None
     """As of a `StepRecord`."""
 

@@ -1317,8 +1317,8 @@ def pairs(
     allow_same_findings: bool = False,
     out: str | Path | None = None,
     replace: bool = False,
-    format: Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
-    | Sequence[Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]] = [],
+    format: Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
+    | Sequence[Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]] = [],
     validation: float = 0.05,
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
@@ -1384,8 +1384,8 @@ def pairs(
             them apart
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
-        format: Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet;
-            repeatable. RAG_ProGuide is always written
+        format: Also write this format: sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable.
+            RAG_ProGuide is always written
         validation: Share of questions with a pair to hold out for validation; 0: none
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
             limit

@@ -42,7 +42,7 @@ from preference.export.summary import (
     ExportOptions,
     ExportTally,
     PairSummary,
-    RefinementTally,
+    Refinement,
 )
 from preference.filters import Candidate, DropReason, PairingRules, PassedPairs, dropped_by_caps, seeded_uniform, select
 
@@ -93,7 +93,7 @@ def write_export(
     """
     plan = _decide(source / CANDIDATES, rules, options, facts)
     tally = ExportTally()
-    refined = None if options.critic_threshold is None else RefinementTally(options.critic_threshold)
+    refined = None if options.critic_threshold is None else Refinement(threshold=options.critic_threshold)
     with ExitStack() as files:
         about, info, dropped = (
             files.enter_context(atomic_replacement(folder / name)) for name in (SUMMARY, DATASET_INFO_FILE, DROPPED)
@@ -126,7 +126,7 @@ def write_export(
                 "out": str(out),
                 "files": written,
                 "sha256": writers.digests,
-                "refinement": refined.summary() if refined else {},
+                "refinement": refined.model_dump() if refined else {},
             }
         )
         about.write(orjson.dumps(summary.model_dump(), option=INDENTED))

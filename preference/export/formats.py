@@ -1,7 +1,7 @@
 """Rows of every training format, made from pairs or paths, and LLaMA-Factory's description of them.
 
 Knows formats only: `filters` decides which pairs there are, `export_pairs` writes the files. Sources: RAG_ProGuide's
-ten fields; LLaMA-Factory's data/README (alpaca and sharegpt ranking, KTO); TRL's conversational preference format.
+ten fields; LLaMA-Factory's data/README (ranking, KTO); TRL's conversational preference format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from preference.candidates import QuestionRecord, is_two_turns
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "alpaca", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
+FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
 SplitName = Literal["train", "validation"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
@@ -124,17 +124,6 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("prompt_tokens", "chosen_tokens", "rejected_tokens"), "int64"),
 }
 """Arrow type of every column of a row, in order, so that a column of nulls is typed too."""
-
-
-def _alpaca_row(row: Row) -> Row:
-    return {
-        "instruction": row["input"],
-        "input": "",
-        "system": row["instruction"],
-        "chosen": row["chosen"],
-        "rejected": row["rejected"],
-        "pair_id": row["pair_id"],
-    }
 
 
 def _sharegpt_row(row: Row) -> Row:
@@ -264,12 +253,6 @@ _PAIRS: dict[str, Any] = {"ranking": True, "columns": _SYSTEM_AND_PROMPT | _SIDE
 
 FORMATS: dict[FormatName, Format] = {
     "proguide": Format("RAG_ProGuide", ".json", _unchanged, _PAIRS),
-    "alpaca": Format(
-        "alpaca",
-        ".json",
-        _each(_alpaca_row),
-        {"ranking": True, "columns": {"system": "system", "prompt": "instruction", "query": "input"} | _SIDES},
-    ),
     "sharegpt": Format(
         "sharegpt",
         ".json",

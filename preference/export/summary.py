@@ -20,8 +20,6 @@ DATASET_INFO_FILE, SUMMARY = "dataset_info.json", "summary.json"
 _COUNTED = (
     "states", "candidates", "pairs", "validation_pairs", "validation_questions", "flipped", "same_type_pairs",
 )  # fmt: skip
-HALF = 0.5
-"""Expected outcome from which on a step is right more often than not."""
 VALIDATION_SHARE = 0.05
 """Share of the questions with a pair; our choice."""
 
@@ -45,21 +43,22 @@ def gold_agreement(counts: Mapping[tuple[str, str], int]) -> dict[str, GoldAgree
 
 class Refinement(BaseModel):
     """Best paths, all with a right answer, of which every step scores at least a threshold: ProRAG's refinement set
-    (arXiv 2601.21912). Outcomes are expected ones, over the steps before the answer where they are known: the answer of
-    every path is right."""
+    (arXiv 2601.21912)."""
 
     threshold: float
     paths: int = 0
     kept: int = 0
     unscored: int = 0
     """Paths with a step that no critic scored; they are left out."""
-    steps: int = 0
-    kept_steps: int = 0
-    mean_outcome_kept: float | None = None
-    mean_outcome_left_out: float | None = None
-    right_kept: float | None = None
-    """Share of the kept steps from which most continuations were right (expected outcome of .5 or more)."""
-    right_left_out: float | None = None
+
+    def keeps(self, path: Sequence[PathStep]) -> bool:
+        """Whether every step of a path scores at least the threshold; it is counted."""
+        scores = [step.critic_score for step in path]
+        kept = all(score is not None and score >= self.threshold for score in scores)
+        self.paths += 1
+        self.kept += kept
+        self.unscored += any(score is None for score in scores)
+        return kept
 
 
 class EffectiveSize(BaseModel):
@@ -157,40 +156,6 @@ class ExportFacts:
     contamination: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-
-
-class RefinementTally:
-    """Counts the best paths that critics leave."""
-
-    def __init__(self, threshold: float) -> None:
-        self.found = Refinement(threshold=threshold)
-        self._outcomes: dict[bool, list[float]] = {True: [], False: []}
-
-    def keeps(self, path: Sequence[PathStep]) -> bool:
-        """Whether every step of a path scores at least the threshold; it is counted."""
-        scores = [step.critic_score for step in path]
-        kept = all(score is not None and score >= self.found.threshold for score in scores)
-        self.found.paths += 1
-        self.found.kept += kept
-        self.found.unscored += any(score is None for score in scores)
-        self.found.steps += len(path)
-        self.found.kept_steps += len(path) * kept
-        before = [step.expected_outcome for step in path if step.action_type != "answer"]
-        self._outcomes[kept] += [each for each in before if each is not None]
-        return kept
-
-    def summary(self) -> dict[str, Any]:
-        def mean(values: Sequence[float]) -> float | None:
-            return sum(values) / len(values) if values else None
-
-        kept, left_out = self._outcomes[True], self._outcomes[False]
-        told = {
-            "mean_outcome_kept": mean(kept),
-            "mean_outcome_left_out": mean(left_out),
-            "right_kept": mean([float(each >= HALF) for each in kept]),
-            "right_left_out": mean([float(each >= HALF) for each in left_out]),
-        }
-        return self.found.model_copy(update=told).model_dump()
 
 
 _FAILED, _DONE, _PAIRED = 1, 2, 4

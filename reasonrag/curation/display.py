@@ -136,8 +136,6 @@ def _critic_rows(critics: dict[str, Any], refinement: dict[str, Any]) -> list[tu
     if refinement:
         kept = Refinement.model_validate(refinement)
         rows.append(("best paths kept", f"{kept.kept:,} of {kept.paths:,}, {kept.unscored:,} without a score"))
-        right = f"{share_text(kept.right_kept)} of their steps, {share_text(kept.right_left_out)} of the others"
-        rows.append(("right more often than not", right))
     return rows
 
 

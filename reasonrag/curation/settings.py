@@ -139,7 +139,7 @@ class PairsSettings(PairingSettings):
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: alpaca, sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable. "
+        "Also write this format: sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable. "
         "RAG_ProGuide is always written",
         Panel.OUTPUT,
         default=[],

@@ -548,7 +548,7 @@ def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
 def test_every_format_is_written_and_described(reasonrag: Reasonrag) -> None:
     """With a training and a validation part, as `dataset_info.json` and the summary say."""
     assert reasonrag(*small_flags(), "--limit", 20).status == 0
-    names = ("alpaca", "sharegpt", "kto", "reward", "sft", "trl")
+    names = ("sharegpt", "kto", "reward", "sft", "trl")
     flags = [part for name in names for part in ("--format", name)]
     made = reasonrag("pairs", "runs/a", "--out", "data/a", *flags, "--validation", 0.3, "--json")
     assert made.status == 0, made.err
@@ -557,7 +557,7 @@ def test_every_format_is_written_and_described(reasonrag: Reasonrag) -> None:
     assert all(Path("data/a", name).exists() for name in files)
     described = json.loads(Path("data/a/dataset_info.json").read_bytes())
     assert {each["file_name"] for each in described.values()} == {each for each in files if "trl" not in each}
-    assert files["RAG_ProGuide.json"] == files["alpaca.json"] == files["trl.jsonl"] > 0
+    assert files["RAG_ProGuide.json"] == files["sharegpt.json"] == files["trl.jsonl"] > 0
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ HOSTILE = '"]}\n[{"chosen": 1}, \u2028\u0085 \x00 \x1b[31m </script> ../../etc/p
 def test_text_is_data_whatever_it_says(tmp_path: Path) -> None:
     """Quotes, brackets, line and record separators, escapes and NUL come out of every file as they went in."""
     record = siblings(query("a", 0.9, response=HOSTILE), query(HOSTILE, 0.0), question=HOSTILE, question_id=HOSTILE)
-    options = ExportOptions(("alpaca", "sharegpt", "kto", "reward", "trl"), validation=0)
+    options = ExportOptions(("sharegpt", "kto", "reward", "trl"), validation=0)
     export(tmp_path, record, options=options)
     (row,) = pairs(tmp_path)
     assert (row["chosen"], row["rejected_content"]) == (HOSTILE, HOSTILE)
@@ -116,7 +116,7 @@ def test_text_is_data_whatever_it_says(tmp_path: Path) -> None:
     (trl,) = [json.loads(line) for line in (tmp_path / "trl.jsonl").read_bytes().split(b"\n")[:-1]]
     assert trl["chosen"] == [{"role": "assistant", "content": HOSTILE}]
     assert {path.name for path in tmp_path.iterdir()} == FILES | {
-        *("alpaca.json", "sharegpt.json", "kto.json", "reward.json", "trl.jsonl")
+        *("sharegpt.json", "kto.json", "reward.json", "trl.jsonl")
     }
 
 
@@ -285,6 +285,23 @@ def test_a_step_on_the_best_paths_of_two_trees_is_taught_once(tmp_path: Path) ->
     export(tmp_path / "one", ada(), options=options)
     export(tmp_path / "two", ada(), ada(config_hash="another"), options=options)
     assert rows(tmp_path / "one" / "sft.json") == rows(tmp_path / "two" / "sft.json") != []
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept", "unscored"), [((0.0, 2.0), 1, 0), ((3.0, -0.1), 0, 0), ((3.0, None), 0, 1), ((None, None), 0, 1)]
+)
+def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
+    scores: tuple[float | None, ...], kept: int, unscored: int, tmp_path: Path
+) -> None:
+    """Only these become rows, and the others are counted."""
+    source = candidates_in(tmp_path / "source", ada())
+    [question] = rows(source / "questions.jsonl")
+    question["path"] = [question["path"][-1] | {"response": f"{each}", "critic_score": each} for each in scores]
+    (source / "questions.jsonl").write_text(json.dumps(question) + "\n")
+    options = ExportOptions(formats=("sft",), validation=0, critic_threshold=0.0)
+    summary = export_pairs(source, tmp_path / "out", PairingRules(), options)
+    assert summary.refinement == {"threshold": 0.0, "paths": 1, "kept": kept, "unscored": unscored}
+    assert len(rows(tmp_path / "out" / "sft.json")) == 2 * kept
 
 
 def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
@@ -489,11 +506,11 @@ def test_flipping_changes_nothing_else(tmp_path: Path) -> None:
 
 def test_every_format_is_flipped_alike(tmp_path: Path) -> None:
     """One pair is not taught in two directions."""
-    options = ExportOptions(("alpaca", "trl"), validation=0, flip=0.5)
+    options = ExportOptions(("sharegpt", "trl"), validation=0, flip=0.5)
     export(tmp_path, *map(asked, range(40)), options=options)
     chosen = [row["chosen"] for row in pairs(tmp_path)]
     assert len(set(chosen)) == 2
-    assert [row["chosen"] for row in rows(tmp_path / "alpaca.json")] == chosen
+    assert [row["chosen"]["value"] for row in rows(tmp_path / "sharegpt.json")] == chosen
     assert [row["chosen"][0]["content"] for row in rows(tmp_path / "trl.jsonl")] == chosen
 
 

@@ -106,9 +106,6 @@ def sides(name: FormatName, row: Row) -> tuple[str, str, str, str]:
     """System turn, user turn, chosen and rejected reply, wherever a format has them."""
     if name in ("proguide", "parquet"):
         return row["instruction"], row["input"], row["chosen"], row["rejected"]
-    if name == "alpaca":
-        assert row["input"] == ""
-        return row["system"], row["instruction"], row["chosen"], row["rejected"]
     if name == "sharegpt":
         (turn,) = row["conversations"]
         assert {turn["from"], row["chosen"]["from"], row["rejected"]["from"]} == {"human", "gpt"}
@@ -119,7 +116,7 @@ def sides(name: FormatName, row: Row) -> tuple[str, str, str, str]:
     return system["content"], user["content"], replies[0]["content"], replies[1]["content"]
 
 
-@pytest.mark.parametrize("name", ["proguide", "parquet", "alpaca", "sharegpt", "reward", "trl"])
+@pytest.mark.parametrize("name", ["proguide", "parquet", "sharegpt", "reward", "trl"])
 def test_every_format_of_pairs_says_the_same(name: FormatName) -> None:
     """One row for each pair, in their order, with the same two turns, the same sides, and the pair's name."""
     pairs = proguide_rows(ada())

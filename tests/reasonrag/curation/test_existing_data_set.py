@@ -123,9 +123,9 @@ def test_a_replaced_data_set_is_as_one_made_anew(runs: Path, tmp_path: Path, rea
     package.pairs(runs / "a", out=out, format=["kto", "sft"], label="judge", chat_model=ScriptedModel(lambda *_: PICK))
     assert reasonrag("view", out).status == 0
     paid = (out / "judging" / "journal.jsonl").read_bytes()
-    done = reasonrag("pairs", runs / "b", "--out", out, "--replace", "--format", "alpaca")
+    done = reasonrag("pairs", runs / "b", "--out", out, "--replace", "--format", "sharegpt")
     assert done.status == 0, done.err
-    package.pairs(runs / "b", out=anew, format=["alpaca"])
+    package.pairs(runs / "b", out=anew, format=["sharegpt"])
     made, expected = contents(out), contents(anew)
     assert made.pop("judging/journal.jsonl") == paid
     for files in (made, expected):
@@ -163,7 +163,7 @@ def test_rows_that_are_refused_do_not_replace_those_of_other_runs(runs: Path, tm
     assert contents(out) == before
 
 
-@pytest.mark.parametrize(("name", "flags"), [("summary.json", []), ("alpaca.json", ["--replace"]), ("audit.json", [])])
+@pytest.mark.parametrize(("name", "flags"), [("summary.json", []), ("trl.jsonl", ["--replace"]), ("audit.json", [])])
 def test_files_of_others_are_never_replaced(
     name: str, flags: list[str], runs: Path, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:

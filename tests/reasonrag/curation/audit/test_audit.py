@@ -414,7 +414,7 @@ def test_an_error_keeps_the_rows_from_their_place(
     """Exit status 1; the message names the check, where to look and the flag; all earlier files but the candidates
     stay. By name it goes through, and the audit remembers."""
     out = tmp_path / "data"
-    assert reasonrag("pairs", run_directory, "--out", out, "--format", "alpaca").status == 0
+    assert reasonrag("pairs", run_directory, "--out", out, "--format", "sharegpt").status == 0
     before = files_of(out)
     asked_elsewhere = (leaking_run / "rollouts.jsonl").read_bytes().splitlines()[-1]
     question = {"question": json.loads(asked_elsewhere)["question"]}
