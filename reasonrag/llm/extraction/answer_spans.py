@@ -43,15 +43,10 @@ def wants_verdict(question: str) -> bool:
     return bool(_VERDICT_QUESTION.match(question))
 
 
-def two_of(question: str) -> list[str]:
-    """The two things of a choice, `A or B?`; empty if it is none."""
-    return list(_choice(question[:_MOST_OF_A_CHOICE]))
-
-
 @lru_cache(maxsize=64)
-def _choice(question: str) -> tuple[str, ...]:
-    """Kept, because one turn looks several times."""
-    found = _EITHER_OR.search(question)
+def two_of(question: str) -> tuple[str, ...]:
+    """The two things of a choice, `A or B?`; empty if it is none. Kept, because one turn looks several times."""
+    found = _EITHER_OR.search(question[:_MOST_OF_A_CHOICE])
     return tuple(trim(each) for each in found.groups()) if found else ()
 
 

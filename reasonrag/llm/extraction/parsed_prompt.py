@@ -82,14 +82,9 @@ def parse_prompt(messages: Sequence[Message]) -> ParsedPrompt:
 
 def _parts(user: str) -> tuple[str, str, str]:
     """Question, thoughts and reference of a user turn; empty if absent."""
-    end, thoughts, reference = len(user), "", ""
-    asked = user.find(_THOUGHTS)
-    cited = user.find(_REFERENCE)
-    if cited >= 0 and user.endswith(_END) and cited + len(_REFERENCE) + len(_END) <= end:
-        reference, end = user[cited + len(_REFERENCE) : -len(_END)], cited
-    if 0 <= asked < end:
-        thoughts, end = user[asked + len(_THOUGHTS) : end], asked
-    return user[len(_QUESTION) : end], thoughts, reference
+    said, _, reference = user.partition(_REFERENCE) if user.endswith(_END) else (user, "", "")
+    question, _, thoughts = said.removeprefix(_QUESTION).partition(_THOUGHTS)
+    return question, thoughts, reference.removesuffix(_END)
 
 
 def _parse_loop_prompt(messages: Sequence[Message]) -> ParsedPrompt:

@@ -45,12 +45,8 @@ def _without_opening_word(name: str) -> str:
 
 def tagged(tag: str, text: str) -> list[str]:
     """Texts between a tag and the next closing one."""
-    found, (opening, closing) = [], (f"<{tag}>", f"</{tag}>")
-    start = text.find(opening)
-    while start >= 0 and (end := text.find(closing, start)) >= 0:
-        found.append(text[start + len(opening) : end])
-        start = text.find(opening, end + len(closing))
-    return found
+    closed = text.split(f"</{tag}>")[:-1]
+    return [each.partition(f"<{tag}>")[2] for each in closed if f"<{tag}>" in each]
 
 
 def trim(text: str) -> str:
