@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -44,26 +42,28 @@ def request(samples: Iterable[int], text: str = "Where?", *, question_id: str = 
 class Paid:
     """A model that never says the same twice, charges the first draw of each request, and notes what it is asked.
 
-    at_most: answers per request. gate: nothing is answered before it is set.
+    at_most: answers per request. gate: nothing is answered before it is set. fails: no request is.
     """
 
     name = NAME
 
-    def __init__(self, *, at_most: int = 10**6, gate: asyncio.Event | None = None) -> None:
+    def __init__(self, *, at_most: int = 10**6, gate: asyncio.Event | None = None, fails: bool = False) -> None:
         self.asked: list[tuple[int, ...]] = []
         """The samples of each request."""
         self.began = asyncio.Event()
         """The first request is under way."""
-        self._at_most = at_most
-        self._gate = gate
+        self.gate, self._at_most, self._fails = gate or asyncio.Event(), at_most, fails
+        if gate is None:
+            self.gate.set()
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         self.asked.append(request.samples)
         number = len(self.asked)
         self.began.set()
-        if self._gate is not None:
-            await self._gate.wait()
+        await self.gate.wait()
         await asyncio.sleep(0)
+        if self._fails:
+            raise ModelError("nothing came", cause="connection")
         return [
             Completion(
                 text=f"{request.messages[0].content} {sample}, answer {number} of {id(self)}",
@@ -106,6 +106,14 @@ class Unreachable:
 
 def journaled(inner: ChatModel | None, journal: Journal, *, name: str = NAME) -> JournaledModel:
     return JournaledModel(inner, journal, name=name, ledger=Ledger(spent=journal.delivered))
+
+
+async def under_way(model: JournaledModel, samples: Iterable[int]) -> asyncio.Task[Sequence[Completion]]:
+    """A request that the model has been asked, and that is not answered yet."""
+    asked = asyncio.create_task(model.complete(request(samples)))
+    assert isinstance(model.inner, Paid)
+    await asyncio.wait_for(model.inner.began.wait(), timeout=60)
+    return asked
 
 
 def line_of(sample: int, answer: Sequence[Completion]) -> bytes:
@@ -212,17 +220,6 @@ async def test_log_probabilities_are_replayed_and_absent_where_there_are_none(tm
     async with open_journal(path) as journal:
         replayed = [(await journaled(None, journal).complete(request([0], text)))[0] for text in ("q1", "q2")]
     assert [each.logprobs for each in replayed] == [logprobs, None]
-
-
-async def test_of_two_answers_to_one_draw_the_first_holds(tmp_path: Path) -> None:
-    """It is the one that somebody may have used."""
-    path = tmp_path / "journal.jsonl"
-    async with open_journal(path) as journal:
-        model = journaled(Paid(), journal)
-        first = await model.complete(request([0]))
-        await journal.append(line_of(0, await Paid().complete(request([0]))))
-    assert path.read_bytes().count(b"\n") == 2
-    assert [(await replay(path, [request([0])]))[0]] == first
 
 
 async def test_draws_that_a_recorded_request_lacks_are_asked_for_singly(tmp_path: Path) -> None:
@@ -349,66 +346,6 @@ async def test_an_answer_waits_for_the_disk(tmp_path: Path) -> None:
         assert path.read_bytes().count(b"\n") == 3
 
 
-FULL_DISK = """
-import asyncio, json, resource, sys
-from pathlib import Path
-sys.path.insert(0, {here!r})
-from tests.reasonrag.llm.test_journal import Paid, journaled, request
-from reasonrag.errors import StorageError
-from reasonrag.llm.journal import open_journal
-
-async def main():
-    path = Path({path!r})
-    used, messages = [], set()
-    async with open_journal(path) as journal:
-        model = journaled(Paid(), journal)
-        for first in range(0, 40, 4):
-            samples = range(first, first + 4)
-            answers = (model.complete(request([sample])) for sample in samples)
-            for sample, answer in zip(samples, await asyncio.gather(*answers, return_exceptions=True)):
-                if isinstance(answer, StorageError):
-                    messages.add(str(answer))
-                else:
-                    used.append((sample, answer[0].text))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        try:
-            await model.complete(request([99]))
-        except StorageError:
-            print(json.dumps({{"used": used, "messages": sorted(messages), "spent": model.ledger.spent.calls}}))
-
-resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
-asyncio.run(main())
-"""
-"""Four answers at a time, on a disk that has room for `limit` bytes; room is made at the end."""
-
-
-@pytest.mark.parametrize("limit", [100, 1_500, 2_000])
-async def test_a_full_disk_stops_the_run_and_loses_no_answer_that_was_used(limit: int, tmp_path: Path) -> None:
-    """A batch that does not fit is not written at all, and none of its answers is used; neither is any later one. What
-    was used stands in the file, whole, and the next session goes on behind it."""
-    path = tmp_path / "journal.jsonl"
-    code = FULL_DISK.format(here=str(Path(__file__).parents[3]), path=str(path), limit=limit)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)  # noqa: ASYNC221 - the test does nothing else
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    used = dict(seen["used"])
-    assert sorted(used) == list(range(len(used)))
-    assert len(used) % 4 == 0  # answers that came together are written together, or not at all
-    assert len(used) < 40
-    assert seen["spent"] == len(used)
-    [message] = seen["messages"]
-    assert f"cannot write {path}: File too large." in message
-    assert "free some space" in message
-    assert path.stat().st_size <= limit
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert all(line.endswith(b"\n") for line in lines)
-    assert [json.loads(line)["completions"][0]["text"] for line in lines] == list(used.values())
-    inner = Paid()
-    now = await record(path, [request([sample]) for sample in range(8)], inner)
-    assert sorted(inner.draws) == list(range(len(used), 8))
-    assert all(now[sample].text == text for sample, text in used.items() if sample in now)
-
-
 # -- whatever a crash left -----------------------------------------------------------------------------------------
 
 
@@ -459,7 +396,8 @@ async def test_a_changed_letter_anywhere_in_a_line_is_found(tmp_path: Path) -> N
 
 
 async def test_a_line_that_was_copied_counts_once(tmp_path: Path) -> None:
-    """200 copies of a line count as one answer; different answers to the same draws count each."""
+    """200 copies of a line count as one answer. Different answers to the same draws count each, and the first holds: it
+    may have been used."""
     path = tmp_path / "journal.jsonl"
     said = await record(path, [request([0, 1])])
     [line] = path.read_bytes().splitlines(keepends=True)
@@ -469,7 +407,7 @@ async def test_a_line_that_was_copied_counts_once(tmp_path: Path) -> None:
         await journal.append(line_of(0, await Paid().complete(request([0]))))
     async with open_journal(path) as journal:
         assert journal.delivered.calls == 3
-        assert journal.answers[request([0]).key(0, model=NAME)] == said[0]
+    assert await replay(path, [request([0, 1])]) == said
     assert path.read_bytes().startswith(line * 200)
 
 
@@ -517,19 +455,13 @@ async def test_an_answer_whose_cost_cannot_be_recorded_is_kept_at_the_most_it_ca
     assert await replay(path, [request([0])]) == {0: said}
 
 
-def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A path below a regular file can never be one."""
+@pytest.mark.parametrize(("place", "writable", "why"), [("file", True, ""), ("nowhere", False, ": No such file")])
+def test_a_journal_that_cannot_be_opened_is_refused(place: str, why: str, tmp_path: Path, *, writable: bool) -> None:
+    """Below a regular file there can be none; one that is only read is not created. The system's reason is given."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InputError, match="cannot open the journal"):
-        Journal(tmp_path / "file" / "journal.jsonl")
-
-
-def test_a_journal_that_is_only_read_must_be_there(tmp_path: Path) -> None:
-    """Neither it nor its folder is created, and the system's reason is given."""
-    path = tmp_path / "nowhere" / "journal.jsonl"
-    with pytest.raises(InputError, match=r"cannot open the journal .*journal\.jsonl: No such file"):
-        Journal(path, writable=False)
-    assert not path.parent.exists()
+    with pytest.raises(InputError, match=rf"cannot open the journal .*journal\.jsonl{why}"):
+        Journal(tmp_path / place / "journal.jsonl", writable=writable)
+    assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize("torn", [0, 1, 20])
@@ -600,64 +532,36 @@ async def test_whatever_breaks_the_journal_fails_who_waits_for_it(broken: str, t
 # -- the end of a session ------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_recorded(tmp_path: Path) -> None:
-    """It is paid for: the next session has it."""
-    path, gate = tmp_path / "journal.jsonl", asyncio.Event()
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_answer_that_nobody_waits_for_any_more_is_recorded(*, fails: bool, tmp_path: Path) -> None:
+    """It is paid for: the next session has it. A failure disturbs nobody, and its request's place is given back."""
+    path, inner = tmp_path / "journal.jsonl", Paid(gate=asyncio.Event(), fails=fails)
     async with open_journal(path) as journal:
-        inner = Paid(gate=gate)
         model = journaled(inner, journal)
-        waiter = asyncio.create_task(model.complete(request([0, 1])))
-        await asyncio.wait_for(inner.began.wait(), timeout=60)
+        waiter = await under_way(model, [0, 1])
         waiter.cancel()
         await asyncio.wait([waiter])
-        assert waiter.cancelled()
-        assert model.in_flight == 1
-        gate.set()
+        assert (waiter.cancelled(), model.in_flight) == (True, 1)
+        inner.gate.set()
         await asyncio.wait_for(model.drain(), timeout=60)
-        assert model.in_flight == 0
-        assert model.ledger.spent.calls == 2
-    assert len(await replay(path, [request([0, 1])])) == 2
-
-
-async def test_a_failure_that_nobody_waits_for_any_more_disturbs_nobody(tmp_path: Path) -> None:
-    """It is no answer, and its request's place is given back."""
-    gate = asyncio.Event()
-
-    class Failing(Paid):
-        async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-            await super().complete(request)
-            raise ModelError("nothing came", cause="connection")
-
-    async with open_journal(tmp_path / "journal.jsonl") as journal:
-        inner = Failing(gate=gate)
-        model = journaled(inner, journal)
-        waiter = asyncio.create_task(model.complete(request([0])))
-        await asyncio.wait_for(inner.began.wait(), timeout=60)
-        waiter.cancel()
-        gate.set()
-        await asyncio.wait_for(model.drain(), timeout=60)
-        await asyncio.wait([waiter])
         assert (model.in_flight, model.ledger.promised) == (0, Tokens())
+        assert model.ledger.spent.calls == (0 if fails else 2)
+    assert path.read_bytes().count(b"\n") == (not fails)
 
 
 async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_path: Path) -> None:
     """Whoever asks now is told the first reason, also if the journal knew the answer: a stop is a stop."""
-    path, gate = tmp_path / "journal.jsonl", asyncio.Event()
+    path, inner = tmp_path / "journal.jsonl", Paid(gate=asyncio.Event())
     await record(path, [request([9])])
     async with open_journal(path) as journal:
-        inner = Paid(gate=gate)
         model = journaled(inner, journal)
-        waiter = asyncio.create_task(model.complete(request([0])))
-        await asyncio.wait_for(inner.began.wait(), timeout=60)
+        waiter = await under_way(model, [0])
         model.stop(Interrupted("Ctrl-C"))
         model.stop(CapReached("max_calls", "later"))
-        with pytest.raises(Interrupted, match="Ctrl-C"):
-            await model.complete(request([1]))
-        with pytest.raises(Interrupted):
-            await model.complete(request([9, 10]))
-        with pytest.raises(Interrupted):
-            await model.complete(request([9]))
-        gate.set()
+        for asked in ([1], [9, 10], [9]):
+            with pytest.raises(Interrupted, match="Ctrl-C"):
+                await model.complete(request(asked))
+        inner.gate.set()
         said = await waiter
     assert inner.asked == [(0,)]
     assert list((await replay(path, [request([0])])).values()) == said
@@ -665,14 +569,12 @@ async def test_a_stop_lets_what_is_under_way_end_and_asks_for_nothing_more(tmp_p
 
 async def test_draws_that_are_still_owed_when_a_stop_comes_are_not_asked_for(tmp_path: Path) -> None:
     """Those that came with the first request are kept."""
-    path, gate = tmp_path / "journal.jsonl", asyncio.Event()
+    path, inner = tmp_path / "journal.jsonl", Paid(at_most=2, gate=asyncio.Event())
     async with open_journal(path) as journal:
-        inner = Paid(at_most=2, gate=gate)
         model = journaled(inner, journal)
-        waiter = asyncio.create_task(model.complete(request([0, 1, 2])))
-        await asyncio.wait_for(inner.began.wait(), timeout=60)
+        waiter = await under_way(model, [0, 1, 2])
         model.stop(Interrupted("Ctrl-C"))
-        gate.set()
+        inner.gate.set()
         with pytest.raises(Interrupted):
             await waiter
     assert inner.asked == [(0, 1, 2)]
@@ -688,6 +590,8 @@ async def test_a_journal_that_is_closed_has_written_what_came_before(tmp_path: P
     await asyncio.sleep(0)
     await journal.close()
     await asyncio.gather(*waiting)
+    with pytest.raises(StorageError, match="is closed"):  # never a wait without end
+        await journal.append(line_of(3, [completion]))
     assert set((await replay(path, [request([0, 1, 2])])).values()) == {completion}
 
 
@@ -706,29 +610,18 @@ async def test_a_cap_stops_the_buying_but_not_what_is_recorded(tmp_path: Path) -
 
 async def test_a_request_that_waits_near_a_cap_is_not_sent_after_a_stop(tmp_path: Path) -> None:
     """Ctrl-C means no new spending, also of what already waits for its turn."""
-    gate = asyncio.Event()
-    inner = Paid(gate=gate)
+    inner = Paid(gate=asyncio.Event())
     async with open_journal(tmp_path / "journal.jsonl") as journal:
-        caps = Caps(calls=1)
-        model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=caps))
-        first = asyncio.create_task(model.complete(request([0])))
-        await inner.began.wait()
+        model = JournaledModel(inner, journal, name=NAME, ledger=Ledger(caps=Caps(calls=1)))
+        first = await under_way(model, [0])
         second = asyncio.create_task(model.complete(request([1])))
         await asyncio.sleep(0.01)
         model.stop(Interrupted("stop"))
         model.ledger.caps = Caps(calls=9)
-        gate.set()
+        inner.gate.set()
         await asyncio.gather(first, second, return_exceptions=True)
     assert inner.asked == [(0,)]
     assert isinstance(second.exception(), Interrupted)
-
-
-async def test_a_closed_journal_takes_nothing_more(tmp_path: Path) -> None:
-    """An answer that comes after the end is an error, never a wait without end."""
-    journal = Journal(tmp_path / "journal.jsonl")
-    await journal.close()
-    with pytest.raises(StorageError, match="is closed"):
-        await journal.append(line_of(0, [Completion(text="a", finish_reason="stop")]))
 
 
 # -- a stop string within the reasoning ----------------------------------------------------------------------------
@@ -747,11 +640,11 @@ class Thinking(Paid):
     def __init__(self, cut: Iterable[int], *, stubborn: bool = False, fails: bool = False) -> None:
         super().__init__()
         self.stops: list[tuple[str, ...]] = []
-        self._cut, self._stubborn, self._fails = set(cut), stubborn, fails
+        self._cut, self._stubborn, self._fails_whole = set(cut), stubborn, fails
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         self.stops.append(request.sampling.stop)
-        if self._fails and not request.sampling.stop:
+        if self._fails_whole and not request.sampling.stop:
             raise ModelError("nothing came", cause="connection")
         stopped = self._cut if request.sampling.stop or self._stubborn else set()
         paid = await super().complete(request)
