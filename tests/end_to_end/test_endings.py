@@ -63,10 +63,14 @@ def cut_every_third(reason: str | None) -> Callable[[str, int], Said]:
     return end
 
 
+def asked(base_url: str, run: str = "runs/a") -> tuple[object, ...]:
+    model = ("--model", "o", "--base-url", base_url, "--max-reply-tokens", ROOM, "--yes")
+    return ("generate", "--dataset", "atlas", "--limit", 6, "--run", run, *model)
+
+
 def explored(reasonrag: Reasonrag, base_url: str, *more: object) -> dict[str, Any]:
     """The summary of a run of six questions."""
-    words = ("generate", "--dataset", "atlas", "--limit", 6, "--model", "o", "--base-url", base_url, "--run", "runs/a")
-    done = reasonrag(*words, "--max-reply-tokens", ROOM, "--json", *more)
+    done = reasonrag(*asked(base_url), "--json", *more)
     assert done.status == 0, done.err
     summary: dict[str, Any] = orjson.loads(done.out)
     return summary
@@ -106,98 +110,6 @@ def test_no_pair_holds_a_cut_text(case: str, reasonrag: Reasonrag) -> None:
     assert CUT.encode() not in orjson.dumps(pairs)
 
 
-def test_refusals_are_counted_and_not_repaired(reasonrag: Reasonrag) -> None:
-    """Where some replies are null beside the words of a refusal."""
-
-    def end(reply: str, number: int) -> Said:
-        return ({"content": None, "refusal": "I cannot."}, "stop") if number % 4 == 3 else ({"content": reply}, "stop")
-
-    with teacher(end).open() as endpoint:
-        summary = explored(reasonrag, endpoint.base_url)
-    assert set(summary["parse_failures_by_cause"]) == {"refused"}
-    assert summary["repair_turns"] == 0
-
-
-def test_a_429_in_a_200_is_waited_for(reasonrag: Reasonrag) -> None:
-    """From the first request on: every question is done once the endpoint answers."""
-    inner, asked = teacher(lambda reply, _: ({"content": reply}, "stop")), 0
-
-    @web.middleware
-    async def slow(request: web.Request, handler: Any) -> web.StreamResponse:
-        nonlocal asked
-        asked += 1
-        if asked <= 24 and asked != 4:  # the trial's third retry passes
-            return web.json_response({"error": "Rate limit exceeded"}, headers={"Retry-After": "0.1"})
-        response: web.StreamResponse = await handler(request)
-        return response
-
-    inner._app.middlewares.append(slow)
-    with inner.open() as endpoint:
-        summary = explored(reasonrag, endpoint.base_url, "--concurrency", 8)
-    assert (summary["done"], summary["failed"]) == (6, 0)
-    assert asked > 24
-
-
-ABOUT_THE_PROMPT: dict[str, tuple[int, Any, str]] = {
-    "a filter": (400, {"error": {"code": "content_filter", "message": "filtered"}}, "withheld"),
-    "a context": (400, {"error": {"code": "context_length_exceeded", "message": "too long"}}, "too_long"),
-}
-
-
-def refusing_some(case: str, asked: list[int]) -> Answering:
-    """The offline teacher, of which some prompts with passages suffer this; `asked` gets the length of every prompt."""
-    status, body, _ = ABOUT_THE_PROMPT[case]
-    inner = teacher(lambda reply, _: ({"content": reply}, "stop"))
-
-    @web.middleware
-    async def picky(request: web.Request, handler: Any) -> web.StreamResponse:
-        prompt = orjson.loads(await request.read())["messages"][-1]["content"]
-        asked.append(len(prompt))
-        if "<reference>" in prompt and len(prompt) % 5 == 0:
-            return web.json_response(body, status=status)
-        response: web.StreamResponse = await handler(request)
-        return response
-
-    inner._app.middlewares.append(picky)
-    return inner
-
-
-@pytest.mark.parametrize("case", ABOUT_THE_PROMPT)
-def test_a_prompt_that_is_refused_ends_its_state_for_good(case: str, reasonrag: Reasonrag) -> None:
-    """No question is lost, and the same command asks nothing again."""
-    asked, cause = list[int](), ABOUT_THE_PROMPT[case][2]
-    with refusing_some(case, asked).open() as endpoint:
-        summary = explored(reasonrag, endpoint.base_url)
-        first = len(asked)
-        again = explored(reasonrag, endpoint.base_url)
-    assert (summary["done"], summary["failed"]) == (6, 0)
-    assert set(summary["parse_failures_by_cause"]) == {cause}
-    assert summary["repair_turns"] == 0
-    assert (again["done"], again["parse_failures_by_cause"], len(asked)) == (
-        6,
-        summary["parse_failures_by_cause"],
-        first,
-    )
-
-
-def test_a_repair_turn_that_is_refused_costs_its_step_alone(reasonrag: Reasonrag) -> None:
-    inner = teacher(lambda reply, number: ({"content": "Well." if number % 5 == 4 else reply}, "stop"))
-
-    @web.middleware
-    async def short(request: web.Request, handler: Any) -> web.StreamResponse:
-        if len(orjson.loads(await request.read())["messages"]) > 2:
-            said = {"error": {"message": "Your request exceeded model token limit: 8192"}}
-            return web.json_response(said, status=400)
-        response: web.StreamResponse = await handler(request)
-        return response
-
-    inner._app.middlewares.append(short)
-    with inner.open() as endpoint:
-        summary = explored(reasonrag, endpoint.base_url)
-    assert (summary["done"], summary["failed"]) == (6, 0)
-    assert summary["parse_failures_by_cause"]["no_tag"] > 0
-
-
 def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Reasonrag) -> None:
     """Once for each cause, as the first of them fails."""
 
@@ -208,82 +120,75 @@ def test_why_questions_fail_is_shown_in_the_words_of_the_endpoint(reasonrag: Rea
         return web.json_response({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
 
     with Answering(small).open() as endpoint:
-        words = (
-            "generate",
-            "--dataset",
-            "atlas",
-            "--limit",
-            6,
-            "--model",
-            "o",
-            "--base-url",
-            endpoint.base_url,
-            "--yes",
-        )
-        done = reasonrag(*words, "--run", "runs/a", "--max-reply-tokens", 999)
+        done = reasonrag(*asked(endpoint.base_url), "--max-reply-tokens", 999)
     assert done.status == 1
     assert re.findall(r"question (\w+) failed: .*status 400: (max_tokens: .*)", done.err) == [
         ("atlas_train_0_0", "max_tokens: 999 is more than the 512 of this model")
     ]
 
 
+def answering_but(refused: Callable[[str], web.Response | None]) -> Answering:
+    """The offline teacher, but for user turns that this refuses."""
+    inner = teacher(lambda reply, _: ({"content": reply}, "stop"))
+
+    @web.middleware
+    async def picky(request: web.Request, handler: Any) -> web.StreamResponse:
+        prompt = orjson.loads(await request.read())["messages"][-1]["content"]
+        response: web.StreamResponse = refused(prompt) or await handler(request)
+        return response
+
+    inner._app.middlewares.append(picky)
+    return inner
+
+
 def test_a_kill_in_a_run_whose_states_end_changes_nothing(reasonrag: Reasonrag) -> None:
     """What a state suffered is in the journal like any answer: little is asked twice."""
-    asked = list[int]()
-    with refusing_some("a filter", asked).open() as endpoint:
-        explored(reasonrag, endpoint.base_url, "--concurrency", 4)
-        whole, trees = len(asked), Path("runs/a/rollouts.jsonl").read_bytes()
+    prompts = list[str]()
+
+    def filtered(prompt: str) -> web.Response | None:
+        prompts.append(prompt)
+        error = {"error": {"code": "content_filter", "message": "filtered"}}
+        some = "<reference>" in prompt and len(prompt) % 5 == 0
+        return web.json_response(error, status=400) if some else None
+
+    with answering_but(filtered).open() as endpoint:
+        summary = explored(reasonrag, endpoint.base_url, "--concurrency", 4)
+        assert set(summary["parse_failures_by_cause"]) == {"withheld"}
+        whole, trees = len(prompts), Path("runs/a/rollouts.jsonl").read_bytes()
         shutil.rmtree("runs/a")
-        asked.clear()
-        words = ("generate", "--dataset", "atlas", "--limit", 6, "--model", "o", "--base-url", endpoint.base_url)
+        prompts.clear()
         for kill in (5, 60, 110):
-            with Command(*words, "--run", "runs/a", "--max-reply-tokens", ROOM, "--concurrency", 4, "--yes") as running:
-                until(lambda kill=kill: len(asked) >= kill or running.poll() is not None)  # type: ignore[misc]
+            with Command(*asked(endpoint.base_url), "--concurrency", 4) as running:
+                until(lambda kill=kill: len(prompts) >= kill or running.poll() is not None)  # type: ignore[misc]
                 running.kill()
                 assert running.wait() != 0
         explored(reasonrag, endpoint.base_url, "--concurrency", 4)
     assert Path("runs/a/rollouts.jsonl").read_bytes() == trees
-    assert whole <= len(asked) < 2 * whole  # again: the trials, and what was in flight
+    assert whole <= len(prompts) < 2 * whole  # again: the trials, and what was in flight
 
 
 def test_a_wait_that_is_too_long_ends_the_run_until_the_same_command(reasonrag: Reasonrag) -> None:
     """With the server's words and status 3; a wait within --max-wait is no end."""
-    inner, left, whole = teacher(lambda reply, _: ({"content": reply}, "stop")), [40], "runs/whole"
+    left = 40
 
-    @web.middleware
-    async def rationed(request: web.Request, handler: Any) -> web.StreamResponse:
-        left[0] -= 1
-        if left[0] < 0:
-            said = {"error": {"message": "The daily tokens of org-1 are used", "code": "rate_limit_exceeded"}}
-            return web.json_response(said, status=429, headers={"Retry-After": "7200"})
-        response: web.StreamResponse = await handler(request)
-        return response
+    def spent(_: str) -> web.Response | None:
+        nonlocal left
+        left -= 1
+        said = {"error": {"message": "The daily tokens of org-1 are used", "code": "rate_limit_exceeded"}}
+        return web.json_response(said, status=429, headers={"Retry-After": "7200"}) if left < 0 else None
 
-    inner._app.middlewares.append(rationed)
-    with inner.open() as endpoint:
-        words = (
-            "generate",
-            "--dataset",
-            "atlas",
-            "--limit",
-            6,
-            "--model",
-            "o",
-            "--base-url",
-            endpoint.base_url,
-            "--yes",
-        )
-        ended = reasonrag(*words, "--run", "runs/a", "--max-wait", 30)
+    with answering_but(spent).open() as endpoint:
+        words = (*asked(endpoint.base_url), "--max-wait", 30)
+        ended = reasonrag(*words)
         assert ended.status == 3
         assert re.search(
             r"asks to wait 2 hours.*--max-wait 30 allows.*The daily tokens of org-1 are used", ended.out + ended.err
         )
-        again = reasonrag(*words, "--run", "runs/a", "--max-wait", 30)
-        assert again.status == 3
-        left[0] = 10**6
-        assert reasonrag(*words, "--run", "runs/a", "--max-wait", 30).status == 0
-        assert reasonrag(*words, "--run", whole).status == 0
-    assert Path("runs/a/rollouts.jsonl").read_bytes() == Path(whole, "rollouts.jsonl").read_bytes()
+        assert reasonrag(*words).status == 3
+        left = 10**6
+        assert reasonrag(*words).status == 0
+        assert reasonrag(*asked(endpoint.base_url, "runs/whole")).status == 0
+    assert Path("runs/a/rollouts.jsonl").read_bytes() == Path("runs/whole/rollouts.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -432,15 +432,27 @@ async def test_a_reply_that_spells_special_tokens_is_kept_without_them(agent_of:
     assert (step.response, step.parse_error.repair) == ("no tag (endoftext)", "no tag (endoftext)")
 
 
-async def test_a_reply_that_the_filter_took_back_is_a_failed_step_at_once(agent_of: Callable[..., Agent]) -> None:
-    """Asking the filter again would cost and not help; the other siblings are kept."""
-    withheld = Completion(text="So the next", finish_reason="content_filter", said="status 400: violence")
-    model = ScriptedModel([withheld, QUERY])
+@pytest.mark.parametrize(
+    ("reply", "cause", "detail"),
+    [
+        (
+            Completion(text="So the next", finish_reason="content_filter", said="status 400: violence"),
+            "withheld",
+            "the endpoint's content filter withheld the reply (status 400: violence)",
+        ),
+        (Completion(text="", refusal="I cannot.", finish_reason="stop"), "refused", "the model refuses to reply"),
+    ],
+)
+async def test_a_reply_that_was_withheld_or_refused_is_a_failed_step_at_once(
+    reply: Completion, cause: ParseCause, detail: str, agent_of: Callable[..., Agent]
+) -> None:
+    """Asking again would cost and not help; the other siblings are kept."""
+    model = ScriptedModel([reply, QUERY])
     agent = agent_of(model)
     first, second = await agent.sample(agent.start(QUESTION), [0, 1])
     assert first.parse_error is not None
-    assert (first.parse_error.cause, first.parse_error.repair, first.calls) == ("withheld", None, 1)
-    assert first.parse_error.detail == "the endpoint's content filter withheld the reply (status 400: violence)"
+    assert (first.parse_error.cause, first.parse_error.repair, first.calls) == (cause, None, 1)
+    assert first.parse_error.detail == detail
     assert (second.action_type, len(model.requests)) == ("query", 1)
 
 
@@ -518,19 +530,20 @@ async def test_only_the_siblings_that_do_not_parse_are_repaired(agent_of: Callab
         ("<evidence>Seine</evidence>", NO_TAG, "wrong_tag"),
         ("<answer> </answer>", "", "empty"),
         (Completion(text="<query>capital of", finish_reason="length"), NO_TAG, "cut_off"),
+        (NO_TAG, Completion(text="", finish_reason="context_length_exceeded"), "no_tag"),
     ],
 )
 async def test_a_reply_that_does_not_parse_twice_is_a_failed_step(
-    reply: str | Completion, repair: str, cause: ParseCause, agent_of: Callable[..., Agent]
+    reply: str | Completion, repair: str | Completion, cause: ParseCause, agent_of: Callable[..., Agent]
 ) -> None:
     """It ends its path, is worth nothing, and is kept with both texts and the first one's cause."""
     agent = agent_of(ScriptedModel([reply, repair]))
     [[step]] = await agent.continue_from(agent.start(QUESTION), [0])
-    text = reply if isinstance(reply, str) else reply.text
+    text, again = (each if isinstance(each, str) else each.text for each in (reply, repair))
     assert (step.response, step.terminal, step.f1, step.em, step.calls) == (text, True, 0.0, 0.0, 2)
     assert (step.action_type, step.content, step.grounded, step.repaired) == (None, None, None, False)
     assert step.parse_error is not None
-    assert (step.parse_error.cause, step.parse_error.repair) == (cause, repair)
+    assert (step.parse_error.cause, step.parse_error.repair) == (cause, again)
 
 
 # -- judgements ------------------------------------------------------------------------------------------------
