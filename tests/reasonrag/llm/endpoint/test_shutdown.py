@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from reasonrag.errors import EndpointLost, InputError, ModelError
-from reasonrag.llm.endpoint.endpoint import MAX_REJECTED
+from reasonrag.errors import InputError
 from reasonrag.llm.endpoint.error_objects import lacks_model
 from reasonrag.llm.endpoint.http_client import HttpAnswer, error_of
 from reasonrag.llm.endpoint.shutdown import instead
-from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_of, endpoint_of, request_for
+from tests.reasonrag.llm.endpoint.test_endpoint import client_of, endpoint_of
 
 
 @pytest.mark.parametrize(
@@ -119,21 +118,3 @@ async def test_a_model_that_is_gone_names_what_to_try(listed: list[str], given: 
         with pytest.raises(InputError, match=r"does not answer for the model gpt-4o .*not verified") as refused:
             await client.check()
     assert refused.value.instead == ({"--judge": given} if given else None)
-
-
-async def test_a_model_that_goes_during_a_run_ends_it() -> None:
-    """Once so many requests in a row were told so; a run of any length would lose all its questions otherwise."""
-    asked = 0
-
-    async def leaving(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
-        return answer("yes") if asked == 1 else web.json_response(GONE, status=404)
-
-    async with endpoint_of(leaving) as base_url, client_of(base_url, model="gpt-4o") as (client, _):
-        await client.complete(request_for(1))
-        for _ in range(MAX_REJECTED - 1):
-            with pytest.raises(ModelError, match="does not exist"):
-                await client.complete(request_for(1))
-        with pytest.raises(EndpointLost, match=r"does not exist.*run the same command to continue"):
-            await client.complete(request_for(1))

@@ -205,21 +205,6 @@ async def test_requests_outlive_an_endpoint_that_refuses_everything_for_longer_t
     assert len(failures) == MAX_ATTEMPTS + 3
 
 
-async def test_a_request_that_alone_is_refused_while_others_are_answered_is_given_up() -> None:
-    """It is too much for the limit by itself."""
-
-    async def picky(request: web.Request) -> web.Response:
-        poison = b"poison" in await request.read()
-        return refusal(429, "Limit 30000, requested 45123") if poison else answer("<answer>x</answer>")
-
-    async with endpoint_of(picky) as base_url, client_of(base_url) as (client, _):
-        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
-        while not poisoned.done():
-            await client.complete(request_for(1))
-        with pytest.raises(ModelError, match="requested 45123"):
-            await poisoned
-
-
 def full(message: str = "Resource unavailable", **error: object) -> web.Response:
     """What is said of a request with service_tier flex while there is no room for it."""
     return web.json_response({"error": {"message": message, **error}}, status=429)
