@@ -335,7 +335,7 @@ def compare(
     seed: int = 0,
     examples: int = 5,
 ) -> Comparison:
-    """Compare evaluations with the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
+    """Compare evaluations with the first of them, and write `compare.json` and `compare.md`.
 
     Raises InputError for evaluations that are not comparable.
 

@@ -7,7 +7,7 @@ mathematics, and the same numbers give the same bytes. Knows no particular page 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import jinja2
@@ -95,24 +95,3 @@ def html_templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def drawing_style(
-    *, ink: str, line: str, size: float, grid: str = "y", without: tuple[str, ...] = ("top", "right")
-) -> dict[str, Any]:
-    """Settings for `matplotlib.rc_context`. ink: colour of text and axes. line: colour of the grid. size: of text, in
-    points. grid: the axis with grid lines. without: sides without a frame."""
-    return {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "reasonrag",
-        "font.family": "sans-serif",
-        "font.size": size,
-        "text.parse_math": False,
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink),
-        **{f"axes.spines.{side}": False for side in without},
-        "axes.grid": True,
-        "axes.grid.axis": grid,
-        "axes.axisbelow": True,
-        "grid.color": line,
-        "legend.frameon": False,
-    }

@@ -72,7 +72,7 @@ def compare(
 ) -> None:
     """Compare evaluations of the same questions with the first one: differences with intervals, wins, losses.
 
-    Writes compare.json, compare.md and compare.svg. A gain counts only if cover-EM gains, too. Give several seeds
+    Writes compare.json and compare.md. A gain counts only if cover-EM gains, too. Give several seeds
     of one condition as --group NAME=RUN,RUN.
     """
     from reasonrag.evaluation.compare import compare_into

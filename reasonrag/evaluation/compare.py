@@ -37,7 +37,7 @@ from reasonrag.evaluation.comparison_report import (
     WinLossCounts,
 )
 from reasonrag.evaluation.metrics import METRICS
-from reasonrag.evaluation.pages.comparison_page import DRAWING, PAGE, draw_comparison, render_comparison
+from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
 from reasonrag.evaluation.pages.report_page import shortened
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
@@ -66,7 +66,7 @@ LONGEST_STEP = 240
 
 @public_call(CompareSettings)
 def compare(runs: Sequence[str | Path] = (), *, out: str | Path | None = None, **flags: Any) -> Comparison:
-    """Compare evaluations with the first of them, and write `compare.json`, `compare.md` and `compare.svg`.
+    """Compare evaluations with the first of them, and write `compare.json` and `compare.md`.
 
     Raises InputError for evaluations that are not comparable.
 
@@ -124,11 +124,10 @@ def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions
 
 
 def write_comparison(comparison: Comparison, out: Path) -> None:
-    """Write the three files, each atomically."""
+    """Write both files, each atomically."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, content in (
-            (DRAWING, draw_comparison(comparison).encode()),
             (PAGE, render_comparison(comparison).encode()),
             (COMPARISON, orjson.dumps(mask_secrets_in(comparison.model_dump(mode="json"), secrets()), option=INDENTED)),
         ):

@@ -35,8 +35,6 @@ PRELOADED = (
     "aiohttp",
     "bm25s",
     "jinja2",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
     "numpy",
     "openai",
     "reasonrag.cli",

@@ -1,1 +1,1 @@
-"""Output of `evaluate`, `ask` and `compare` for people: terminal tables, Markdown and SVG."""
+"""Output of `evaluate`, `ask` and `compare` for people: terminal tables and Markdown."""

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from reasonrag.evaluation.comparison_report import COMPARISON, Comparison, PairedComparison
 from reasonrag.evaluation.pages.comparison_page import (
-    DRAWING,
     PAGE,
     RULE,
     arrow,
@@ -35,7 +34,7 @@ def show_comparison(comparison: Comparison, out: Path) -> None:
     for pair in comparison.pairs:
         _show_pair(console, pair, comparison)
     console.print(RULE, style="dim")
-    print_shown(f"wrote {out / PAGE}, {DRAWING} and {COMPARISON}")
+    print_shown(f"wrote {out / PAGE} and {COMPARISON}")
 
 
 def _show_pair(console: Console, pair: PairedComparison, comparison: Comparison) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -23,7 +22,6 @@ from reasonrag.evaluation.comparability import read_conditions
 from reasonrag.evaluation.compare import compare, default_out
 from reasonrag.evaluation.comparison_report import Comparison
 from reasonrag.evaluation.methods.from_settings import conditions_of_method
-from reasonrag.evaluation.pages.comparison_page import label
 from reasonrag.evaluation.pages.report_page import shortened
 from reasonrag.evaluation.predictions import PREDICTIONS, PredictedStep, Prediction, write_predictions
 from reasonrag.evaluation.report import EvaluationConditions, Report
@@ -404,7 +402,7 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
     folder = tmp_path / "compare-a-b"
     assert folder == default_out(read_conditions([a, b], []))
     first = {each.name: each.read_bytes() for each in folder.iterdir()}
-    assert sorted(first) == ["compare.json", "compare.md", "compare.svg"]
+    assert sorted(first) == ["compare.json", "compare.md"]
     assert b"the verdict does not use it: EM t not defined" in first["compare.md"]
     assert Comparison.model_validate_json(first["compare.json"]).pairs[0].verdict == "gain"
     printed = reasonrag("compare", a, b, "--out", tmp_path / "here", "--json").out
@@ -413,7 +411,7 @@ def test_files_are_written_beside_the_first_evaluation(make_run: MakeRun, tmp_pa
 
 
 def test_hostile_text_is_text_everywhere(make_run: MakeRun, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Answers, questions and types are escaped in the page, the drawing and the terminal."""
+    """Answers, questions and types are escaped in the page and the terminal."""
 
     def hostile(number: int) -> dict[str, Any]:
         return {"question": HOSTILE, "type": HOSTILE, "answer": f"{HOSTILE} {number}", "golden_answers": [HOSTILE]}
@@ -427,8 +425,6 @@ def test_hostile_text_is_text_everywhere(make_run: MakeRun, tmp_path: Path, reas
     assert "<script>" not in page.replace("\\<script\\>", "")
     assert "http://" not in page
     assert "\n# no heading" not in page
-    drawn = ET.fromstring((tmp_path / "out" / "compare.svg").read_bytes())  # noqa: S314 - our own drawing
-    assert not drawn.findall(".//{*}script")
 
 
 def test_many_conditions_stand_against_the_first(make_run: MakeRun, tmp_path: Path) -> None:
@@ -499,13 +495,10 @@ def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonr
     assert "max_steps was 7, is 5; repair was None, is False" in refused.err
 
 
-@pytest.mark.parametrize("cut", [shortened, label])
-def test_a_key_across_the_end_of_an_example_is_not_shown_in_part(
-    cut: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_across_the_end_of_an_example_is_not_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply of an earlier run may hold what is a secret by now; it is hidden before the reply is cut."""
     key = "planted-0123456789-abcdefghijklmnopqrstuvw"
     monkeypatch.setenv("SOME_API_KEY", key)
     for before in range(0, 320, 3):
-        shown = cut("." * before + key + "." * 400)
+        shown = shortened("." * before + key + "." * 400)
         assert not any(key[start : start + 8] in shown for start in range(len(key) - 7))
