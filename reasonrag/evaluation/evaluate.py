@@ -8,7 +8,6 @@ and conditions before anything is asked. `methods` decide how a question is answ
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -55,16 +54,14 @@ from reasonrag.evaluation.methods.from_settings import (
     step_budget,
 )
 from reasonrag.evaluation.methods.method import Method
-from reasonrag.evaluation.metrics import MetricAggregator, latency_summary
+from reasonrag.evaluation.metrics import MetricAggregator
 from reasonrag.evaluation.pages.report_page import write_page
 from reasonrag.evaluation.predictions import Prediction, write_predictions
 from reasonrag.evaluation.report import (
     ConditionCheck,
     EvaluationConditions,
     EvaluationUsage,
-    Latency,
     Report,
-    read_report,
 )
 from reasonrag.evaluation.session import EvaluationSession, QuestionOutcome
 from reasonrag.evaluation.settings import SEARCHLESS, EvaluateSettings
@@ -366,7 +363,6 @@ class _Run:
     parts: Parts
     watcher: Watcher
     outcomes: dict[str, QuestionOutcome] = field(default_factory=dict)
-    latency: Latency = field(default_factory=Latency)
     refused: dict[str, list[str]] = field(default_factory=dict)
     """Parameters that endpoints refused."""
 
@@ -382,17 +378,17 @@ class _Run:
             if journal.questions:
                 self.outcomes = await session.replay(self._behind(journal))
             owed = [each for each in setup.questions if each.id not in self.outcomes]
-            fresh = {each.id for each in owed} - journal.questions
             models = self._behind(journal, *(await self._open() if owed else ()))
             if owed:
-                await self._agree(session, models, owed, fresh=len(fresh))
-                cost = await self._ask(session, models, owed, fresh=fresh)
+                fresh = sum(each.id not in journal.questions for each in owed)
+                await self._agree(session, models, owed, fresh=fresh)
+                self.outcomes |= await session.ask(models, owed)
+                self.refused = models.lessons
             else:
                 self.watcher.started(total=len(setup.questions), done=len(setup.questions))
                 self.watcher.ended()
-                cost = models.cost
         self.refused = note_refusals(folder, self.refused)
-        report = self._report(cost)
+        report = self._report(models.cost)
         for warning in report.warnings[len(setup.warnings) :]:  # the others were said before the first request
             self.watcher.warn(warning)
         self._write(report)
@@ -415,22 +411,6 @@ class _Run:
         limited = setup.settings.limit is not None
         work = questions_left(len(owed), len(setup.questions), setup.source, limited=limited)
         get_consent(work, expected, self.watcher, models)
-
-    async def _ask(
-        self, session: EvaluationSession, models: Models, owed: list[Question], *, fresh: set[str]
-    ) -> float | None:
-        """Answer the owed questions; returns dollars spent in all sessions."""
-        began, before = time.monotonic(), models.main.ledger.spent.completion
-        found = await session.ask(models, owed, fresh)
-        self.outcomes |= found
-        self.refused = models.lessons
-        self.latency = latency_summary(
-            [each.seconds for each in found.values() if each.seconds is not None and each.prediction.error is None],
-            session=time.monotonic() - began,
-            tokens=models.main.ledger.spent.completion - before,
-            concurrency=self.setup.settings.concurrency,
-        )
-        return models.cost
 
     async def _open(self) -> tuple[ChatModel, ChatModel | None, ChatModel | None]:
         """Open the models. Only done when questions are owed."""
@@ -493,7 +473,6 @@ class _Run:
             parse_failures_by_cause=unreadable,
             usage=_spent(outcomes),
             cost_usd=None if cost is None else round(cost, 8),
-            latency=self.latency if self.latency.questions else self._earlier_latency(),
             checks=setup.checks,
             refused_parameters=self.refused,
             provenance=setup.model.lineage.trained,
@@ -503,14 +482,6 @@ class _Run:
             settings=setup.shown_settings,
             versions=versions(),
         )
-
-    def _earlier_latency(self) -> Latency:
-        """The latency in the report that this one replaces."""
-        try:
-            earlier = read_report(self.setup.settings.run_directory)
-        except InputError:  # there is none, or none that can be read: it is written anew
-            return Latency()
-        return earlier.latency if earlier.config_hash == self.setup.config.config_hash else Latency()
 
     def _write(self, report: Report) -> None:
         folder = self.setup.settings.run_directory

@@ -7,7 +7,6 @@ is scored as that option's text. Knows no model and no file.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from reasonrag.data.multiple_choice import choice_accuracy, in_words
 from reasonrag.data.questions import Question
 from reasonrag.evaluation.methods.method import Attempt
 from reasonrag.evaluation.predictions import CriticUsage, Prediction
-from reasonrag.evaluation.report import Latency, MetricMean, QuestionGroup
+from reasonrag.evaluation.report import MetricMean, QuestionGroup
 from reasonrag.evaluation.significance import mean_interval
 from reasonrag.llm.budget import Tokens
 
@@ -158,24 +157,3 @@ def _order(key: object) -> tuple[bool, object]:
 def _rounded(value: float) -> float:
     """Rounded to ten significant digits, so that the order of summation does not matter."""
     return float(f"{value:.10g}")
-
-
-def latency_summary(seconds: Sequence[float], *, session: float, tokens: int, concurrency: int) -> Latency:
-    """Summary of seconds per question. session: seconds of the session; tokens: completion tokens it produced."""
-    if not seconds:
-        return Latency()
-    ordered = sorted(seconds)
-    return Latency(
-        questions=len(ordered),
-        concurrency=concurrency,
-        mean=round(math.fsum(ordered) / len(ordered), 4),
-        p50=round(_quantile(ordered, 0.5), 4),
-        p95=round(_quantile(ordered, 0.95), 4),
-        seconds=round(session, 4),
-        tokens_per_second=round(tokens / session, 1) if session > 0 else None,
-    )
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """A quantile by nearest rank."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -81,24 +81,6 @@ class EvaluationUsage(SparseRecord):
     critic_prompt_tokens: int = 0
 
 
-class Latency(Record):
-    """Seconds per question, over questions without journaled answers in the last session that had any; else null.
-
-    They depend on --concurrency and on the server's load: a throughput, not a property of the model.
-    """
-
-    questions: int = 0
-    concurrency: int | None = None
-    """--concurrency of that session."""
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    seconds: float | None = None
-    """Duration of the whole session, from its first question to its last."""
-    tokens_per_second: float | None = None
-    """Completion tokens of the evaluated model in this session over its seconds."""
-
-
 class ConditionCheck(Record):
     """A condition of training. outcome: allowed if it differs and --allow names it; noted if it may differ, as the
     retriever may: other domains have other corpora."""
@@ -165,7 +147,6 @@ class Report(Record):
     usage: EvaluationUsage = EvaluationUsage()
     cost_usd: float | None = None
     """Total cost of the run over all sessions, judge and critic included; null without a price."""
-    latency: Latency = Latency()
     checks: list[ConditionCheck] = Field(default_factory=list)
     refused_parameters: dict[str, list[str]] = Field(default_factory=dict)
     """Request parameters that an endpoint refused, by name of the model: its answers came without them."""

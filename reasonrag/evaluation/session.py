@@ -6,10 +6,9 @@ answer that was asked for awaited and kept. Knows no file but the log of failure
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -38,14 +37,12 @@ INTERNAL = "internal"
 class QuestionOutcome:
     """The result of one question.
 
-    judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked. seconds: from
-    its first request to its answer.
+    judge: what its judgement has cost. unjudged: why its answer has no score although a judge was asked.
     """
 
     prediction: Prediction
     judge: Tokens = field(default_factory=Tokens)
     unjudged: str | None = None
-    seconds: float | None = None
 
 
 class Meter(WrappedModel):
@@ -93,9 +90,8 @@ class EvaluationSession:
         await work_off(self.questions, replay, at_once=self.at_once)
         return found
 
-    async def ask(self, models: Models, owed: Sequence[Question], fresh: Collection[str]) -> dict[str, QuestionOutcome]:
-        """Outcomes by question id, of the questions that are still owed. fresh: those without any recorded answer,
-        whose time is a latency.
+    async def ask(self, models: Models, owed: Sequence[Question]) -> dict[str, QuestionOutcome]:
+        """Outcomes by question id, of the questions that are still owed.
 
         Raises RunStopped, and KeyboardInterrupt where that is Ctrl-C; InputError where the models cannot be asked.
         """
@@ -104,7 +100,7 @@ class EvaluationSession:
         metered, found = self._metered(models.main, models.second, models.critic), dict[str, QuestionOutcome]()
 
         async def answer(question: Question) -> None:
-            outcome = found[question.id] = await self._outcome(metered, question, timed=question.id in fresh)
+            outcome = found[question.id] = await self._outcome(metered, question)
             session.tally.questions += 1
             session.tally.failed_questions += outcome.prediction.error is not None
             session.advance()
@@ -149,9 +145,8 @@ class EvaluationSession:
         judges_meter = Meter(judge, positions)
         return _Metered(meter, method, critics, judges_meter, self.judge_of(judges_meter))
 
-    async def _outcome(self, metered: _Metered, question: Question, *, timed: bool) -> QuestionOutcome:
+    async def _outcome(self, metered: _Metered, question: Question) -> QuestionOutcome:
         """The outcome of one question, also if it fails. Raises RunStopped."""
-        began = time.monotonic()
         try:
             attempt = await metered.method.answer(question)
         except (RunStopped, InputError):
@@ -163,13 +158,11 @@ class EvaluationSession:
             message, details = f"{type(error).__name__}: {error}", traceback.format_exc()
             self.failures.note("question", question_id=question.id, cause=INTERNAL, message=message, details=details)
             return QuestionOutcome(failed_prediction(question, INTERNAL, redact(message)))
-        seconds = time.monotonic() - began if timed else None
         try:
-            outcome = await metered.judged(question, attempt)
+            return await metered.judged(question, attempt)
         except ModelError as error:
             self.failures.give_up("judgement", error, question_id=question.id)
-            outcome = replace(metered.unjudged(question, attempt), unjudged=error.cause)
-        return replace(outcome, seconds=seconds)
+            return replace(metered.unjudged(question, attempt), unjudged=error.cause)
 
 
 def _expected(usages: Sequence[Tokens], most_calls: int) -> ExpectedUsage:

@@ -145,7 +145,7 @@ def _cell(name: str, metric: MetricMean | None) -> str:
 
 def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
     """The cost of the answers, as rows."""
-    usage, latency = report.usage, report.latency
+    usage = report.usage
     yield "completions", f"{usage.calls:,}"
     reasoning = of_which_reasoning(usage.reasoning_tokens)
     yield "tokens", f"{usage.prompt_tokens:,} in, {usage.completion_tokens:,} out{reasoning}"
@@ -158,10 +158,6 @@ def cost_rows(report: Report) -> Iterator[tuple[str, str]]:
             f"{counted(usage.critic_calls, 'step')}, {usage.critic_prompt_tokens:,} tokens in",
         )
     yield "cost", "unknown" if report.cost_usd is None else dollars(report.cost_usd)
-    if latency.p50 is not None and latency.p95 is not None:
-        speed = "" if latency.tokens_per_second is None else f", {latency.tokens_per_second:,.0f} tokens/s"
-        share = f"{counted(latency.questions, 'question')}, {latency.concurrency} at a time"
-        yield "seconds per question", f"median {latency.p50:.2f}, 95th percentile {latency.p95:.2f} ({share}{speed})"
 
 
 def _unjudged(report: Report) -> str:

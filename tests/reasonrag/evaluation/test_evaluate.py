@@ -318,21 +318,16 @@ def test_the_command_writes_and_shows_what_it_measured(reasonrag: Reasonrag, hom
 
 
 def test_a_second_run_asks_nothing_and_changes_no_byte(evaluated: Callable[..., Report]) -> None:
-    """More questions go on from there; how long answers took is told of those that were asked last, with how many at a
-    time."""
+    """At any concurrency; more questions go on from there."""
     first = evaluated()
     before, asked = (RUN / "predictions.jsonl").read_bytes(), keys()
-    assert first.latency.questions == 6
-    assert first.latency.p95 is not None
-    assert b"seconds" not in before
     again = evaluated(concurrency=3)
     assert (RUN / "predictions.jsonl").read_bytes() == before
     assert keys() == asked
-    assert (again.metrics, again.usage, again.latency) == (first.metrics, first.usage, first.latency)
-    assert first.latency.concurrency != 3
+    assert (again.metrics, again.usage) == (first.metrics, first.usage)
     more = evaluated(limit=8)
     assert (RUN / "predictions.jsonl").read_bytes().startswith(before)
-    assert (more.questions, more.latency.questions) == (8, 2)
+    assert (more.questions, len(keys()) > len(asked)) == (8, True)
     evaluated(limit=8, run="evals/b", concurrency=1)
     assert Path("evals/b/predictions.jsonl").read_bytes() == (RUN / "predictions.jsonl").read_bytes()
 
