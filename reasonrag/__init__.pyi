@@ -420,7 +420,6 @@ def doctor(
 
 def estimate(
     *,
-    pilot: int = 0,
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
@@ -494,8 +493,7 @@ def estimate(
 ) -> CostEstimate:
     """Estimate what `generate` with these settings would use: requests, tokens, dollars and hours.
 
-    Needs no key without a pilot. Raises InputError as `generate` does, and if no question could be rehearsed;
-    NothingMeasured for a pilot that ended without a tree, whatever it spent.
+    Needs no key. Raises InputError as `generate` does, and if no question could be rehearsed.
 
     Example:
         >>> price = reasonrag.estimate(dataset="atlas", limit=100, model="gpt-4o")
@@ -503,8 +501,6 @@ def estimate(
         True
 
     Args:
-        pilot: number of questions to explore for real first, in the run directory; what stopped it early is in the
-            estimate.
         watcher: is told what happens while it goes on; none: silent.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).

@@ -86,17 +86,6 @@ def generate(
         typer.Option("--dry-run", help="Estimate the cost; send no request", rich_help_panel=Panel.BUDGET),
         COMMON,
     ] = False,
-    pilot: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="With --dry-run: explore N questions first, and estimate from what they cost. They are paid for and "
-            "kept in the run directory",
-            rich_help_panel=Panel.BUDGET,
-            show_default=False,
-        ),
-    ] = 0,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
@@ -105,12 +94,10 @@ def generate(
     The same command continues a run that was stopped; no completion is paid for twice. Exit
     status 0: every question has a tree; 1: some question failed; 3: stopped by a cap.
     """
-    if pilot and not dry_run:
-        raise InputError("--pilot goes with --dry-run")
     if replay and dry_run:
         raise InputError("--replay sends no request, so there is nothing to estimate; leave out --dry-run")
     if dry_run:
-        _estimate(flags, pilot=pilot, as_json=as_json)
+        _estimate(flags, as_json=as_json)
         return
     from reasonrag.exploration.display import show_run
     from reasonrag.exploration.explore import generate as generate_run
@@ -123,20 +110,14 @@ def generate(
     leave(summary.stopped, failed=summary.failed)
 
 
-def _estimate(flags: dict[str, Any], *, pilot: int, as_json: bool) -> None:
-    from reasonrag.exploration.cost_estimate import NothingMeasured, estimate
+def _estimate(flags: dict[str, Any], *, as_json: bool) -> None:
+    from reasonrag.exploration.cost_estimate import estimate
     from reasonrag.exploration.display import show_estimate
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
-        try:
-            found = estimate(watcher=TerminalWatcher(), pilot=pilot, **flags)
-        except NothingMeasured as nothing:
-            print_shown(f"stopped: {redact(str(nothing))}", file=sys.stderr)
-            leave(nothing.stopped, failed=pilot)
-            return
+        found = estimate(watcher=TerminalWatcher(), **flags)
     print_result(found, show_estimate, as_json=as_json)
-    leave(found.stopped, failed=found.failed)
 
 
 def leave(stopped: StopReason | None, *, failed: int) -> None:

@@ -1,27 +1,25 @@
 """`reasonrag generate --dry-run`: estimates requests, tokens, cost and time of a run before it is paid for.
 
-Without a pilot, the offline teacher rehearses some questions and no request is sent (see `rehearsal`). With a pilot,
-the first questions are explored for real, within the run itself, so that nothing is lost.
+The offline teacher rehearses some questions, and no request is sent (see `rehearsal`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from preference import OutcomeName, Usage, read_rollouts
+from preference import OutcomeName
 from reasonrag.agent.from_settings import caps_of, find_data, questions_left
 from reasonrag.agent.outcomes import OutcomeFunction, OutcomeRule
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end, together
 from reasonrag.data.questions import QuestionSource
-from reasonrag.errors import InputError, ReasonragError, RetrievalError
-from reasonrag.exploration.explore import explore
+from reasonrag.errors import InputError, RetrievalError
 from reasonrag.exploration.from_settings import (
     find_agent,
     find_models,
@@ -33,8 +31,7 @@ from reasonrag.exploration.from_settings import (
 )
 from reasonrag.exploration.rehearsal import UsagePerQuestion, rehearse
 from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
-from reasonrag.exploration.summary import RunSummary, StopReason, nothing_found
-from reasonrag.files import ROLLOUTS
+from reasonrag.exploration.summary import nothing_found
 from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import ask_consent, needs_consent
@@ -53,7 +50,7 @@ from reasonrag.signatures import public_call
 SEARCHED = 50
 """Questions, evenly spread, that are searched for: a quarter of a minute where one search takes 0.3 s."""
 SECONDS_PER_REQUEST = (1.0, 4.0)
-"""Latency range of a hosted model with replies of that length, unless a pilot measured it."""
+"""Latency range of a hosted model with replies of that length."""
 TOKENS_PER_SECOND = 50
 """Of reasoning up to the token limit; a guess."""
 
@@ -61,7 +58,6 @@ TOKENS_PER_SECOND = 50
 class CostEstimate(BaseModel):
     """Expected usage, cost and time of a whole run; the output of `generate --dry-run --json`."""
 
-    measured_by: Literal["rehearsal", "pilot"]
     measured_questions: int
     questions: int
     model: str
@@ -80,39 +76,11 @@ class CostEstimate(BaseModel):
     hours: Range
     limited_by: str
     """What decides the high end of the hours: `concurrency`, `requests per minute` or `tokens per minute`."""
-    spent_dollars: float | None
-    """Cost of the pilot."""
-    failed: int = 0
-    """Questions without a tree after the pilot, on which nothing was measured."""
-    stopped: StopReason | None = None
-    """Why the pilot ended before its questions did; null if it did not."""
-
-
-class NothingMeasured(ReasonragError):
-    """The pilot gave no tree. `stopped`: what ended it early; None: its questions failed."""
-
-    cause = "pilot"
-
-    def __init__(self, message: str, stopped: StopReason | None) -> None:
-        super().__init__(message)
-        self.stopped = stopped
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """Usage per question and seconds per request."""
-
-    usage: UsagePerQuestion
-    seconds_per_request: tuple[float, float] = SECONDS_PER_REQUEST
-    spent_dollars: float | None = None
-    failed: int = 0
-    stopped: StopReason | None = None
 
 
 @public_call(GenerateSettings)
 def estimate(
     *,
-    pilot: int = 0,
     watcher: Watcher | None = None,
     chat_model: ChatModel | None = None,
     value_chat_model: ChatModel | None = None,
@@ -121,8 +89,7 @@ def estimate(
 ) -> CostEstimate:
     """Estimate what `generate` with these settings would use: requests, tokens, dollars and hours.
 
-    Needs no key without a pilot. Raises InputError as `generate` does, and if no question could be rehearsed;
-    NothingMeasured for a pilot that ended without a tree, whatever it spent.
+    Needs no key. Raises InputError as `generate` does, and if no question could be rehearsed.
 
     Example:
         >>> price = reasonrag.estimate(dataset="atlas", limit=100, model="gpt-4o")
@@ -130,8 +97,6 @@ def estimate(
         True
 
     Args:
-        pilot: number of questions to explore for real first, in the run directory; what stopped it early is in the
-            estimate.
         watcher: is told what happens while it goes on; none: silent.
         chat_model: used instead of the model that the settings would open: any object with `name`, and coroutines
             `complete(request)`, `check()` and `close()` (`reasonrag.llm.chat.ChatModel`).
@@ -139,49 +104,32 @@ def estimate(
         outcome: a name, or a function as for `generate`.
     """
     function, named = function_or_name(outcome)
-    settings = asked = resolve(GenerateSettings, "generate", flags | named)
-    if settings.rank or (pilot and settings.on != "here"):
-        raise InputError(
-            "--shard: an estimate is of a whole run; leave it out"
-            if settings.rank
-            else "--pilot explores the first questions in this process, which ranks cannot take over; leave out --on, "
-            "or --pilot"
-        )
+    settings = resolve(GenerateSettings, "generate", flags | named)
+    if settings.rank:
+        raise InputError("--shard: an estimate is of a whole run; leave it out")
     rule = find_rule(settings, function)
     watcher = watcher or SilentWatcher()
-    if chat_model is None and not pilot and lacks_teacher(settings):
+    if chat_model is None and lacks_teacher(settings):
         watcher.say(f"neither --model nor {KEY_VARIABLE} is set: estimated for {DEFAULT_TEACHER}")
         settings = settings.model_copy(update={"model": DEFAULT_TEACHER})
     teacher, student = find_models(settings, chat_model, value_chat_model)
     teacher = teacher.resumed(recorded_effort(settings.run_directory))
     source, corpus = find_data(settings, rule.check, say=watcher.say)
-    if settings.run is None and not pilot:  # the pilot says it
+    if settings.run is None:
         watcher.say(f"run directory: {settings.run_directory}")
     total = len(source.limited(settings.limit))
-    if pilot:
-        piloting = explore(
-            asked.model_copy(update={"limit": min(pilot, total)}),
-            chat_model,
-            None,
-            watcher,
-            value_chat_model=value_chat_model,
-            function=function,
-        )
-        measured = _measured(run_to_end(piloting))
-    else:
-        warn_all(judged_by_offline(settings, teacher, rule), watcher)
-        rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
-        low, high = SECONDS_PER_REQUEST
-        longest = max(each.reasons * each.sampling.max_tokens for each in (teacher, student) if each)
-        measured = _Measured(run_to_end(rehearsing), (low, high + longest / TOKENS_PER_SECOND))
-    shares = measured.usage.shares(teacher, student, low=total, high=total)
+    warn_all(judged_by_offline(settings, teacher, rule), watcher)
+    rehearsing = rehearse_run(settings, source, corpus, rule=rule, models=(teacher, student), watcher=watcher)
+    usage = run_to_end(rehearsing)
+    low, high = SECONDS_PER_REQUEST
+    longest = max(each.reasons * each.sampling.max_tokens for each in (teacher, student) if each)
+    shares = usage.shares(teacher, student, low=total, high=total)
     first, *others = (share for _, share in shares)
     whole = sum(others, start=first)
     by_model = {model.name: share.dollars(model.price) for model, share in shares}
-    hours, limited_by = _hours(whole.requests, shares, measured.seconds_per_request)
+    hours, limited_by = _hours(whole.requests, shares, (low, high + longest / TOKENS_PER_SECOND))
     return CostEstimate(
-        measured_by="pilot" if pilot else "rehearsal",
-        measured_questions=measured.usage.questions,
+        measured_questions=usage.questions,
         questions=total,
         model=teacher.name,
         recipe=settings.recipe,
@@ -192,9 +140,6 @@ def estimate(
         reasoning=teacher.reasons,
         hours=hours,
         limited_by=limited_by,
-        spent_dollars=measured.spent_dollars,
-        failed=measured.failed,
-        stopped=measured.stopped,
     )
 
 
@@ -253,40 +198,6 @@ async def _finds_nothing(retriever: Retriever, query: str) -> bool:
         if not error.of_query:
             raise
         return True
-
-
-def _measured(summary: RunSummary) -> _Measured:
-    """What a pilot measured, which explored the first questions of the run for real. Raises NothingMeasured."""
-    trees = [rollout for rollout in read_rollouts(Path(summary.run) / ROLLOUTS) if not rollout.error]
-    if not trees:
-        causes = [*summary.failures_by_cause, *([summary.stopped.message] if summary.stopped else [])]
-        raise NothingMeasured(
-            f"the pilot explored no question, so there is no estimate: {', '.join(causes)}", summary.stopped
-        )
-    latency = summary.session_seconds_per_request
-    values = [_tokens(tree.value_usage or Usage()) for tree in trees]
-    own = [_tokens(tree.usage, without=tree.value_usage or Usage()) for tree in trees]
-    return _Measured(
-        UsagePerQuestion(
-            ExpectedUsage.mean_of(own),
-            ExpectedUsage.mean_of(values) if summary.value_model else None,
-            len(trees),
-        ),
-        seconds_per_request=(latency, latency) if latency else SECONDS_PER_REQUEST,
-        spent_dollars=summary.cost_usd,
-        failed=summary.failed,
-        stopped=summary.stopped,
-    )
-
-
-def _tokens(usage: Usage, without: Usage | None = None) -> Tokens:
-    part = without or Usage()
-    return Tokens(
-        calls=usage.calls - part.calls,
-        requests=usage.requests - part.requests,
-        prompt=usage.prompt_tokens - part.prompt_tokens,
-        completion=usage.completion_tokens - part.completion_tokens,
-    )
 
 
 def _hours(

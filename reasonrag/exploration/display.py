@@ -115,24 +115,11 @@ def show_estimate(estimate: CostEstimate) -> None:
         ("hours", f"{estimate.hours.low:.1f} to {estimate.hours.high:.1f}, limited by {estimate.limited_by}"),
     ]
     print_table(f"estimate  recipe {estimate.recipe}  teacher {estimate.model}", rows)
-    if estimate.measured_by == "pilot":
-        print_prose(
-            f"measured on {counted(estimate.measured_questions, 'question')} of this run, mean and two standard errors"
-        )
-        print_prose(f"the pilot cost {dollars_or_unknown(estimate.spent_dollars)}; the run continues from there")
-        if estimate.failed:
-            print_prose(
-                f"{counted(estimate.failed, 'question')} failed and do not count here; the same command retries them"
-            )
-        if estimate.stopped:
-            print_prose(f"the pilot stopped early, so this is measured on fewer questions: {estimate.stopped.message}")
-    else:
-        long = "reasoning up to --max-reply-tokens" if estimate.reasoning else "long replies, without reasoning"
-        print_prose(
-            f"low: two standard errors below the mean of {counted(estimate.measured_questions, 'question')} rehearsed "
-            f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent; "
-            "--pilot 10 explores ten questions and measures them"
-        )
+    long = "reasoning up to --max-reply-tokens" if estimate.reasoning else "long replies, without reasoning"
+    print_prose(
+        f"low: two standard errors below the mean of {counted(estimate.measured_questions, 'question')} rehearsed "
+        f"by the offline teacher; high: the whole budget of the recipe, with {long}. No request was sent"
+    )
     if estimate.dollars and estimate.dollars.high:
         print_prose(f"prices: {estimate.prices_as_of}; prompts from the endpoint's cache may cost less")
 

@@ -351,7 +351,6 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             session_seconds=round(session.session.seconds, 2),
             session_failed_calls=tally.failed_calls,
             session_cached_calls=models.cached_calls,
-            session_seconds_per_request=models.seconds_per_request,
             stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
         ),
     )

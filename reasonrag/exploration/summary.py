@@ -109,8 +109,6 @@ class SessionNumbers(BaseModel):
     """Failed attempts, most of which succeeded on a retry; see failures.jsonl."""
     session_cached_calls: int
     """Completions from the journal, paid by earlier sessions."""
-    session_seconds_per_request: float | None
-    """Mean time from sending to answer; null if nothing was sent over HTTP."""
     stopped: StopReason | None
     """Null if the session finished."""
 
@@ -207,7 +205,6 @@ def added_up(
         "refused_parameters": refused,
         **{name: sum(getattr(each, name) for each in parts) for name in (f"session_{name}" for name in added)},
         "session_seconds": max(each.session_seconds for each in parts),
-        "session_seconds_per_request": None,
         "stopped": stopped,
     }
     return count_run(rollouts, SessionNumbers(**numbers))

@@ -131,13 +131,6 @@ class Models:
         )
 
     @property
-    def seconds_per_request(self) -> float | None:
-        """Mean time from sending to answer over the endpoints; None before the first answer."""
-        known = [each for each in self.endpoints if each.answered]
-        answered = sum(each.answered for each in known)
-        return sum(each.answered * (each.seconds_per_request or 0.0) for each in known) / answered if answered else None
-
-    @property
     def waiting_for(self) -> str:
         """Why no request is sent; empty while requests go out."""
         if reasons := [endpoint.waiting_for for endpoint in self.endpoints if endpoint.waiting_for]:

@@ -175,7 +175,6 @@ MEANINGS = {
     "--model": "the model that works, or that it is about",
     "--out": "where the result goes",
     "--passage-order": "order of passages in a prompt",
-    "--pilot": "questions that are explored in advance, to learn from",
     "--port": "port to listen on",
     "--price-in": "price of prompts",
     "--price-out": "price of replies",

@@ -288,7 +288,6 @@ class EndpointModel:
         self._reply_tokens = 64.0
         """Expected completion tokens per draw: a running mean."""
         self._answered = 0
-        self._seconds = 0.0
         self._secrets = secrets()
         self.counts_bytes = False
         """Whether some tokens were counted as bytes."""
@@ -654,7 +653,6 @@ class EndpointModel:
         self._answered += 1
         self._useless_since, self._endpoints[slot.lane].trouble = None, ""
         self._endpoints[slot.lane].note_body(None)
-        self._seconds += now - slot.sent_at
         if spent:
             per_draw = first.completion_tokens / len(answer.completions)
             self._reply_tokens += 0.05 * (per_draw - self._reply_tokens)
@@ -814,16 +812,6 @@ class EndpointModel:
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
         return self.scheduler.in_flight
-
-    @property
-    def answered(self) -> int:
-        """Requests answered so far."""
-        return self._answered
-
-    @property
-    def seconds_per_request(self) -> float | None:
-        """Mean time from sending to answer; None before the first answer."""
-        return self._seconds / self._answered if self._answered else None
 
     @property
     def waiting_for(self) -> str:

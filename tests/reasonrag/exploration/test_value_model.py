@@ -338,17 +338,6 @@ def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> N
     assert "of gpt-4o-mini" in shown
 
 
-def test_a_pilot_measures_both_models() -> None:
-    """With the prices they really have."""
-    models = {"chat_model": OfflineTeacher(name="gpt-4o"), "value_chat_model": OfflineTeacher(name="gpt-4o-mini")}
-    found = package.estimate(**(SMALL | {"limit": 3}), **models, pilot=3, run="runs/a")
-    spent = sum(tree.value_usage.cost_usd or 0 for tree in trees("runs/a") if tree.value_usage)
-    expected = found.dollars_by_model["gpt-4o-mini"]
-    assert expected is not None
-    assert expected.low <= spent <= expected.high
-    assert found.spent_dollars == pytest.approx(sum(tree.usage.cost_usd or 0 for tree in trees("runs/a")))
-
-
 @pytest.mark.parametrize("limit", ["rpm", "tpm"])
 def test_limits_given_by_hand_hold_for_each_model_at_the_teacher_s_address(limit: str) -> None:
     """So two models there are done when the busier one is; a value model elsewhere is not held by them at all."""
