@@ -1266,8 +1266,6 @@ def load_rollouts(run: str | Path) -> Rollouts:
         10
         >>> max(node.reward or 0 for tree in trees for node in tree.nodes) <= 1
         True
-        >>> trees.to_dataset().column_names[:2]
-        ['question_id', 'question']
 
     Args:
         run: a run directory, or a rollouts file.

@@ -1,16 +1,12 @@
-"""Runs and data sets as Python objects: `reasonrag.load_rollouts` and `load_pairs`, and what `datasets` makes of them.
-
-Decides which columns the tables have. Writes nothing.
-"""
+"""Runs and data sets as Python objects: `reasonrag.load_rollouts` and `load_pairs`. Writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from preference import RolloutNode, RolloutRecord
+from preference import RolloutRecord
 from preference.export.formats import Row, SplitName, pairs_files
 from preference.export.parquet import proguide_schema
 from preference.records import parse_rollout
@@ -21,22 +17,6 @@ from reasonrag.signatures import public_call
 
 if TYPE_CHECKING:
     from datasets import Dataset  # brings pyarrow
-
-_ROWS = 1000
-"""Rows that become part of a table at a time."""
-_STEP_COLUMNS = {
-    **dict.fromkeys(("question_id", "question"), "string"),
-    "golden_answers": "strings",
-    **dict.fromkeys(("dataset", "split"), "string"),
-    **dict.fromkeys(("id", "parent_id", "layer"), "int64"),
-    "action": "string",
-    "prompt": "messages",
-    **dict.fromkeys(("response", "action_type", "content", "parse_error"), "string"),
-    "terminal": "bool",
-    **dict.fromkeys(("f1", "em", "reward", "value"), "double"),
-    "visits": "int64",
-    "grounded": "bool",
-}
 
 
 class Rollouts:
@@ -60,25 +40,6 @@ class Rollouts:
         with reading(self.path), self.path.open("rb") as lines:
             return sum(1 for _ in lines)
 
-    def to_dataset(self) -> Dataset:
-        """A `datasets.Dataset` with a row for each step of each tree: question, prompt, reply, type, reward, scores.
-
-        Raises InputError without the extra `hub`.
-        """
-        with needs_extra("hub", "to_dataset"):
-            import pyarrow as pa
-
-        kinds = {
-            "string": pa.string(),
-            "strings": pa.list_(pa.string()),
-            "int64": pa.int64(),
-            "double": pa.float64(),
-            "bool": pa.bool_(),
-            "messages": pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])),
-        }
-        schema = pa.schema([(name, kinds[kind]) for name, kind in _STEP_COLUMNS.items()])
-        return _dataset((_step_row(tree, node) for tree in self for node in tree.nodes if node.prompt), schema)
-
 
 class Pairs(list[Row]):
     """The rows of a data set: dictionaries with the columns of RAG_ProGuide and ours."""
@@ -89,8 +50,14 @@ class Pairs(list[Row]):
         Raises InputError without the extra `hub`.
         """
         with needs_extra("hub", "to_dataset"):
+            import pyarrow as pa
+            from datasets import Dataset
+
             schema = proguide_schema()
-        return _dataset(self, schema)
+        try:
+            return Dataset(pa.Table.from_pylist(self, schema=schema))
+        except pa.ArrowException as error:
+            raise InputError(f"a row has a value of another type than its column: {error}") from None
 
 
 @public_call()
@@ -105,8 +72,6 @@ def load_rollouts(run: str | Path) -> Rollouts:
         10
         >>> max(node.reward or 0 for tree in trees for node in tree.nodes) <= 1
         True
-        >>> trees.to_dataset().column_names[:2]
-        ['question_id', 'question']
 
     Args:
         run: a run directory, or a rollouts file.
@@ -144,31 +109,3 @@ def load_pairs(directory: str | Path, *, split: SplitName = "train") -> Pairs:
             raise InputError(f"{path}, row {item.number}: this is not a JSON object; make the data set again")
         rows.append(item.value)
     return rows
-
-
-def _step_row(tree: RolloutRecord, node: RolloutNode) -> Row:
-    of_question = {name: getattr(tree, name) for name in ("question_id", "question", "dataset", "split")}
-    own = {name: getattr(node, name) for name in _STEP_COLUMNS if name in RolloutNode.model_fields}
-    return (
-        own
-        | of_question
-        | {
-            "golden_answers": list(tree.golden_answers),
-            "prompt": [message.model_dump() for message in node.prompt or ()],
-            "parse_error": node.parse_error.cause if node.parse_error else None,
-        }
-    )
-
-
-def _dataset(rows: Iterable[Row], schema: Any) -> Dataset:
-    with needs_extra("hub", "to_dataset"):
-        import pyarrow as pa
-        from datasets import Dataset
-    waiting = iter(rows)
-    tables = [schema.empty_table()]
-    while some := list(islice(waiting, _ROWS)):
-        try:
-            tables.append(pa.Table.from_pylist(some, schema=schema))
-        except pa.ArrowException as error:
-            raise InputError(f"a row has a value of another type than its column: {error}") from None
-    return Dataset(pa.concat_tables(tables))
