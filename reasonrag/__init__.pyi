@@ -388,7 +388,7 @@ def corpus_build(
     """
 
 def doctor(
-    config: str | None = None,
+    config: str = "qwen2.5-7b-dpo-lora",
     *,
     data: str | Path | None = None,
     out: str | Path | None = None,
@@ -408,7 +408,7 @@ def doctor(
         >>> wrong = [finding for finding in diagnosis.findings if finding.severity == "error"]
 
     Args:
-        config: the name of a configuration in `train_configs/`, or your own file; none: checks only the machine.
+        config: the name of a configuration in `train_configs/`, or your own file.
         data: Data set to train on: a folder written by pairs
         out: Folder of the trained model, to check its disk space [default: the configuration's]
         prompts: Folder with your own prompts, if the model will use them

@@ -10,7 +10,7 @@ from reasonrag.errors import InputError
 from reasonrag.options import BAD_INPUT, FAILED, Json, interrupts, options, print_result
 from reasonrag.settings import COMMON, resolve
 from reasonrag.terminal import print_shown
-from reasonrag.training.settings import DoctorSettings, TrainSettings
+from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings, TrainSettings
 
 
 @options(
@@ -90,12 +90,8 @@ def _merge(config: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
 @options(DoctorSettings, example="reasonrag doctor qwen2.5-7b-dpo-lora --data data/hotpotqa-train-economy")
 def doctor(
     config: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CONFIG",
-            help="Shipped configuration by its name, or a YAML file [default: check the machine only]",
-        ),
-    ] = None,
+        str, typer.Argument(metavar="CONFIG", help="Shipped configuration by its name, or a YAML file")
+    ] = CONFIG_OF_DOCTOR,
     *,
     as_json: Json = False,
     **flags: Any,

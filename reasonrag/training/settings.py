@@ -11,6 +11,8 @@ PORT: Final = 29500
 """torchrun's own default for the first machine."""
 DPO_OF_A_RECIPE: Final = "qwen2.5-7b-dpo-full"
 """The configuration of DPO where --recipe names none."""
+CONFIG_OF_DOCTOR: Final = "qwen2.5-7b-dpo-lora"
+"""What `doctor` checks where no configuration is named."""
 
 
 class TrainSettings(Settings):

@@ -15,7 +15,7 @@ from reasonrag.training import preflight_checks
 from reasonrag.training.doctor.findings import CheckupArea, Finding
 from reasonrag.training.llamafactory.config_files import ConfigFile
 from reasonrag.training.llamafactory.config_resolution import ResolvedConfig, resolve_config
-from reasonrag.training.llamafactory.dataset_info import TrainingData, entry_for, read_questions, read_training_data
+from reasonrag.training.llamafactory.dataset_info import TrainingData, read_questions, read_training_data
 from reasonrag.training.preflight_checks import BaseFacts, PreflightFindings
 
 
@@ -36,17 +36,16 @@ def collect_findings(findings: list[Finding], about: CheckupArea) -> Iterator[Pr
 
 @dataclass
 class DataCheckup:
-    """The checkup of a data set. resolution: the configuration resolved against it. advised: the audit's cutoff_len."""
+    """The checkup of a data set. resolution: the configuration resolved against it."""
 
     findings: list[Finding] = field(default_factory=list)
     data: TrainingData | None = None
     resolution: ResolvedConfig | None = None
-    advised: int | None = None
 
 
 def check_data(
     directory: Path,
-    file: ConfigFile | None,
+    file: ConfigFile,
     changes: Mapping[str, Any],
     prompts: Prompts,
     *,
@@ -58,17 +57,13 @@ def check_data(
     facts = DataCheckup()
     with collect_findings(facts.findings, "data") as found:
         facts.data = data = read_training_data(directory)
-        if file:
-            facts.resolution = resolve_config(file, changes, data, out=out)
-        entries = facts.resolution.entries if facts.resolution else [entry_for(data, "dpo", None)]
-        preflight_checks.check_rows(entries, data, read_questions(data, entries[0]), found)
+        facts.resolution = resolution = resolve_config(file, changes, data, out=out)
+        preflight_checks.check_rows(resolution.entries, data, read_questions(data, resolution.entry), found)
     if facts.data is None:
         return facts
     if (directory / AUDIT).is_file():
         with collect_findings(facts.findings, "data") as found:
-            report = read_audit(directory)
-            facts.advised = report.advised_cutoff
-            preflight_checks.check_audit(report, found)
+            preflight_checks.check_audit(read_audit(directory), found)
     with collect_findings(facts.findings, "data") as found:
         unknown = BaseFacts("", {}, ())
         preflight_checks.check_prompts(data, prompts, base or unknown, found, allow_other=False)

@@ -56,10 +56,10 @@ from reasonrag.training.preflight_checks import (
     resolve_cutoff,
 )
 from reasonrag.training.prompt_parity import prompts_of_training
-from reasonrag.training.settings import DoctorSettings
+from reasonrag.training.settings import CONFIG_OF_DOCTOR, DoctorSettings
 
 MODEL: Final = "Qwen/Qwen2.5-7B-Instruct"
-"""The default model to plan for: the one that this project's configurations train."""
+"""The model to plan for where a configuration names none."""
 GPU_MEMORY: Final = 80
 """The default to plan for without a GPU: an A100 or H100, in GB."""
 CONFIG_NAME: Final = "config"
@@ -97,8 +97,6 @@ class MemoryOption(BaseModel):
     verdict: Fit
     longest_cutoff: int
     fewest_gpus: int | None
-    asked: bool = False
-    """Whether it is the configured way; the others are alternatives."""
 
 
 class Diagnosis(BaseModel):
@@ -107,11 +105,12 @@ class Diagnosis(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     schema_version: str = SCHEMA
-    config: str | None
+    config: str
     model: str
     target: PlanningTarget
     findings: list[Finding]
     plans: list[MemoryOption]
+    """The configured way, then alternatives, those that change least first; empty if the shape is not known."""
     stock: TrainingEnvironment | None
 
     @property
@@ -124,7 +123,7 @@ class Diagnosis(BaseModel):
 
 
 @public_call(DoctorSettings)
-def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
+def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     """Check the machine, a training configuration, and the data it would train on.
 
     Everything that is wrong is in `Diagnosis.findings`. Raises InputError only for an unknown configuration, for a
@@ -135,12 +134,11 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
         >>> wrong = [finding for finding in diagnosis.findings if finding.severity == "error"]
 
     Args:
-        config: the name of a configuration in `train_configs/`, or your own file; none: checks only the machine.
+        config: the name of a configuration in `train_configs/`, or your own file.
     """
     settings = resolve(DoctorSettings, "doctor", flags)
-    file = find_config(config) if config else None
-    changes = parse_changes(settings.set)
-    values = {key: value for key, value in ((file.values if file else {}) | changes).items() if value is not None}
+    file, changes = find_config(config), parse_changes(settings.set)
+    values = {key: value for key, value in (file.values | changes).items() if value is not None}
     prompts = (
         prompts_of_training(settings.data, settings.prompts)[0] if settings.data else load_prompts(settings.prompts)
     )
@@ -158,40 +156,36 @@ def doctor(config: str | None = None, **flags: Any) -> Diagnosis:
     data = check_data(settings.data, file, changes, prompts, base=base, out=settings.out) if settings.data else None
     resolution = data.resolution if data else None
     values = resolution.config if resolution else with_warmup_ratio(values)
-    inspection = _inspect(values if file else None, resolution, findings)
+    inspection = _inspect(values, resolution, findings)
     stock = inspection.stock if inspection else None
-    if file:
-        findings += _of_configuration(values, base, inspection, resolution, data)
+    findings += _of_configuration(values, base, inspection, resolution, data)
     driver = query_driver()
     named = settings.gpus is not None or settings.gpu_memory is not None
     target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver or [])
     findings += check_packages(stock, values, here=target.here) if stock else []
     findings += check_gpus(stock, driver, values, elsewhere=named)
-    training = _training(values, file, findings, advised=data.advised if data and not file else None, gpus=target.gpus)
+    training = _training(values, file, findings, gpus=target.gpus)
     shape = _shape(model, findings)
-    plans = _plans(shape, training, target, asked=file is not None) if shape else []
-    findings += _of_memory(plans, target) if file else _of_ways(plans, target)
-    if file:
-        findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
-    findings += check_model(model, os.environ, here=target.here) if file else []
+    plans = _plans(shape, training, target) if shape else []
+    findings += _of_memory(plans, target)
+    findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
+    findings += check_model(model, os.environ, here=target.here)
     findings += data.findings if data else []
     if shape and values.get("output_dir"):
         findings.append(
             _room(settings.out or Path(str(values["output_dir"])), shape, training, values, here=target.here)
         )
     findings += check_variables(os.environ)
-    return Diagnosis(
-        config=file.name if file else None, model=model, target=target, findings=findings, plans=plans, stock=stock
-    )
+    return Diagnosis(config=file.name, model=model, target=target, findings=findings, plans=plans, stock=stock)
 
 
 def _inspect(
-    config: Mapping[str, Any] | None, resolution: ResolvedConfig | None, findings: list[Finding]
+    config: Mapping[str, Any], resolution: ResolvedConfig | None, findings: list[Finding]
 ) -> Inspection | None:
     """LLaMA-Factory's environment and verdict; None if it does not answer."""
     rows = resolution.countable if resolution else None
     try:
-        inspection = inspect_environment(find_python(), {} if config is None else {CONFIG_NAME: (config, rows)})
+        inspection = inspect_environment(find_python(), {CONFIG_NAME: (config, rows)})
     except ReasonragError as error:
         findings.append(Finding("packages", "environment", "error", str(error)))
         return None
@@ -252,26 +246,19 @@ def _shape(model: str, findings: list[Finding]) -> ModelShape | None:
 # -- what is trained -----------------------------------------------------------------------------------------------
 
 
-def _training(
-    values: Mapping[str, Any],
-    file: ConfigFile | None,
-    findings: list[Finding],
-    *,
-    advised: int | None,
-    gpus: int,
-) -> TrainingSetup:
-    """The parts of a configuration that determine memory. advised: the cutoff to plan with instead of its own."""
+def _training(values: Mapping[str, Any], file: ConfigFile, findings: list[Finding], *, gpus: int) -> TrainingSetup:
+    """The parts of a configuration that determine memory."""
     stage = values.get("stage", "dpo")
     zero = _zero(values, findings)
-    kind = values.get("finetuning_type", "lora" if file else "full")
+    kind = values.get("finetuning_type", "lora")
     method = "qlora" if values.get("quantization_bit") else "full" if kind in ("full", "freeze") else "lora"
     targets = values.get("lora_target", "all")
     try:
         return TrainingSetup(
             stage=_STAGES.get(str(stage), "dpo"),
             method=method,
-            cutoff_len=advised or values.get("cutoff_len", TRAINERS_DEFAULT),
-            batch=values.get("per_device_train_batch_size", 8 if file else 1),
+            cutoff_len=values.get("cutoff_len", TRAINERS_DEFAULT),
+            batch=values.get("per_device_train_batch_size", 8),
             gpus=gpus,
             zero=zero.get("stage", 0),
             offload_optimizer=_is_offloaded(zero, "offload_optimizer"),
@@ -280,12 +267,12 @@ def _training(
             lora_rank=values.get("lora_rank", 8),
             lora_targets=tuple(targets.replace(" ", "").split(",") if isinstance(targets, str) else targets),
             checkpointing=not values.get("disable_gradient_checkpointing", False),
-            half=bool(values.get("bf16") or values.get("fp16")) if file else True,
+            half=bool(values.get("bf16") or values.get("fp16")),
             liger=bool(values.get("enable_liger_kernel")),
             reference=values.get("pref_loss", "sigmoid") not in ("orpo", "simpo"),
         )
     except ValueError as error:
-        raise InputError(f"{file.name if file else '--set'}: {error}") from error
+        raise InputError(f"{file.name}: {error}") from error
 
 
 _STAGES: Final[Mapping[str, Stage]] = {"dpo": "dpo", "sft": "sft", "kto": "kto", "rm": "rm", "pt": "sft"}
@@ -320,14 +307,12 @@ def _zero(values: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
-def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget, *, asked: bool) -> list[MemoryOption]:
-    """The configured way, if there is one, then alternatives, those that change least first."""
-    others = [each for each in alternatives(training) if not (asked and each.name == training.name) and not target.cpu]
-    ways = [_planned(shape, each, target, asked=False) for each in others]
-    return [_planned(shape, training, target, asked=True), *ways] if asked else ways
+def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> list[MemoryOption]:
+    others = [each for each in alternatives(training) if each.name != training.name and not target.cpu]
+    return [_planned(shape, each, target) for each in (training, *others)]
 
 
-def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget, *, asked: bool) -> MemoryOption:
+def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> MemoryOption:
     made = plan_memory(shape, training)
     if target.cpu:
         made = made.model_copy(update={"overhead": 0})
@@ -337,7 +322,6 @@ def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget,
         verdict=fits if made.fits(target.memory, target.host) else "does not fit",
         longest_cutoff=longest_cutoff(shape, training, target.memory),
         fewest_gpus=1 if target.cpu else fewest_gpus(shape, training, target.memory),
-        asked=asked,
     )
 
 
@@ -362,18 +346,6 @@ def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Findin
         return found
     says = f"{what} takes {takes}: does not fit"
     return [Finding("memory", "plan", "error", says, _instead(asked, others, target))]
-
-
-def _of_ways(plans: list[MemoryOption], target: PlanningTarget) -> list[Finding]:
-    """Without a configuration: the ways that fit, or that none does."""
-    if not plans:
-        return []
-    fitting = [each.plan.training.name for each in plans if each.verdict != "does not fit"]
-    at = f"at cutoff_len {plans[0].plan.training.cutoff_len:,} on {target}"
-    if fitting:
-        return [Finding("memory", "plan", "ok", f"{at}: {'; '.join(fitting)}")]
-    says = f"{at}: no way to train it fits"
-    return [Finding("memory", "plan", "error", says, "more or larger GPUs, or a smaller model")]
 
 
 def _instead(asked: MemoryOption, others: list[MemoryOption], target: PlanningTarget) -> str:
