@@ -7,14 +7,11 @@ Trees, sessions, file formats and endpoints are decided elsewhere.
 from __future__ import annotations
 
 import asyncio
-import filecmp
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from preference import OutcomeName, read_rollouts
@@ -23,7 +20,7 @@ from reasonrag.agent.outcomes import OutcomeFunction
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.concurrency import run_to_end
 from reasonrag.data.questions import Questions
-from reasonrag.errors import DegenerateRun, InputError, Interrupted, ReasonragError, StorageError
+from reasonrag.errors import DegenerateRun, InputError, Interrupted, StorageError
 from reasonrag.exploration.explorer import RunIdentity
 from reasonrag.exploration.from_settings import (
     find_agent,
@@ -49,7 +46,6 @@ from reasonrag.llm.models import Models
 from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.progress import SilentWatcher, Watcher, warn_all
 from reasonrag.ranks import Manifest, Shard, complete, join_ranks, leave_ranks, read_manifest
-from reasonrag.rendering import counted
 from reasonrag.retrieval.from_settings import object_or_name, open_retriever
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.run_config import recorded_effort
@@ -353,42 +349,4 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             session_cached_calls=models.cached_calls,
             stopped=StopReason.of(session.stopped, run.path) if session.stopped else None,
         ),
-    )
-
-
-class NotReproduced(ReasonragError):
-    """The joined journal gives other trees."""
-
-    cause = "not_reproduced"
-
-
-async def verify_run(run: Path, settings: GenerateSettings, watcher: Watcher) -> None:
-    """Explore a merged run anew from its journal. Raises NotReproduced for other trees."""
-    with TemporaryDirectory(prefix=".verify-", dir=run) as place:
-        again = settings.model_copy(update={"run": Path(place) / run.name})
-        await explore(again, None, None, watcher, replay=run / JOURNAL)
-        ours, theirs = run / ROLLOUTS, again.run_directory / ROLLOUTS
-        if filecmp.cmp(ours, theirs, shallow=False):
-            return
-        failed = 0
-        for joined, replayed in zip_longest(read_rollouts(ours), read_rollouts(theirs)):
-            if joined and joined.error and replayed and replayed.error:
-                failed += 1
-            elif joined != replayed:
-                of = f"question {(joined or replayed).question_id!r}"
-                break
-        else:
-            if failed:
-                watcher.say(f"{counted(failed, 'question')} without a tree cannot be compared")
-                return
-            of = "no question, but in bytes"
-        if replayed and replayed.error and replayed.error.cause == "not_recorded":
-            raise NotReproduced(
-                f"{run / JOURNAL} lacks an answer that the tree of {of} was made with, perhaps in a line that was cut "
-                f"off: the tree is as it was made. To have it made again, delete its line in the {ROLLOUTS} of its "
-                f"rank, run that rank again and merge"
-            )
-    raise NotReproduced(
-        f"one process makes other trees of {run / JOURNAL} than the ranks did, first for {of}: were ranks made by "
-        "another version of reasonrag, or by an outcome function?"
     )

@@ -29,28 +29,22 @@ class OnRay:
         return RayEncoding
 
 
-@options(example="reasonrag merge runs/hotpotqa-train-economy --verify")
+@options(example="reasonrag merge runs/hotpotqa-train-economy")
 def merge(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that was the --run of ranks (--shard i/n)")],
     *,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Also explore the run in one process from the joined journal, and compare the bytes"
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Join the ranks of a run, once all have ended, into what one process would have made.
 
-    Exit status 1: some question has no tree, or --verify found other trees; 2: ranks are missing or incomplete; 3: a
-    cap stopped ranks: what is left of it is said, and the command that finishes the run.
+    Exit status 1: some question has no tree; 2: ranks are missing or incomplete; 3: a cap stopped ranks: what is left
+    of it is said, and the command that finishes the run.
     """
     from reasonrag.scale.merge import merge as merge_ranks
     from reasonrag.terminal import TerminalWatcher
 
     with interrupts():
-        merged = merge_ranks(run, verify=verify, watcher=TerminalWatcher())
+        merged = merge_ranks(run, watcher=TerminalWatcher())
     print_result(merged, _show, as_json=as_json)
     leave(merged.summary.stopped, failed=merged.summary.failed)
 
@@ -59,6 +53,4 @@ def _show(merged: Any) -> None:
     from reasonrag.exploration.display import show_run
 
     print_shown(f"joined {counted(merged.ranks, 'rank')}: {counted(merged.questions, 'question')}")
-    if merged.verified:
-        print_shown("verified: one process makes the same trees from the joined journal")
     show_run(merged.summary)

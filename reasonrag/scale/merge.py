@@ -16,10 +16,8 @@ from pydantic import BaseModel
 from preference.export.files import write_json
 from preference.export.summary import SUMMARY
 from reasonrag.agent.from_settings import caps_of
-from reasonrag.concurrency import run_to_end
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import CapReached, InputError
-from reasonrag.exploration.explore import verify_run
 from reasonrag.exploration.run_directory import join_runs
 from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
 from reasonrag.exploration.summary import RunSummary, StopReason
@@ -43,28 +41,24 @@ class Merged(BaseModel):
     questions: int
     summary: RunSummary
     """As in the run's summary.json."""
-    verified: bool | None = None
-    """Whether one process gives the same rollouts.jsonl from the joined journal; null: not asked for."""
 
 
 @public_call()
-def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = None) -> Merged:
+def merge(run: str | Path, *, watcher: Watcher | None = None) -> Merged:
     """Join the ranks of a run into the files that one process would have written, in question order.
 
     May be repeated, as after a larger `limit`. Ranks that a cap stopped are joined, too: `summary.stopped` says what is
     left of it, and by which command one process finishes the run. Raises InputError for ranks that are missing,
-    incomplete for another reason or of different configurations, and NotReproduced.
+    incomplete for another reason or of different configurations.
 
     Example:
         >>> for rank in ("0/2", "1/2"):
         ...     part = reasonrag.generate(dataset="atlas", limit=10, run="runs/two", shard=rank)
-        >>> reasonrag.merge("runs/two", verify=True).verified
-        True
+        >>> reasonrag.merge("runs/two").questions
+        10
 
     Args:
         run: the folder that was given to the ranks.
-        verify: also explore the run anew in one process, from the joined journal alone, and compare the bytes of
-            rollouts.jsonl.
         watcher: is told what happens while it goes on; none: silent.
     """
     run, watcher = Path(run), watcher or SilentWatcher()
@@ -73,16 +67,12 @@ def merge(run: str | Path, *, verify: bool = False, watcher: Watcher | None = No
         raise InputError(f"{run} has no {MANIFEST}: give the folder that was the --run of ranks (--shard i/n)")
     folders = [Shard(rank, manifest.ranks).folder(run) for rank in range(manifest.ranks)]
     capped = _capped(run, manifest, folders)
-    if verify and capped:
-        raise InputError(f"--verify compares whole runs, and a cap stopped {shown_ranks(capped)}: leave it out")
     with only_writer(run), writing(run), explained_records():
         summary, settings, delivered = join_runs(run, manifest, folders, capped, watcher.say)
         summary.stopped = _finish(settings, summary, delivered, capped)
         write_json(run / SUMMARY, summary.model_dump())
-    if verify:
-        run_to_end(verify_run(run, settings, watcher))
     told = {"run": str(run), "ranks": manifest.ranks, "capped": capped, "questions": len(manifest.question_ids)}
-    return Merged(**told, summary=summary, verified=verify or None)
+    return Merged(**told, summary=summary)
 
 
 def _capped(run: Path, manifest: Manifest, folders: Sequence[Path]) -> list[int]:

@@ -124,7 +124,6 @@ TAKE_SETTINGS = {
     "reasonrag/publishing/publish._publish_data_set": "the body of the public call, for a data set",
     "reasonrag/publishing/publish_model.publish_model": "the body of the public call, for a model",
     "reasonrag/retrieval/index._serve": "the body of the public call",
-    "reasonrag/exploration/explore.verify_run": "explores the run again, in one process",
     "reasonrag/scale/merge._finish": "proposes the command that gives them",
     "reasonrag/scale/ray_ranks.__init__": "has those of one rank",
     "reasonrag/scale/ray_ranks.explore_on_ray": "the body of the public call, on Ray",
