@@ -109,6 +109,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {"consensus": True, "label": "judge", "model": "offline", "critic_model": ScriptedModel(lambda *_: "1")},
         "witness of a judge's labels are the values; leave it out",
     ),
+    "a judge without a name": ({"label": "judge"}, "`label` judge needs `model`"),
     "nothing to do": ({}, "goes with `consensus=True`, or with `format` sft"),
 }
 

@@ -16,7 +16,7 @@ from preference import PairSummary, StateRecord, read_rollouts
 from preference.candidates import read_lines
 from preference.labelling import distinct_steps
 from reasonrag.agent.parsing import parse_pick
-from reasonrag.errors import CapReached, InputError, ModelError
+from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest
 from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.scripted_model import ScriptedModel
@@ -32,6 +32,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("run")
     reasonrag.generate(dataset="atlas", chat_model=WeakTeacher(), limit=6, run=home / "run")
     return home / "run"
+
+
+@pytest.fixture(scope="module")
+def twin(run: Path) -> Path:
+    """The same trees by another seed."""
+    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
+    (run.parent / "another.jsonl").write_bytes(b"".join(record.to_line() for record in records))
+    return run.parent / "another.jsonl"
 
 
 def judged(run: Path, out: Path, script: Any, **flags: Any) -> tuple[PairSummary, ScriptedModel]:
@@ -73,7 +81,8 @@ def test_a_pick_is_two_different_numbers_or_none(reply: str, expected: object) -
 
 
 def test_a_pick_is_the_only_label_of_its_state(run: Path, tmp_path: Path) -> None:
-    """In every state in which different things were said one pair is the judge's, the others have no label."""
+    """In every state in which different things were said one pair is the judge's, the others have no label. A judge
+    that contradicts the values gives pairs with margins below 0; agreement counts them."""
     summary, model = judged(run, tmp_path, always("So the pick is <pick>1 2</pick>"))
     for state in states(tmp_path):
         labelled = [pair for pair in state.pairs if pair.label == "judge"]
@@ -82,6 +91,11 @@ def test_a_pick_is_the_only_label_of_its_state(run: Path, tmp_path: Path) -> Non
         assert all(pair.confidence is None and "efficiency_only" not in pair.tags for pair in labelled)
     assert summary.judging["picked"] == summary.judging["states"] == len(model.requests) > 0
     assert summary.pairs_by_label == {"judge": summary.pairs}
+    margins = [pair.margin or 0.0 for state in states(tmp_path) for pair in state.pairs if pair.label == "judge"]
+    agrees = summary.judging["agrees_with_values"]
+    assert agrees["of"] == sum(abs(each) > 1e-9 for each in margins) > 0
+    assert agrees["share"] == sum(each > 1e-9 for each in margins) / agrees["of"]
+    assert min(margins) < 0 < max(margins)
 
 
 def test_the_better_one_is_the_one_that_the_judge_names_first(run: Path, tmp_path: Path) -> None:
@@ -101,16 +115,6 @@ def test_the_better_one_is_the_one_that_the_judge_names_first(run: Path, tmp_pat
                 assert (first, second) == (f"Candidate 1: {steps[pair.rejected]}", f"Candidate 2: {steps[pair.chosen]}")
                 in_order += pair.rejected < pair.chosen
     assert 0 < in_order < len(model.requests)
-
-
-def test_margins_turn_with_the_pick(run: Path, tmp_path: Path) -> None:
-    """A judge that contradicts the values gives pairs with margins below 0; agreement counts them."""
-    summary, _ = judged(run, tmp_path, always("<pick>1 2</pick>"))
-    margins = [pair.margin or 0.0 for state in states(tmp_path) for pair in state.pairs if pair.label == "judge"]
-    agrees = summary.judging["agrees_with_values"]
-    assert agrees["of"] == sum(abs(each) > 1e-9 for each in margins) > 0
-    assert agrees["share"] == sum(each > 1e-9 for each in margins) / agrees["of"]
-    assert min(margins) < 0 < max(margins)
 
 
 def test_a_judge_that_sees_no_difference_makes_no_pairs(run: Path, tmp_path: Path) -> None:
@@ -159,7 +163,8 @@ def test_a_second_judging_asks_nothing(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tmp_path: Path) -> None:
-    """In place, elsewhere and merged; what several judges said has no single summary, and that is said."""
+    """In place, elsewhere and merged; what several judges said has no single summary, and that is said. Of labels that
+    are gone no judge is named."""
     first, _ = judged(run, tmp_path / "a", always("<pick>1 2</pick>"))
     for sources, out in (([tmp_path / "a"], "a"), ([tmp_path / "a"], "b"), ([tmp_path / "b", run], "c")):
         again = reasonrag.pairs(sources, out=tmp_path / out, min_margin=0.1)
@@ -168,32 +173,27 @@ def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tm
     both = reasonrag.pairs([tmp_path / "a", tmp_path / "d"], out=tmp_path / "e")
     assert both.judging == {}
     assert any("several sources were judged" in warning for warning in both.warnings)
-
-
-def test_a_summary_of_a_judge_whose_labels_are_gone_is_not_carried_on(run: Path, tmp_path: Path) -> None:
-    """The same folder, made anew of its run: labels are values again."""
-    judged(run, tmp_path, always("<pick>1 2</pick>"))
-    reasonrag.pairs(run, out=tmp_path)
-    assert reasonrag.pairs(tmp_path, out=tmp_path).judging == {}
+    reasonrag.pairs(run, out=tmp_path / "a")
+    assert reasonrag.pairs(tmp_path / "a", out=tmp_path / "a").judging == {}
 
 
 def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
-    """It costs nothing, and above all not the labels that were paid for."""
+    """It says what the judge would cost and asks nobody, and above all it keeps the labels that were paid for."""
     judged(run, tmp_path / "p", always("<pick>1 2</pick>"))
     before = {path: path.read_bytes() for path in (tmp_path / "p").rglob("*") if path.is_file()}
     for out in ("p", "new"):
         flags = ("--out", tmp_path / out, "--label", "judge", "--model", "gpt-4o", "--dry-run")
-        assert reasonrag("pairs", run, *flags).status == 0
+        planned = reasonrag("pairs", run, *flags)
+        assert planned.status == 0
+        assert "states for gpt-4o to judge" in planned.out
+        assert "$" in planned.out
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_state_that_two_runs_share_is_judged_once(run: Path, tmp_path: Path) -> None:
+def test_a_state_that_two_runs_share_is_judged_once(run: Path, twin: Path, tmp_path: Path) -> None:
     """What would be the same question to the judge is one question."""
-    another = tmp_path / "another.jsonl"
-    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
-    another.write_bytes(b"".join(record.to_line() for record in records))
     one, _ = judged(run, tmp_path / "one", always("<pick>1 2</pick>"))
-    both, model = judged([run, another], tmp_path / "both", always("<pick>1 2</pick>"))
+    both, model = judged([run, twin], tmp_path / "both", always("<pick>1 2</pick>"))
     assert both.judging["states"] == 2 * one.judging["states"]
     assert len(model.requests) == one.judging["states"]
     assert both.pairs == one.pairs
@@ -220,26 +220,30 @@ class Silent:
         raise AssertionError("nobody waits for an hour")
 
 
-def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(run: Path, tmp_path: Path) -> None:
+def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(
+    run: Path, twin: Path, tmp_path: Path
+) -> None:
     """At once, as an interrupt and nothing else."""
-    another = tmp_path / "another.jsonl"
-    records = [record.model_copy(update={"seed": 99}) for record in read_rollouts(run / "rollouts.jsonl")]
-    another.write_bytes(b"".join(record.to_line() for record in records))
     judge = Silent()
     with pytest.raises(KeyboardInterrupt):
-        reasonrag.pairs([run, another], out=tmp_path / "both", label="judge", chat_model=judge, concurrency=2000)
-    reasonrag.pairs([run, another], out=tmp_path / "both")
+        reasonrag.pairs([run, twin], out=tmp_path / "both", label="judge", chat_model=judge, concurrency=2000)
+    reasonrag.pairs([run, twin], out=tmp_path / "both")
     assert 0 < judge.asked < len(states(tmp_path / "both"))
 
 
-def test_a_cap_leaves_the_data_set_and_keeps_the_answers(run: Path, tmp_path: Path) -> None:
-    """The labels are written when all judgements are there; what was answered is not asked again."""
-    reasonrag.pairs(run, out=tmp_path)
-    with pytest.raises(CapReached):
-        judged(run, tmp_path, always("<pick>1 2</pick>"), max_calls=5, concurrency=1)
+def test_a_cap_leaves_the_data_set_and_keeps_the_answers(
+    run: Path, tmp_path: Path, reasonrag: Callable[..., Done]
+) -> None:
+    """The labels are written when all judgements are there; what was answered is not asked again. Exit status 3, and a
+    command with a cap that has room."""
+    flags = ("--out", tmp_path, "--label", "judge", "--model", "offline")
+    assert reasonrag("pairs", run, "--out", tmp_path).status == 0
+    stopped = reasonrag("pairs", run, *flags, "--max-calls", "5", "--concurrency", "1")
+    assert stopped.status == 3
+    assert "continue with: reasonrag pairs" in stopped.err
     assert all(pair.label == "value" for state in states(tmp_path) for pair in state.pairs)
-    summary, model = judged(run, tmp_path, always("<pick>1 2</pick>"))
-    assert summary.judging["calls"] == len(model.requests) + 5
+    judging = json.loads(reasonrag("pairs", run, *flags, "--json").out)["judging"]
+    assert judging["calls"] == judging["session_calls"] + 5
 
 
 def test_a_state_that_gets_no_judgement_is_given_up_alone(run: Path, tmp_path: Path) -> None:
@@ -275,21 +279,10 @@ def test_hostile_replies_of_steps_stay_on_their_lines(run: Path, tmp_path: Path)
         assert set(names) <= {"Question", "Reasoning", *numbered}
 
 
-def test_a_judge_needs_a_name(run: Path, tmp_path: Path) -> None:
-    """The model is never a default that costs money."""
-    with pytest.raises(InputError, match="`label` judge needs `model`"):
-        reasonrag.pairs(run, out=tmp_path, label="judge")
-
-
 def test_over_http_the_labels_are_those_of_the_same_teacher_in_this_process(
     run: Path, tmp_path: Path, endpoint: str, reasonrag: Callable[..., Done]
 ) -> None:
-    """The command line, a real endpoint, the same bytes; --dry-run says what it would cost and asks nobody."""
-    planned = reasonrag("pairs", run, "--out", tmp_path / "p", "--label", "judge", "--model", "gpt-4o", "--dry-run")
-    assert planned.status == 0
-    assert "states for gpt-4o to judge" in planned.out
-    assert "$" in planned.out
-    assert not (tmp_path / "p" / "judging").exists()
+    """The command line, a real endpoint, the same bytes."""
     here = reasonrag("pairs", run, "--out", tmp_path / "a", "--label", "judge", "--model", "offline", "--json")
     flags = ("--label", "judge", "--model", "offline", "--base-url", endpoint, "--json")
     there = reasonrag("pairs", run, "--out", tmp_path / "b", *flags)
@@ -297,11 +290,3 @@ def test_over_http_the_labels_are_those_of_the_same_teacher_in_this_process(
     files = [(tmp_path / each / "candidates.jsonl").read_bytes() for each in ("a", "b")]
     assert files[0] == files[1]
     assert json.loads(here.out)["judging"]["picked"] > 0
-
-
-def test_at_a_cap_the_command_says_how_to_go_on(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
-    """Exit status 3 and a command with a cap that has room."""
-    flags = ("--label", "judge", "--model", "offline", "--max-calls", "3")
-    stopped = reasonrag("pairs", run, "--out", tmp_path, *flags)
-    assert stopped.status == 3
-    assert "continue with: reasonrag pairs" in stopped.err
