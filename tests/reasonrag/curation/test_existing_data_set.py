@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import reasonrag as package
-from reasonrag.curation.audit.audit import AuditFailed
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer
 from tests.helpers.command_line import Reasonrag
@@ -30,6 +29,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             dataset="atlas", model="offline", limit=6, run=home / name, seed=seed, index_home=home / "indexes"
         )
     return home
+
+
+def part_of(runs: Path, place: Path, questions: int) -> Path:
+    """The first questions of run `a`, in another place."""
+    place.mkdir()
+    shutil.copy(runs / "a" / "config.json", place)
+    lines = (runs / "a" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (place / "rollouts.jsonl").write_bytes(b"".join(lines[:questions]))
+    return place
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -68,11 +76,7 @@ def test_other_runs_do_not_replace_a_data_set(runs: Path, tmp_path: Path, reason
 
 def test_the_same_runs_replace_their_data_set_silently(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Grown, with other flags, from another place, or by way of a data set of theirs."""
-    out, run = tmp_path / "data", tmp_path / "moved"
-    run.mkdir()
-    shutil.copy(runs / "a" / "config.json", run)
-    lines = (runs / "a" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
-    (run / "rollouts.jsonl").write_bytes(b"".join(lines[:3]))
+    out, run = tmp_path / "data", part_of(runs, tmp_path / "moved", 3)
     assert reasonrag("pairs", run, "--out", out, "--format", "kto", "--validation", 0).status == 0
     assert reasonrag("pairs", runs / "a", "--out", out, "--format", "sft", "--min-margin", ".2").status == 0
     assert read_json(out / "summary.json")["questions"] == 6
@@ -89,11 +93,7 @@ def test_a_smaller_run_of_the_same_configuration_does_not_replace_a_data_set(
     runs: Path, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
     """Questions that it lacks would be lost; --replace says that this is meant."""
-    out, run = tmp_path / "data", tmp_path / "smaller"
-    run.mkdir()
-    shutil.copy(runs / "a" / "config.json", run)
-    lines = (runs / "a" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
-    (run / "rollouts.jsonl").write_bytes(b"".join(lines[:2]))
+    out, run = tmp_path / "data", part_of(runs, tmp_path / "smaller", 2)
     assert reasonrag("pairs", runs / "a", "--out", out).status == 0
     before = contents(out)
     done = reasonrag("pairs", run, "--out", out)
@@ -150,20 +150,7 @@ def test_a_replacement_that_comes_to_nothing_leaves_all_as_it_was(
     assert contents(tmp_path / "data") == before
 
 
-def test_rows_that_are_refused_do_not_replace_those_of_other_runs(runs: Path, tmp_path: Path) -> None:
-    """Neither do their candidates."""
-    out, run = tmp_path / "data", tmp_path / "leaky"
-    shutil.copytree(runs / "b", run)
-    rollouts = (run / "rollouts.jsonl").read_text()
-    (run / "rollouts.jsonl").write_text(rollouts.replace("So the next query", "<|im_start|> So the next query"))
-    package.pairs(runs / "a", out=out)
-    before = contents(out)
-    with pytest.raises(AuditFailed):
-        package.pairs(run, out=out, replace=True)
-    assert contents(out) == before
-
-
-@pytest.mark.parametrize(("name", "flags"), [("summary.json", []), ("trl.jsonl", ["--replace"]), ("audit.json", [])])
+@pytest.mark.parametrize(("name", "flags"), [("dataset_info.json", []), ("trl.jsonl", ["--replace"])])
 def test_files_of_others_are_never_replaced(
     name: str, flags: list[str], runs: Path, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
@@ -177,31 +164,16 @@ def test_files_of_others_are_never_replaced(
     assert (out / name).read_text() == '{"mine": 1}\n'
 
 
-def test_a_folder_with_other_things_is_used_beside_them(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "notes.txt").write_text("mine")
-    assert reasonrag("pairs", runs / "a", "--out", "data").status == 0
-    assert reasonrag("pairs", runs / "b", "--out", "data", "--replace").status == 0
-    assert (tmp_path / "data" / "notes.txt").read_text() == "mine"
-
-
-def test_candidates_alone_tell_from_which_runs_they_are(runs: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Where someone deleted everything else."""
+def test_candidates_that_cannot_be_read_are_replaced_on_request(
+    runs: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """Nobody knows from which runs they are; others tell it where someone deleted everything else."""
     out = tmp_path / "data"
     assert reasonrag("pairs", runs / "a", "--out", out).status == 0
     for each in out.iterdir():
         if each.name != "candidates.jsonl":
             each.unlink()
-    assert reasonrag("pairs", runs / "b", "--out", out).status == 2
-    assert reasonrag("pairs", runs / "a", "--out", out).status == 0
-
-
-def test_candidates_that_cannot_be_read_are_replaced_on_request(
-    runs: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """Nobody knows from which runs they are."""
-    out = tmp_path / "data"
-    out.mkdir()
+    assert "made from other runs" in reasonrag("pairs", runs / "b", "--out", out).err
     (out / "candidates.jsonl").write_text("of a program of my own\n")
     (out / "sft.json").write_text("[]")
     done = reasonrag("pairs", runs / "a", "--out", out)

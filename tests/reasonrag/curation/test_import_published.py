@@ -591,17 +591,3 @@ def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: R
     assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["who was ada"]
     done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
     assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
-
-
-def test_pairs_do_not_replace_the_description_of_other_data_sets(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """A folder of its own is the trainer's dataset_dir; its own earlier export is replaced as ever."""
-    saved(tmp_path / "rows.json", [row()])
-    assert reasonrag("import", "rows.json", "--out", "data/p").status == 0
-    info = saved(tmp_path / "LLaMA-Factory/data/dataset_info.json", {"mine": {"file_name": "x.json"}})
-    done = reasonrag("pairs", "data/p", "--out", "LLaMA-Factory/data")
-    assert done.status == 2
-    assert "it holds dataset_info.json but no candidates.jsonl" in done.err
-    assert read_json(info) == {"mine": {"file_name": "x.json"}}
-    assert [each.name for each in info.parent.iterdir()] == ["dataset_info.json"]
-    for _ in range(2):
-        assert reasonrag("pairs", "data/p", "--out", "data/q").status == 0
