@@ -1346,8 +1346,7 @@ def pairs(
 
     Raises InputError where a source cannot be read, and where `out` cannot be written, is being written, or holds a
     data set made from other runs and `replace` is not given; AuditFailed where rows have errors that `allow` does
-    not name (all files but the candidates then stay as they were, and a data set of other runs altogether); and of a
-    judge what `label_by_judge` does.
+    not name (all files then stay as they were); and of a judge what `label_by_judge` does.
 
     Example:
         >>> data = reasonrag.pairs("runs/first", out="data/first")

@@ -65,11 +65,14 @@ def read_json(path: Path) -> Any:
 
 
 def test_trees_become_a_run_that_gives_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """The commands that the import names work as they are printed."""
+    """The commands that the import names work as they are printed. Answers given before anything was read are not
+    grounded, as in a run of generate."""
     saved(tmp_path / "trees.json", [tree(), tree("dev_2", question="Who was Ada Lovelace?")])
     done = reasonrag("import", "trees.json", "--out", "runs/a", "--dataset", "toy", "--split", "train")
     assert (done.status, done.err) == (0, "")
     assert "2 of 2" in done.out
+    answers = [node for record in read_rollouts(Path("runs/a/rollouts.jsonl")) for node in record.nodes[1:]]
+    assert [(node.grounded, node.in_evidence) for node in answers] == [(False, False)] * 4
     commands = [line.removeprefix("next: ").split() for line in done.out.splitlines() if line.startswith("next: ")]
     assert [" ".join(each[:2]) for each in commands] == ["reasonrag pairs"] * 2
     ours, published = commands
@@ -115,14 +118,6 @@ def test_rewards_and_rows_are_exactly_the_builder_s_where_that_is_asked_for(
     assert read_json(tmp_path / "data/a/summary.json")["pairs"] == 1
 
 
-def test_support_by_passages_is_found_anew(tmp_path: Path) -> None:
-    """An answer given before anything was read is not grounded, as in a run of generate."""
-    saved(tmp_path / "trees.json", [tree()])
-    library.import_published("trees.json", out="runs/a")
-    [record] = read_rollouts(Path("runs/a/rollouts.jsonl"))
-    assert [(node.grounded, node.in_evidence) for node in record.nodes[1:]] == [(False, False)] * 2
-
-
 def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: Path) -> None:
     """One that was read before is refused."""
     again = tree("dev_1", right="mathematician")
@@ -136,47 +131,36 @@ def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: P
 
 
 def test_trees_that_cannot_be_used_are_error_lines_and_counted(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """The others are not lost with them."""
+    """The others are not lost with them. One that is too long has no question that could be named."""
     items = [tree(), tree("dev_2", output=None, error="a [red]fault"), {"output": {"intermediate_node_1": {"id": 1}}}]
-    saved(tmp_path / "trees.json", items)
+    saved(tmp_path / "trees.json", [*items, tree("dev_3", note="x" * LONGEST_ITEM)])
     done = reasonrag("import", "trees.json", "--out", "runs/a", "--json")
     report = json.loads(done.out)
-    assert (done.status, report["items"], report["kept"]) == (0, 3, 1)
-    assert {name: each["count"] for name, each in report["refusals"].items()} == {"no_tree": 1, "no_root": 1}
+    assert (done.status, report["items"], report["kept"]) == (0, 4, 1)
+    assert {name: each["count"] for name, each in report["refusals"].items()} == {
+        "no_tree": 1,
+        "no_root": 1,
+        "too_long": 1,
+    }
     assert report == read_json(tmp_path / "runs/a/import.json")
     failures = lines(tmp_path / "runs/a/failures.jsonl")
     assert [(each["item"], each["cause"]) for each in failures] == [
         ("trees.json:2", "no_tree"),
         ("trees.json:3", "no_root"),
+        ("trees.json:4", "too_long"),
     ]
     assert "[red]fault" in failures[0]["message"]
     errors = [each["error"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")]
     assert [each and each["cause"] for each in errors] == [None, "no_tree"]
 
 
-def test_texts_are_shown_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """A title in brackets is no markup, wherever it stands."""
-    broken = tree("[red]dev[/red]")
-    broken["output"]["intermediate_node_2"]["children_ids"] = [9]
-    saved(tmp_path / "trees.json", [broken])
-    done = reasonrag("import", "trees.json", "--out", "runs/a")
-    assert "[red]dev[/red]" in done.out.replace("│", "").replace("\n", "")
-
-
-def test_imported_trees_cannot_be_calibrated(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Nobody is there to continue."""
-    saved(tmp_path / "trees.json", [tree()])
-    assert reasonrag("import", "trees.json", "--out", "runs/a").status == 0
-    assert "was imported" in reasonrag("calibrate", "runs/a").err
-
-
-def test_a_run_of_generate_does_not_go_on_in_an_imported_one(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Nor would its trees be overwritten."""
+def test_nothing_goes_on_in_an_imported_run(tmp_path: Path, reasonrag: Reasonrag) -> None:
+    """Nobody is there to continue its steps, and its trees would be overwritten."""
     saved(tmp_path / "trees.json", [tree()])
     reasonrag("import", "trees.json", "--out", "runs/a")
-    done = reasonrag("generate", "--limit", "1", "--run", "runs/a")
-    assert done.status == 2
-    assert "another configuration" in done.err
+    for says, *words in (("was imported", "calibrate", "runs/a"), ("another conf", "generate", "--run", "runs/a")):
+        done = reasonrag(*words)
+        assert (done.status, says in done.err) == (2, True)
     assert len(lines(tmp_path / "runs/a/rollouts.jsonl")) == 1
 
 
@@ -239,7 +223,8 @@ def test_prompts_come_out_of_the_rows_and_give_them_byte_for_byte(
 
 
 def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
-    """A data set made of imported rows has their prompts; a folder with other prompts is left as it is."""
+    """A data set made of imported rows has their prompts; a folder with other prompts is left as it is. Rows of unknown
+    prompts that replace others do not inherit theirs; of a folder only prompts are taken along."""
     other = Path("prompts/reasonrag-published/think.txt")
     other.parent.mkdir(parents=True)
     other.write_text("Think.")
@@ -248,9 +233,15 @@ def test_prompts_go_along_and_replace_no_others(reasonrag: Reasonrag) -> None:
     assert other.read_text() == "Think."
     report = read_json(Path("data/a/import.json"))["prompts"]
     assert report["folders"] == ["data/a/prompts"]
+    Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
     for again in ("data/b", "data/b"):  # the second replaces the first
         assert reasonrag("pairs", "data/a", "--out", again).status == 0
         assert renderer_hash(load_prompts(Path(again, "prompts"))) == report["renderer"]
+        assert {each.suffix for each in Path(again, "prompts").iterdir()} == {".txt", ".json"}
+    saved(Path("other.json"), [row()])
+    assert reasonrag("import", "other.json", "--out", "data/other").status == 0
+    assert reasonrag("pairs", "data/other", "--out", "data/b", "--replace").status == 0
+    assert not Path("data/b/prompts").exists()
     Path("data/c/prompts").mkdir(parents=True)
     taken = reasonrag("pairs", "data/a", "--out", "data/c")
     assert taken.status == 2
@@ -281,19 +272,6 @@ def test_prompts_that_somebody_changed_are_not_replaced(reasonrag: Reasonrag) ->
             for each, content in before.items():
                 (own / each).write_bytes(content)
         assert reasonrag(*again, "--out", f"data/{out}").status == 0
-
-
-def test_prompts_go_with_the_rows_that_had_them(reasonrag: Reasonrag) -> None:
-    """Rows of unknown prompts that replace others do not inherit theirs; of a folder only prompts are taken along."""
-    saved(Path("RAG_ProGuide.json"), published_rows())
-    saved(Path("other.json"), [row()])
-    assert reasonrag("import", "RAG_ProGuide.json", "--out", "data/a").status == 0
-    assert reasonrag("import", "other.json", "--out", "data/other").status == 0
-    Path("data/a/prompts/large.bin").write_bytes(bytes(1000))
-    assert reasonrag("pairs", "data/a", "--out", "data/b").status == 0
-    assert {each.suffix for each in Path("data/b/prompts").iterdir()} == {".txt", ".json"}
-    assert reasonrag("pairs", "data/other", "--out", "data/b", "--replace").status == 0
-    assert not Path("data/b/prompts").exists()
 
 
 def test_rows_of_our_own_prompts_bring_none(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -356,29 +334,11 @@ def test_a_row_that_is_too_long_is_refused_and_the_others_are_read(form: str, tm
     report = library.import_published(path, out="data/p")
     assert (report.items, report.kept) == (3, 2)
     assert {name: each.count for name, each in report.refusals.items()} == {"too_long": 1}
+    assert report.repairs == {}
+    asked = [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")]
+    assert asked == ["Who was Ada?", "Who was Grace?"]
     [rejected] = lines(tmp_path / "data/p/rejected_rows.jsonl")
     assert (rejected["item"], rejected["cause"], rejected["row"]) == (f"rows.{form}:2", "too_long", None)
-
-
-def test_a_tree_that_is_too_long_is_an_error_line(tmp_path: Path) -> None:
-    """Of failures.jsonl; it has no question that could be named."""
-    saved(tmp_path / "trees.json", [tree(), tree("dev_2", note="x" * LONGEST_ITEM)])
-    report = library.import_published("trees.json", out="runs/a")
-    assert (report.items, report.kept) == (2, 1)
-    assert [each["cause"] for each in lines(tmp_path / "runs/a/failures.jsonl")] == ["too_long"]
-
-
-@pytest.mark.parametrize("form", ["json", "jsonl", "gz", "parquet"])
-def test_rows_are_read_in_every_form(form: str, tmp_path: Path) -> None:
-    """The same rows, the same data set."""
-    rows = [row(), row(input="Question: Who was Grace?", prompt="System: Be brief.\nUser: Question: Who was Grace?")]
-    path = written(tmp_path / f"rows.{form}", rows)
-    report = library.import_published(path, out="data/p")
-    assert (report.kept, report.repairs, report.refusals) == (2, {}, {})
-    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == [
-        "Who was Ada?",
-        "Who was Grace?",
-    ]
 
 
 def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -407,14 +367,6 @@ def test_question_files_tell_golden_answers_and_splits(tmp_path: Path, reasonrag
     assert [each.name for each in (tmp_path / "hotpotqa").iterdir()] == ["train.json"]
     assert "1 question without gold answers" in done.err
     assert "made of popqa/test questions" in done.err
-
-
-def test_a_flag_of_trees_is_refused_for_pairs(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Rows have no rewards that could be made anew."""
-    saved(tmp_path / "rows.json", [row()])
-    done = reasonrag("import", "rows.json", "--out", "data/p", "--as-published")
-    assert (done.status, "--as-published is for trees" in done.err) == (2, True)
-    assert not (tmp_path / "data/p").exists()
 
 
 # -- bad input -------------------------------------------------------------------------------------------------
@@ -453,12 +405,16 @@ def test_bad_input_is_said_and_nothing_is_written(
 
 
 def test_trees_and_pairs_do_not_go_together(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """One becomes a run, the other a data set."""
+    """One becomes a run, the other a data set; rows have no rewards that could be made anew."""
     saved(tmp_path / "trees.json", [tree()])
     saved(tmp_path / "rows.json", [row()])
-    done = reasonrag("import", "trees.json", "rows.json", "--out", "out")
-    assert done.status == 2
-    assert "one after the other" in done.err
+    for words, says in (
+        (("trees.json", "rows.json"), "one after the other"),
+        (("rows.json", "--as-published"), "is for trees"),
+    ):
+        done = reasonrag("import", *words, "--out", "out")
+        assert (done.status, says in done.err) == (2, True)
+        assert not (tmp_path / "out").exists()
 
 
 def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -554,15 +510,15 @@ def test_what_a_template_would_read_is_broken_up_in_trees(rendered: str, tmp_pat
 
 
 def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Ids of trees among the repairs, and the names of fields in a message."""
-    item = tree("dev\x1b]0;x\x07", id="dev\x1b]0;x\x07")
+    """Ids of trees among the repairs, and the names of fields in a message; a title in brackets is no markup."""
+    item = tree("[red]dev[/red]\x1b]0;x\x07")
     item["output"]["intermediate_node_0"]["children_ids"] = [1, 2, 9]
     saved(tmp_path / "trees.json", [item])
-    saved(tmp_path / "others.json", [{"a\x1b[2J": 1}])
+    saved(tmp_path / "others.json", [{"[red]dev[/red]\x1b[2J": 1}])
     for name in ("trees.json", "others.json"):
         done = reasonrag("import", name, "--out", "runs/a")
         assert "\x1b" not in done.out + done.err
-        assert "␛" in done.out + done.err
+        assert "[red]dev[/red]␛" in "".join((done.out + done.err).replace("│", "").split())
 
 
 def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path, reasonrag: Reasonrag) -> None:
