@@ -30,13 +30,13 @@ def put(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
-def data_set(folder: Path, *questions: tuple[str, list[str]], dataset: str = "mine", split: str = "train") -> Path:
+def data_set(folder: Path, *questions: tuple[str, list[str]], **origin: str | None) -> Path:
     records = [
         QuestionRecord(
             question_id=f"q{number}",
             question=question,
             golden_answers=answers,
-            origin=Origin(dataset=dataset, split=split),
+            origin=Origin.model_validate({"dataset": "mine", "split": "train"} | origin),
         )
         for number, (question, answers) in enumerate(questions)
     ]
@@ -160,69 +160,25 @@ def test_a_data_set_that_was_compared_with_nothing_says_so(atlas: Path, tmp_path
     assert "give --eval FILE" in done.err
 
 
-def test_a_bad_evaluation_file_stops_before_anything_is_written(
-    atlas: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """Exit status 2, file and line, no data set."""
-    (tmp_path / "dev.jsonl").write_bytes(b'{"question": "Who?"}\n{"question": 3}\n')
-    done = reasonrag("pairs", atlas, "--out", tmp_path / "data", "--eval", tmp_path / "dev.jsonl")
-    assert done.status == 2
-    assert "dev.jsonl, line 2 is not a question" in done.err
-    assert not (tmp_path / "data").exists()
-
-
 # -- the published problem -------------------------------------------------------------------------------------
 
 
 def test_popqa_has_only_a_test_split(shared_data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Drawn from popqa/test: made, told and recorded. Imported without a word of that: left out."""
+    """Drawn from popqa/test: made, told and recorded. A question that a data set beside it evaluates on is left out."""
     home = tmp_path / "data" / "popqa"
     home.mkdir(parents=True)
     (home / "corpus.jsonl").symlink_to(shared_data / "popqa" / "corpus.jsonl")
     (home / "test.jsonl").symlink_to(shared_data / "popqa" / "dev.jsonl")
-    asked = ("generate", "--model", "offline", "--limit", 2, "--index-home", tmp_path / "indexes")
-    assert (
-        reasonrag(
-            *asked, "--dataset", "popqa", "--split", "test", "--data-dir", tmp_path / "data", "--run", "drawn"
-        ).status
-        == 0
-    )
+    put(tmp_path / "data" / "other" / "dev.jsonl", lines(home / "test.jsonl")[1])
+    asked = ("--dataset", "popqa", "--split", "test", "--data-dir", tmp_path / "data", "--limit", 2)
+    index = ("--index-home", tmp_path / "indexes")
+    assert reasonrag("generate", "--model", "offline", *asked, *index, "--run", "drawn").status == 0
     drawn = package.pairs("drawn", out="of_its_own")
-    assert (drawn.contamination["own_split"], drawn.contamination["dropped"]) == ({"popqa/test": 2}, 0)
+    assert [each["name"] for each in drawn.contamination["checked"]] == ["other/dev", "popqa/test"]
+    assert (drawn.contamination["own_split"], drawn.contamination["dropped"]) == ({"popqa/test": 2}, 1)
+    assert drawn.contamination["matched_by_split"] == {"other/dev": 1}
     assert any("made of popqa/test questions" in each for each in drawn.warnings)
-    assert all(match["own_split"] for line in lines(Path("of_its_own") / CONTAMINATION) for match in line["matches"])
     assert len(lines(Path("of_its_own") / CONTAMINATION)) == 2
-
-    put(tmp_path / "mine.jsonl", *itertools.islice(lines(home / "test.jsonl"), 2))
-    corpus = ("--corpus", home / "corpus.jsonl")
-    assert reasonrag(*asked, "--questions", tmp_path / "mine.jsonl", *corpus, "--run", "imported").status == 0
-    imported = package.pairs("imported", out="unaware", eval=[str(home / "test.jsonl")])
-    assert (imported.contamination["matched_by_split"], imported.contamination["dropped"]) == ({"popqa/test": 2}, 2)
-    assert (imported.pairs, imported.dropped["contaminated"]) == (0, imported.candidates)
-
-
-def test_hotpotqa_train_questions_that_another_set_evaluates_on_are_left_out(
-    shared_data: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """Found in a data set beside theirs, one of them in other words; its own dev split has none of them."""
-    home = tmp_path / "data"
-    shutil.copytree(
-        shared_data / "hotpotqa", home / "hotpotqa", copy_function=lambda *paths: Path(paths[1]).symlink_to(paths[0])
-    )
-    train = lines(home / "hotpotqa" / "train.jsonl")
-    reworded = train[0] | {"id": "o0", "question": "What is Lilu, if Gallu is a demon?"}
-    put(home / "other" / "dev.jsonl", reworded, train[1] | {"id": "o1"}, train[-1])
-    assert reasonrag(
-        "generate", "--dataset", "hotpotqa", "--data-dir", home, "--model", "offline", "--limit", 3,
-        "--index-home", tmp_path / "indexes", "--run", "run",
-    ).status == 0  # fmt: skip
-    summary = package.pairs("run", out="made")
-    assert [each["name"] for each in summary.contamination["checked"]] == ["hotpotqa/dev", "other/dev"]
-    assert summary.contamination["matched_by_split"] == {"other/dev": 2}
-    assert {(each["question_id"], each["matches"][0]["eval_id"]) for each in lines(Path("made") / CONTAMINATION)} == {
-        (train[0]["id"], "o0"),
-        (train[1]["id"], "o1"),
-    }
 
 
 def test_real_training_questions_are_not_flagged_by_chance(shared_data: Path, tmp_path: Path) -> None:
@@ -308,8 +264,8 @@ def test_the_order_of_evaluation_splits_does_not_matter(tmp_path: Path) -> None:
 def test_the_own_split_is_told_but_shuts_nobody_out(tmp_path: Path) -> None:
     """By its name; a split that is not its own does, and so does a copy of it under another name."""
     made = data_set(tmp_path, ("Who wrote Up?", []), dataset="popqa", split="test")
-    own = put(tmp_path / "popqa" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    copy = put(tmp_path / "copy" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    asked = {"id": "1", "question": "Who wrote Up?"}
+    own, copy = (put(tmp_path / name / "test.jsonl", asked) for name in ("popqa", "copy"))
     alone, both = decontaminate(made, splits_of(own)), decontaminate(made, splits_of(own, copy))
     assert (alone.contaminated, alone.summary.own_split, alone.summary.questions) == (frozenset(), {"popqa/test": 1}, 0)
     assert (len(both.contaminated), both.summary.matched_by_split) == (1, {"copy/test": 1})
@@ -317,22 +273,16 @@ def test_the_own_split_is_told_but_shuts_nobody_out(tmp_path: Path) -> None:
     assert (allowed.contaminated, allowed.summary.kept) == (frozenset(), 1)
 
 
-def test_a_file_of_questions_is_its_own_split_whatever_it_is_called(tmp_path: Path) -> None:
-    """`generate --questions popqa/test.jsonl` knows no split; the hash of the file tells, and a warning says it."""
-    file = put(tmp_path / "popqa" / "test.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    origin = Origin(dataset="test", split="train", revision=open_split(file).sha256)
-    record = QuestionRecord(question_id="1", question="Who wrote Up?", golden_answers=["Ann"], origin=origin)
-    (tmp_path / "questions.jsonl").write_bytes(record.to_line())
-    found = decontaminate(tmp_path, splits_of(file))
-    assert (found.contaminated, found.summary.own_split) == (frozenset(), {"popqa/test": 1})
-    assert "1 question from popqa/test itself" in " ".join(found.warnings)
-
-
-def test_training_questions_of_the_same_name_are_no_own_split(tmp_path: Path) -> None:
-    """A file called train that is given as an evaluation split is one."""
-    made = data_set(tmp_path, ("Who wrote Up?", []), dataset="nq", split="train")
-    file = put(tmp_path / "nq" / "train.jsonl", {"id": "1", "question": "Who wrote Up?"})
-    assert len(decontaminate(made, splits_of(file)).contaminated) == 1
+@pytest.mark.parametrize(("name", "own"), [("popqa/test", True), ("nq/train", False)])
+def test_a_file_of_questions_is_its_own_split_whatever_it_is_called(tmp_path: Path, name: str, own: bool) -> None:
+    """`generate --questions popqa/test.jsonl` knows no split; the hash of the file tells, and a warning says it. A file
+    called train that is given as an evaluation split is one."""
+    file = put(tmp_path / f"{name}.jsonl", {"id": "1", "question": "Who wrote Up?"})
+    revision = open_split(file).sha256 if own else None
+    made = data_set(tmp_path, ("Who wrote Up?", ["Ann"]), dataset="nq", split="train", revision=revision)
+    found = decontaminate(made, splits_of(file))
+    assert (len(found.contaminated), found.summary.own_split) == ((0, {name: 1}) if own else (1, {}))
+    assert (f"1 question from {name} itself" in " ".join(found.warnings)) is own
 
 
 def test_hostile_text_is_only_text(tmp_path: Path) -> None:
