@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from itertools import pairwise
+from itertools import chain, count, pairwise, repeat
 
 import pytest
 from aiohttp import web
@@ -17,7 +17,22 @@ from reasonrag.errors import EndpointLost, InputError, Interrupted, ModelError, 
 from reasonrag.llm.endpoint.endpoint import MAX_ATTEMPTS
 from reasonrag.llm.endpoint.trouble import clock_time, seconds_text
 from reasonrag.web.client import LONGEST_RETRY_AFTER_S, retry_after
-from tests.reasonrag.llm.endpoint.test_endpoint import Handler, answer, client_of, endpoint_of, refusal, request_for
+from tests.reasonrag.llm.endpoint.test_endpoint import (
+    Handler,
+    answer,
+    client_at,
+    client_of,
+    endpoint_of,
+    refusal,
+    request_for,
+)
+
+
+def saying(status: int, message: str, **headers: str) -> Handler:
+    async def says(_: web.Request) -> web.Response:
+        return refusal(status, message, **headers)
+
+    return says
 
 
 def date_in(**time: float) -> str:
@@ -66,6 +81,7 @@ def test_a_time_that_cannot_be_meant_is_absent(case: str) -> None:
 )
 def test_the_finest_time_that_says_something_counts(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == seconds
+    assert retry_after({"retry-after": date_in(seconds=30)}) == pytest.approx(30, abs=2)
 
 
 SHORT: dict[str, Callable[[], dict[str, str]]] = {
@@ -107,10 +123,7 @@ LONG = [
 async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, headers: dict[str, str]) -> None:
     """Once, however many requests it meets; the progress says until when, and no request fails meanwhile."""
     headers = {name: date_in(seconds=7200) if each == "date" else each for name, each in headers.items()}
-
-    async def spent(_: web.Request) -> web.Response:
-        return refusal(status, "The daily tokens\nof \x1b[31morg-1 are used", **headers)
-
+    spent = saying(status, "The daily tokens\nof \x1b[31morg-1 are used", **headers)
     async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=9000.0) as (client, failures):
         said = list[str]()
         client.say = said.append
@@ -130,37 +143,25 @@ async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, 
 
 @pytest.mark.parametrize(("status", "headers"), LONG[:2])
 async def test_a_wait_beyond_the_longest_ends_the_run_as_a_cap(status: int, headers: dict[str, str]) -> None:
-    async def spent(_: web.Request) -> web.Response:
-        return refusal(status, "daily limit", **headers)
-
-    async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=1800.0) as (client, _):
+    async with client_at(lambda _: refusal(status, "daily limit", **headers), max_wait=1800.0) as at:
         with pytest.raises(
             WaitTooLong, match=r"asks to wait 2 hours, until .*--max-wait 30 allows.*daily limit"
         ) as end:
-            await client.complete(request_for(1))
+            await at.client.complete(request_for(1))
     assert end.value.exit_status == 3
 
 
 async def test_waits_in_a_row_count_together() -> None:
     """Each is short enough; without an answer between them they are one wait."""
-    asked = 0
-
-    async def again(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
-        return refusal(429, "wait", **{"retry-after": "0.2"})
-
-    async with endpoint_of(again) as base_url, client_of(base_url, max_wait=1.0) as (client, _):
+    async with client_at(lambda _: refusal(429, "wait", **{"retry-after": "0.2"}), max_wait=1.0) as at:
         with pytest.raises(WaitTooLong):
-            await client.complete(request_for(1))
-    assert asked > 2
+            await at.client.complete(request_for(1))
+    assert len(at.bodies) > 2
 
 
 async def test_an_address_that_asks_to_wait_is_left_alone_while_another_answers() -> None:
     """Neither its wait nor --max-wait stops a run that goes on elsewhere."""
-
-    async def spent(_: web.Request) -> web.Response:
-        return refusal(429, "daily limit", **{"retry-after": "7200"})
+    spent = saying(429, "daily limit", **{"retry-after": "7200"})
 
     async def well(_: web.Request) -> web.Response:
         return answer("<answer>x</answer>")
@@ -190,19 +191,14 @@ async def test_a_trial_waits_as_long_as_it_is_asked_or_stops_the_run() -> None:
 
 async def test_requests_outlive_an_endpoint_that_refuses_everything_for_longer_than_their_attempts() -> None:
     """A quarter of the patience with nothing but status 429 and no time: none is given up while none is served."""
-    asked = 0
+    said = chain([429] * (MAX_ATTEMPTS + 3), repeat(0))
 
-    async def busy(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
-        return refusal(429, "too many") if asked < MAX_ATTEMPTS + 4 else answer("<answer>x</answer>")
+    def busy(_: object) -> web.Response:
+        return refusal(status, "too many") if (status := next(said)) else answer("<answer>x</answer>")
 
-    async with (
-        endpoint_of(busy) as base_url,
-        client_of(base_url, concurrency=1, first_wait=0.001) as (client, failures),
-    ):
-        assert await client.complete(request_for(1))
-    assert len(failures) == MAX_ATTEMPTS + 3
+    async with client_at(busy, concurrency=1, first_wait=0.001) as at:
+        assert await at.client.complete(request_for(1))
+    assert len(at.failures) == MAX_ATTEMPTS + 3
 
 
 def full(message: str = "Resource unavailable", **error: object) -> web.Response:
@@ -229,58 +225,43 @@ async def test_only_a_rate_that_is_too_high_narrows_the_window(
     refused: Callable[[], web.Response], window: int
 ) -> None:
     """No room for a tier says nothing about a rate: once there is room, all go at once again."""
-    first = True
-
-    async def once(_: web.Request) -> web.Response:
-        nonlocal first
-        first, was = False, first
-        return refused() if was else answer("<answer>x</answer>")
-
-    async with endpoint_of(once) as base_url, client_of(base_url, concurrency=16) as (client, failures):
-        await client.complete(request_for(1))
-        [(_, pace)] = client.paces
+    said = iter((refused, lambda: answer("<answer>x</answer>")))
+    async with client_at(lambda _: next(said)(), concurrency=16) as at:
+        await at.client.complete(request_for(1))
+        [(_, pace)] = at.client.paces
     assert int(pace.window) == window
-    assert len(failures) == 1
+    assert len(at.failures) == 1
 
 
 async def test_no_capacity_costs_no_request_its_attempts_while_others_are_answered() -> None:
     """Nine of ten requests find no room, three times as often as a request is tried otherwise."""
-    asked = 0
+    asked = count(1)
 
-    async def scarce(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
-        return full() if asked % 10 and asked < 30 * MAX_ATTEMPTS else answer("<answer>x</answer>")
+    def scarce(_: object) -> web.Response:
+        number = next(asked)
+        return full() if number % 10 and number < 30 * MAX_ATTEMPTS else answer("<answer>x</answer>")
 
-    async with (
-        endpoint_of(scarce) as base_url,
-        client_of(base_url, concurrency=64, first_wait=0.001) as (client, failures),
-    ):
-        answers = await asyncio.gather(*(client.complete(request_for(1, question=f"{i}?")) for i in range(40)))
-        [(_, pace)] = client.paces
+    async with client_at(scarce, concurrency=64, first_wait=0.001) as at:
+        answers = await asyncio.gather(*(at.client.complete(request_for(1, question=f"{i}?")) for i in range(40)))
+        [(_, pace)] = at.client.paces
     assert len(answers) == 40
-    assert max(each.attempt for each in failures) > MAX_ATTEMPTS
+    assert max(each.attempt for each in at.failures) > MAX_ATTEMPTS
     assert pace.window == 64
 
 
 async def test_no_capacity_is_waited_for_as_long_as_servers_may_ask() -> None:
     """Longer than for a server that refuses everything; then the run ends, and the same command continues it."""
-
-    async def none(_: web.Request) -> web.Response:
-        return full()
-
     limits = {"patience": 0.1, "max_wait": 0.4, "first_wait": 0.05}
-    async with endpoint_of(none) as base_url, client_of(base_url, **limits) as (client, failures):
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(WaitTooLong, match=r"has had no capacity for 0\.4 seconds.*Later, run the same command"):
-            await client.complete(request_for(1))
-        assert asyncio.get_running_loop().time() - began > 0.4
-    async with endpoint_of(none) as base_url, client_of(base_url, **limits) as (client, _):
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(InputError, match=r"without capacity \(status 429\): run the same command later"):
-            await client.check()
-        assert asyncio.get_running_loop().time() - began > 0.4
-    assert not [each for each in failures if each.final]
+    for request, error, message in (
+        (request_for(1), WaitTooLong, r"has had no capacity for 0\.4 seconds.*Later, run the same command"),
+        (None, InputError, r"without capacity \(status 429\): run the same command later"),
+    ):
+        async with client_at(lambda _: full(), **limits) as at:
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(error, match=message):
+                await (at.client.complete(request) if request else at.client.check())
+            assert asyncio.get_running_loop().time() - began > 0.4
+        assert not [each for each in at.failures if each.final]
 
 
 async def hang_up(request: web.Request) -> web.Response:
@@ -294,14 +275,8 @@ async def hang(_: web.Request) -> web.Response:
     return web.Response()
 
 
-def saying(status: int, message: str, **headers: str) -> Handler:
-    async def says(_: web.Request) -> web.Response:
-        return refusal(status, message, **headers)
-
-    return says
-
-
-TROUBLES: dict[str, tuple[Handler, str, str]] = {
+TROUBLES: dict[str, tuple[Handler | None, str, str]] = {
+    "nobody listens": (None, r"down \(connection refused\)", "has not answered for"),
     "429 and nothing else": (
         saying(429, "slow down"),
         r"busy \(status 429\)",
@@ -347,7 +322,10 @@ async def test_what_keeps_an_endpoint_from_answering_is_told(case: str) -> None:
     """In the progress, and in the message that ends the run: what it is, and what helps."""
     handler, state, message = TROUBLES[case]
     seen: set[str] = set()
-    async with endpoint_of(handler) as base_url, client_of(base_url, timeout=0.1, patience=1.0) as (client, _):
+    async with (
+        endpoint_of(handler or hang) as base_url,
+        client_of(base_url if handler else "http://127.0.0.1:9/v1", timeout=0.1, patience=1.0) as (client, _),
+    ):
         asked = asyncio.create_task(client.complete(request_for(1)))
         while not asked.done():
             seen.add(client.waiting_for)
@@ -357,32 +335,17 @@ async def test_what_keeps_an_endpoint_from_answering_is_told(case: str) -> None:
     assert any(re.search(state, each) for each in seen), seen
 
 
-async def test_an_address_that_nobody_listens_at_is_down() -> None:
-    async with client_of("http://127.0.0.1:9/v1", patience=0.5) as (client, _):
-        asked = asyncio.create_task(client.complete(request_for(1)))
-        seen: set[str] = set()
-        while not asked.done():
-            seen.add(client.waiting_for)
-            await asyncio.sleep(0.002)
-        with pytest.raises(EndpointLost, match="has not answered for"):
-            await asked
-    assert any("down (connection refused)" in each for each in seen), seen
-
-
 @pytest.mark.parametrize("message", ["Loading model", "server is busy"])
 async def test_a_trial_waits_for_a_server_that_is_there_but_not_ready(message: str) -> None:
     """Longer than attempts are counted, and the user is told once what it waits for."""
-    asked, said = 0, list[str]()
+    said = chain([503] * (MAX_ATTEMPTS + 3), repeat(0))
 
-    async def starting(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
-        return refusal(503, message) if asked < MAX_ATTEMPTS + 4 else answer("yes")
+    def starting(_: object) -> web.Response:
+        return refusal(status, message) if (status := next(said)) else answer("yes")
 
-    async with endpoint_of(starting) as base_url, client_of(base_url, first_wait=0.001) as (client, _):
-        client.say = said.append
-        await client.check()
-    [line] = [each for each in said if message in each]
+    async with client_at(starting, first_wait=0.001) as at:
+        await at.client.check()
+    [line] = [each for each in at.said if message in each]
     assert re.search(r"is (loading its model|busy) \(status 503\), and is waited for up to 10 minutes", line)
 
 
