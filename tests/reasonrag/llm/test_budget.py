@@ -281,18 +281,12 @@ async def test_a_cap_that_is_reached_is_named_with_what_was_used_of_it(caps: Cap
 
 @pytest.mark.parametrize(("characters", "draws", "max_tokens"), [(0, 1, 1), (100, 1, 50), (101, 1, 50), (1000, 4, 512)])
 async def test_a_request_is_promised_its_most_expensive_outcome(characters: int, draws: int, max_tokens: int) -> None:
-    """A token for each byte, a chat template's few, and every draw at its longest."""
+    """A token for each byte, as a character may be several tokens; a template's few; every draw at its longest."""
     ledger, asked = Ledger(), request(characters=characters, draws=draws, max_tokens=max_tokens)
-    async with ledger.reserve(asked):
-        assert ledger.promised == Tokens(draws, 1, characters + TEMPLATE, draws * max_tokens)
-
-
-async def test_a_prompt_is_bounded_by_its_bytes() -> None:
-    """Also where one character is several tokens."""
-    ledger, asked = Ledger(), request(characters=3)
-    dense = asked.model_copy(update={"messages": (Message(role="user", content="中文字"),)})
-    async with ledger.reserve(dense):
-        assert ledger.promised.prompt == 9 + TEMPLATE
+    dense = asked.model_copy(update={"messages": (Message(role="user", content="中" * characters),)})
+    for each, size in ((asked, characters), (dense, 3 * characters)):
+        async with ledger.reserve(each):
+            assert ledger.promised == Tokens(draws, 1, size + TEMPLATE, draws * max_tokens)
 
 
 async def test_a_request_may_be_settled_with_fewer_answers_than_it_asked_for() -> None:

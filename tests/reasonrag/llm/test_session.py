@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Heard(SilentWatcher):
         self.over = True
 
 
-async def ask(models: Models, question: str) -> None:
+async def ask(session: Session, question: str) -> None:
     request = ChatRequest(
         messages=(Message(role="user", content=question),),
         sampling=SAMPLING,
@@ -71,21 +72,10 @@ async def ask(models: Models, question: str) -> None:
         seeds=(1,),
         question_id=question,
     )
-    await models.main.complete(request)
+    await session.models.main.complete(request)
 
 
-Work = Callable[[str], Coroutine[Any, Any, None]]
-
-
-async def run(folder: Path, model: Gated, script: Callable[[Session], Work], *, at_once: int = 2) -> Ended:
-    async with open_journal(folder / "journal.jsonl") as journal:
-        heard = Heard()
-        session = Session(Models.journaled(journal, Caps(), (SPEC, model)), heard, lambda _: None)
-        try:
-            reason: BaseException | None = await session.run("abcd", script(session), at_once=at_once)
-        except Exception as error:  # noqa: BLE001 - the test asks which
-            reason = error
-        return Ended(session, heard, reason)
+Work = Callable[[Session, str], Coroutine[Any, Any, None]]
 
 
 @dataclass
@@ -93,6 +83,22 @@ class Ended:
     session: Session
     heard: Heard
     reason: BaseException | None
+
+
+def run(folder: Path, model: Gated, work: Work, *, at_once: int = 2) -> Ended:
+    """A session of four items."""
+
+    async def ended() -> Ended:
+        async with open_journal(folder / "journal.jsonl") as journal:
+            heard = Heard()
+            session = Session(Models.journaled(journal, Caps(), (SPEC, model)), heard, lambda _: None)
+            try:
+                reason: BaseException | None = await session.run("abcd", partial(work, session), at_once=at_once)
+            except Exception as error:  # noqa: BLE001 - the test asks which
+                reason = error
+            return Ended(session, heard, reason)
+
+    return asyncio.run(ended())
 
 
 def answered(folder: Path) -> list[str]:
@@ -106,12 +112,9 @@ def answered(folder: Path) -> list[str]:
 
 
 def test_works_on_every_item_in_order_and_tells_how_it_went(tmp_path: Path) -> None:
-    async def all_of_them() -> tuple[Gated, Ended]:
-        model = Gated()
-        model.gate.set()
-        return model, await run(tmp_path, model, lambda session: lambda item: ask(session.models, item))
-
-    model, ended = asyncio.run(all_of_them())
+    model = Gated()
+    model.gate.set()
+    ended = run(tmp_path, model, ask)
     assert (model.asked, answered(tmp_path)) == (list("abcd"), list("abcd"))
     assert (ended.reason, ended.session.stopped, ended.heard.over) == (None, None, True)
     assert ended.heard.tallies[-1].calls == 4
@@ -120,22 +123,15 @@ def test_works_on_every_item_in_order_and_tells_how_it_went(tmp_path: Path) -> N
 @pytest.mark.parametrize("error", [CapReached("max_calls", "used up", needed=9), ValueError("a fault")])
 def test_what_is_under_way_is_kept_and_no_more_asked_when_an_item_fails(tmp_path: Path, error: Exception) -> None:
     """A reason to stop is returned, and any other error raised."""
+    model = Gated()
 
-    async def until_the_second() -> tuple[Gated, Ended]:
-        model = Gated()
+    async def until_the_second(session: Session, item: str) -> None:
+        if item == "b":
+            asyncio.get_running_loop().call_later(0.01, model.gate.set)
+            raise error
+        await ask(session, item)
 
-        def script(session: Session) -> Work:
-            async def work(item: str) -> None:
-                if item == "b":
-                    asyncio.get_running_loop().call_later(0.01, model.gate.set)
-                    raise error
-                await ask(session.models, item)
-
-            return work
-
-        return model, await run(tmp_path, model, script)
-
-    model, ended = asyncio.run(until_the_second())
+    ended = run(tmp_path, model, until_the_second)
     assert (model.asked, answered(tmp_path)) == (["a"], ["a"])
     assert ended.reason is error
     assert str(ended.session.stopped) == str(error)
@@ -143,21 +139,15 @@ def test_what_is_under_way_is_kept_and_no_more_asked_when_an_item_fails(tmp_path
 
 
 def test_ctrl_c_lets_the_requests_in_flight_finish(tmp_path: Path) -> None:
-    async def interrupted() -> tuple[Gated, Ended]:
-        model = Gated()
+    model = Gated()
 
-        def script(session: Session) -> Work:
-            async def work(item: str) -> None:
-                if item == "b":
-                    signal.raise_signal(signal.SIGINT)
-                    asyncio.get_running_loop().call_later(0.01, model.gate.set)
-                await ask(session.models, item)
+    async def interrupted(session: Session, item: str) -> None:
+        if item == "b":
+            signal.raise_signal(signal.SIGINT)
+            asyncio.get_running_loop().call_later(0.01, model.gate.set)
+        await ask(session, item)
 
-            return work
-
-        return model, await run(tmp_path, model, script)
-
-    model, ended = asyncio.run(interrupted())
+    ended = run(tmp_path, model, interrupted)
     assert set(model.asked) == set(answered(tmp_path)) <= {"a", "b"}
     assert isinstance(ended.reason, Interrupted)
     assert any("Ctrl-C again stops at once" in message for message in ended.heard.messages)
@@ -171,12 +161,9 @@ def test_an_answer_that_cannot_be_accounted_for_ends_the_session_also_if_it_is_t
             said = await super().complete(request)
             return [each.model_copy(update={"prompt_tokens": 10**30}) for each in said] if self.asked[3:] else said
 
-    async def to_the_end() -> tuple[Gated, Ended]:
-        model = Odd()
-        model.gate.set()
-        return model, await run(tmp_path, model, lambda session: lambda item: ask(session.models, item), at_once=1)
-
-    model, ended = asyncio.run(to_the_end())
+    model = Odd()
+    model.gate.set()
+    ended = run(tmp_path, model, ask, at_once=1)
     assert (model.asked, answered(tmp_path)) == (list("abcd"), list("abcd"))
     assert isinstance(ended.reason, UnexpectedError)
     assert ended.session.stopped is ended.reason
@@ -185,14 +172,11 @@ def test_an_answer_that_cannot_be_accounted_for_ends_the_session_also_if_it_is_t
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     model = Gated()
 
-    def script(session: Session) -> Work:
-        async def work(item: str) -> None:
-            for delay in (0.0, 0.01):
-                asyncio.get_running_loop().call_later(delay, signal.raise_signal, signal.SIGINT)
-            await ask(session.models, item)
-
-        return work
+    async def interrupted(session: Session, item: str) -> None:
+        for delay in (0.0, 0.01):
+            asyncio.get_running_loop().call_later(delay, signal.raise_signal, signal.SIGINT)
+        await ask(session, item)
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(run(tmp_path, model, script, at_once=1))
+        run(tmp_path, model, interrupted, at_once=1)
     assert (model.asked, answered(tmp_path)) == (["a"], [])

@@ -4,7 +4,7 @@ test's own."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -259,37 +259,27 @@ def test_the_breaker_opens_after_failures_in_a_row() -> None:
     assert 0.8 * FIRST_PAUSE_S <= seconds <= 1.2 * FIRST_PAUSE_S
 
 
-def test_answers_that_one_request_can_never_have_show_that_somebody_is_there() -> None:
-    """A 400 is an answer: it interrupts a row of failures, and closes a breaker."""
+@pytest.mark.parametrize(
+    ("ends", "down"),
+    [
+        (lambda pace: pace.answered(), None),
+        (lambda pace: pace.refused(sent_at=2.0, retry_after=None, now=3.0), None),
+        (lambda pace: pace.cancelled(sent_at=2.0), 1.0),
+    ],
+    ids=["a 400", "too many", "withdrawn"],
+)
+def test_any_answer_shows_that_somebody_is_there(ends: Callable[[Pace], None], down: float | None) -> None:
+    """It interrupts a row of failures, and closes a breaker; a request that is withdrawn says nothing."""
     pace = Pace(8)
     fail(pace, FAILURES_TO_OPEN - 1, now=1.0)
     start(pace)
-    pace.answered()
+    ends(pace)
     fail(pace, now=1.0)
-    assert pace.down_since is None
-    fail(pace, FAILURES_TO_OPEN, now=1.0)
-    assert pace.down_since == 1.0
-    start(pace)
-    pace.answered()
-    assert (pace.down_since, pace.failures) == (None, 0)
-
-
-def test_a_refusal_shows_that_somebody_is_there() -> None:
-    """429 means too many, not nobody."""
-    pace = Pace(8)
+    assert pace.down_since == down
     fail(pace, FAILURES_TO_OPEN, now=1.0)
     start(pace)
-    pace.refused(sent_at=2.0, retry_after=None, now=3.0)
-    assert pace.down_since is None
-
-
-def test_a_request_that_is_withdrawn_says_nothing_about_the_endpoint() -> None:
-    """Nobody waited for its answer."""
-    pace = Pace(8)
-    fail(pace, FAILURES_TO_OPEN, now=1.0)
-    start(pace)
-    pace.cancelled(sent_at=2.0)
-    assert pace.down_since == 1.0
+    ends(pace)
+    assert pace.down_since == down
 
 
 def test_an_endpoint_that_is_down_is_tried_with_one_request_at_a_time() -> None:
@@ -300,6 +290,9 @@ def test_an_endpoint_that_is_down_is_tried_with_one_request_at_a_time() -> None:
     assert pace.wait(now) == (0.0, "")
     start(pace, now=now)
     assert pace.wait(now) == (math.inf, "endpoint down")
+    pace.cancelled(sent_at=now)  # makes room for another, else nobody would try again
+    assert pace.wait(now) == (0.0, "")
+    start(pace, now=now)
     pace.failed(sent_at=now, now=now + 1)
     assert pace.wait(now + 1)[1] == "endpoint down"
     assert pace.down_since == 1.0  # since the breaker opened, not since the last trial
@@ -317,16 +310,6 @@ def test_a_trial_waits_for_no_request_of_before_the_outage() -> None:
     assert pace.wait(now + 0.1) == (math.inf, "endpoint down")
     pace.succeeded(expected_tokens=0, tokens=0, now=now + 0.2)
     assert pace.wait(now + 0.2) == (0.0, "")
-
-
-def test_a_trial_that_is_withdrawn_makes_room_for_another() -> None:
-    """Else nobody would try again."""
-    pace = Pace(8)
-    fail(pace, FAILURES_TO_OPEN, now=1.0)
-    now = pace.paused_until
-    start(pace, now=now)
-    pace.cancelled(sent_at=now)
-    assert pace.wait(now) == (0.0, "")
 
 
 def test_what_it_asked_to_wait_is_no_time_without_use() -> None:
@@ -390,20 +373,14 @@ def test_a_success_closes_the_breaker() -> None:
 # -- what headers teach --------------------------------------------------------------------------------------------
 
 
-def test_limits_are_learned_from_headers() -> None:
-    """And followed when they change."""
-    pace = Pace(8)
-    pace.learn({"x-ratelimit-limit-requests": "600", "x-ratelimit-limit-tokens": "30000"})
-    assert (pace.requests.limit, pace.tokens.limit) == (600.0, 30_000.0)
+def test_limits_are_learned_from_headers_where_they_were_not_given() -> None:
+    """And followed when they change: a user may share an account."""
+    pace, given = Pace(8), Pace(8, requests=Rate(100.0))
+    for each, requests in ((pace, 600.0), (given, 100.0)):
+        each.learn({"x-ratelimit-limit-requests": "600", "x-ratelimit-limit-tokens": "30000"})
+        assert (each.requests.limit, each.tokens.limit) == (requests, 30_000.0)
     pace.learn({"x-ratelimit-limit-requests": "500"})
     assert (pace.requests.limit, pace.tokens.limit) == (500.0, 30_000.0)
-
-
-def test_limits_that_were_given_are_not_learned_over() -> None:
-    """A user may share an account; the other limit is still learned."""
-    pace = Pace(8, requests=Rate(100.0))
-    pace.learn({"x-ratelimit-limit-requests": "600", "x-ratelimit-limit-tokens": "30000"})
-    assert (pace.requests.limit, pace.tokens.limit) == (100.0, 30_000.0)
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "60, 60;w=60", "inf", "9" * 5_000, "9" * 400])
