@@ -142,7 +142,7 @@ class Profile:
     refuses: parameters that are refused. accepts: the only known ones, others are refused; empty: all are known. only:
         parameters with the one value that is accepted. unreasoned: those of both that are accepted where the reasoning
         is off. efforts: the values of reasoning_effort; empty: any. error: the form of a refusal. ignores: parameters
-        that are accepted without effect. models: listed beside the usual ones, with the day from which each is gone.
+        that are accepted without effect.
 
     reasoning: where it is shown. hidden: nowhere. think: in the content, in a <think> block. headless: the same without
         the opening tag, which the chat template wrote. Otherwise the field of the message beside the content. Reasoning
@@ -164,7 +164,6 @@ class Profile:
     efforts: tuple[str, ...] = ()
     error: Callable[[Sequence[RefusedParameter]], Refusal] = _like_openai
     ignores: frozenset[str] = frozenset()
-    models: Mapping[str, str] = field(default_factory=dict)
 
     reasoning: Literal["hidden", "think", "headless", "reasoning_content", "reasoning"] | None = None
     stops_reasoning: bool = False
@@ -254,14 +253,6 @@ _MISTRAL_ACCEPTS = (
     "model messages temperature top_p max_tokens stream stop random_seed response_format tools tool_choice "
     "presence_penalty frequency_penalty n prediction parallel_tool_calls prompt_mode safe_prompt reasoning_effort"
 )
-_OF_OPENAI = {
-    **dict.fromkeys(("gpt-3.5-turbo-0301",), "2024-09-13"),
-    **dict.fromkeys(("gpt-4-turbo", "gpt-4.1-nano", "o1", "o3-mini", "o4-mini"), "2026-10-23"),
-    **dict.fromkeys(("gpt-5", "gpt-5-mini", "gpt-5-nano", "o3"), "2026-12-11"),
-    **dict.fromkeys(("gpt-4o", "gpt-4o-mini", "gpt-4.1", "gpt-4.1-mini"), "2027-01-14"),
-    **dict.fromkeys(("gpt-5.6", "gpt-6-luna", "gpt-6.1-sol", "gpt-6-astra"), ""),
-}
-"""Of OpenAI's models some, with the dates of their end, as reported in October 2026."""
 _EFFORTS = ("none", "low", "medium", "high", "xhigh")
 _GPT_6 = Profile(
     stands_for="OpenAI's GPT-6",
@@ -270,7 +261,6 @@ _GPT_6 = Profile(
     only={"temperature": 1},
     unreasoned=frozenset(("top_p", "logprobs", "tools", "temperature")),
     efforts=_EFFORTS,
-    models=_OF_OPENAI,
     reasoning="hidden",
     no_reasoning={"reasoning_effort": "none"},
     itemized=True,
@@ -278,10 +268,9 @@ _GPT_6 = Profile(
 
 PROFILES: dict[str, Profile] = {
     "gpt-4o": Profile(
-        stands_for="OpenAI's GPT-4o and GPT-4.1, with the dates of their end",
+        stands_for="OpenAI's GPT-4o and GPT-4.1",
         source="dev.to/max_bob, anomalyco/models.dev#3707, dimagi/open-chat-studio#3208",
         refuses=("reasoning_effort",),
-        models=_OF_OPENAI,
     ),
     "gpt-5": Profile(
         stands_for="OpenAI's GPT-5 family and o-series",

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -130,12 +129,6 @@ class _SimulatedEndpoint:
         self._came: Counter[str] = Counter()
         """How often a request without a seed came; only where a profile is set."""
 
-    @property
-    def served(self) -> dict[str, str]:
-        """The profile's models that are not gone today."""
-        today = datetime.now(UTC).date().isoformat()
-        return {name: day for name, day in self.profile.models.items() if not day or day > today}
-
     def as_treated(self, asked: _SimulatedRequest) -> _SimulatedRequest:
         """The request without what the profile ignores, and with a seed of its own."""
         if self.behaviour.profile is None:
@@ -237,8 +230,7 @@ class _SimulatedRequest(ChatCompletionRequest):
 
 
 async def _models(request: web.Request) -> web.Response:
-    served = dict.fromkeys((offline.NAME, weak_teacher.NAME), "") | request.app[_ENDPOINT].served
-    listed = [{"id": name, "object": "model"} | ({"shutdown_date": day} if day else {}) for name, day in served.items()]
+    listed = [{"id": name, "object": "model"} for name in (offline.NAME, weak_teacher.NAME)]
     return _closed(request) or as_json({"object": "list", "data": listed})
 
 
@@ -265,9 +257,6 @@ async def _serve(request: web.Request, *, number: int) -> web.StreamResponse:
         asked = _SimulatedRequest.read(await read_body(request))
     except ValueError as error:
         return error_answer(400, str(error), "invalid_request")
-    if asked.model in endpoint.profile.models.keys() - endpoint.served.keys():
-        said = f"The model `{asked.model}` does not exist or you do not have access to it."
-        return error_answer(404, said, "model_not_found")
     if unsupported := endpoint.profile.refusal(asked.sent):
         return _refused(unsupported)
     if refusal := endpoint.admit(asked):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -168,22 +167,6 @@ async def test_a_refusal_has_the_form_of_its_endpoint(
     profile: str, parameters: dict[str, object], expected: object
 ) -> None:
     assert await ask(profile, **parameters) == expected
-
-
-async def test_a_list_of_models_says_when_one_ends_and_has_none_that_is_gone() -> None:
-    """By the day on which it is asked."""
-    async with (
-        serving(EndpointBehaviour(profile="gpt-6")) as (base_url, _),
-        aiohttp.ClientSession() as session,
-        session.get(f"{base_url}/models", headers=BEARER) as response,
-    ):
-        listed = {each["id"]: each.get("shutdown_date") for each in (await response.json())["data"]}
-    today = datetime.now(UTC).date().isoformat()
-    dated = {name: day for name, day in PROFILES["gpt-6"].models.items() if day}
-    assert {name: day for name, day in listed.items() if day} == {
-        name: day for name, day in dated.items() if day > today
-    }
-    assert {"offline", "gpt-6-luna"} <= {name for name, day in listed.items() if day is None}
 
 
 async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None:
