@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -14,10 +15,9 @@ from hypothesis import strategies as st
 
 from reasonrag.errors import EndpointLost, InputError, ModelError
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.endpoint.endpoint import EndpointModel
 from reasonrag.llm.endpoint.error_objects import end_of_draws, error_in, status_of
 from reasonrag.llm.endpoint.http_client import BadAnswerError, HttpAnswer, completions_of, error_of
-from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_of, endpoint_of, request_for
+from tests.reasonrag.llm.endpoint.test_endpoint import answer, client_at, client_of, endpoint_of, request_for
 
 SLOW = "Rate limit exceeded"
 IN_A_200: dict[str, tuple[Any, int]] = {
@@ -177,51 +177,47 @@ def openai(message: str, **said: object) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None} | said}
 
 
-LONG = "context_length_exceeded"
-ENDED: dict[str, tuple[int, Any, str]] = {
-    "Qwen's length": (400, openai("Range of input length should be [1, 30720]"), LONG),
-    "Moonshot's length": (400, openai("Your request exceeded model token limit: 8192"), LONG),
-    "Nova's length": (400, openai("Input Tokens Exceeded: 9000"), LONG),
-    "tabbyAPI's length": (400, openai("The prompt is greater than max_seq_len of 4096"), LONG),
-    "a length at OpenRouter": (
-        400,
-        openai("Provider returned error", metadata={"raw": '{"error": {"code": "context_length_exceeded"}}'}),
-        LONG,
-    ),
-    "Volcengine's filter": (400, openai("x", code="SensitiveContentDetected"), "content_filter"),
-    "a violated guardrail": (
-        400,
-        openai("Violated guardrail policy: guardrails_violation", code=None),
-        "content_filter",
-    ),
-    "OpenAI's filter": (400, openai("no", code="content_filter"), "content_filter"),
+FILTERED, LONG = "content_filter", "context_length_exceeded"
+WITHHELD: dict[str, tuple[int, Any]] = {
+    "Volcengine's filter": (400, openai("x", code="SensitiveContentDetected")),
+    "a violated guardrail": (400, openai("Violated guardrail policy: guardrails_violation", code=None)),
+    "OpenAI's filter": (400, openai("no", code="content_filter")),
     "Azure's filter": (
         400,
         openai("The response was filtered", code=None, innererror={"code": "ResponsibleAIPolicyViolation"}),
-        "content_filter",
     ),
     "Azure's results": (
         400,
         openai("no", innererror={"content_filter_result": {"hate": {"filtered": True, "severity": "high"}}}),
-        "content_filter",
     ),
-    "OpenAI's reasoning models": (400, openai("x", code="invalid_prompt"), "content_filter"),
-    "DashScope": (400, openai("x", code="data_inspection_failed"), "content_filter"),
-    "DeepSeek": (400, openai("Content Exists Risk"), "content_filter"),
-    "Moonshot": (400, openai("The request was rejected because it was considered high risk"), "content_filter"),
-    "OpenRouter": (403, {"error": {"code": 403, "message": "Your input was flagged for violence"}}, "content_filter"),
-    "LiteLLM": (400, openai("litellm.ContentPolicyViolationError: x", code="400"), "content_filter"),
-    "a guardrail": (400, openai("x", type="guardrail_intervened"), "content_filter"),
-    "a guardrail in words": (400, openai("Bedrock guardrail intervened"), "content_filter"),
-    "a filter in a 200": (200, openai("x", code="content_filter"), "content_filter"),
-    "Gemini's feedback": (200, {"choices": [], "promptFeedback": {"blockReason": "OTHER"}}, "content_filter"),
-    "Gemini's feedback without choices": (200, {"promptFeedback": {"blockReason": "SAFETY"}}, "content_filter"),
+    "OpenAI's reasoning models": (400, openai("x", code="invalid_prompt")),
+    "DashScope": (400, openai("x", code="data_inspection_failed")),
+    "DeepSeek": (400, openai("Content Exists Risk")),
+    "Moonshot": (400, openai("The request was rejected because it was considered high risk")),
+    "OpenRouter": (403, {"error": {"code": 403, "message": "Your input was flagged for violence"}}),
+    "LiteLLM": (400, openai("litellm.ContentPolicyViolationError: x", code="400")),
+    "a guardrail": (400, openai("x", type="guardrail_intervened")),
+    "a guardrail in words": (400, openai("Bedrock guardrail intervened")),
+    "a filter in a 200": (200, openai("x", code="content_filter")),
+    "Gemini's feedback": (200, {"choices": [], "promptFeedback": {"blockReason": "OTHER"}}),
+    "Gemini's feedback without choices": (200, {"promptFeedback": {"blockReason": "SAFETY"}}),
     "Azure's feedback": (
         200,
         {"choices": [], "prompt_filter_results": [{"content_filter_results": {"violence": {"filtered": True}}}]},
-        "content_filter",
     ),
-    "OpenAI's context": (400, openai("x", code="context_length_exceeded"), LONG),
+    "a prompt against a policy": (403, openai("Your prompt violates our content policy")),
+    "MiniMax": (400, openai("input new_sensitive")),
+}
+TOO_LONG: dict[str, tuple[int, Any]] = {
+    "Qwen's length": (400, openai("Range of input length should be [1, 30720]")),
+    "Moonshot's length": (400, openai("Your request exceeded model token limit: 8192")),
+    "Nova's length": (400, openai("Input Tokens Exceeded: 9000")),
+    "tabbyAPI's length": (400, openai("The prompt is greater than max_seq_len of 4096")),
+    "a length at OpenRouter": (
+        400,
+        openai("Provider returned error", metadata={"raw": '{"error": {"code": "context_length_exceeded"}}'}),
+    ),
+    "OpenAI's context": (400, openai("x", code="context_length_exceeded")),
     "vLLM's context": (
         400,
         {
@@ -230,7 +226,6 @@ ENDED: dict[str, tuple[int, Any, str]] = {
             "type": "BadRequestError",
             "code": 400,
         },
-        LONG,
     ),
     "vLLM's limit with the prompt": (
         400,
@@ -239,38 +234,34 @@ ENDED: dict[str, tuple[int, Any, str]] = {
             "4090 input tokens",
             param="max_tokens",
         ),
-        LONG,
     ),
-    "llama.cpp": (400, {"error": {"code": 400, "message": "x", "type": "exceed_context_size_error"}}, LONG),
-    "an older llama.cpp": (500, openai("the request exceeds the available context size", code=500), LONG),
-    "Anthropic": (400, openai("prompt is too long: 210000 tokens > 200000 maximum"), LONG),
-    "Gemini": (400, openai("The input token count (9) exceeds the maximum number of tokens allowed (8)"), LONG),
-    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096"}, LONG),
-    "Mistral": (400, openai("Prompt contains 9 tokens, too large for model with 8 maximum context length"), LONG),
-    "SGLang": (400, openai("The input (5000 tokens) is longer than the model's context length (4096 tokens)."), LONG),
-    "xAI": (400, openai("This model's maximum prompt length is 131072 but the request contains 537812 tokens."), LONG),
-    "Bedrock's context": (400, {"message": "Input is too long for requested model."}, LONG),
-    "FastChat's context": (400, {"object": "error", "message": "Please reduce the length of", "code": 40303}, LONG),
-    "a gateway's": (413, "<html>Request Entity Too Large", LONG),
-    "GitHub": (413, openai("Request body too large", code="tokens_limit_reached"), LONG),
-    "more than a minute's tokens": (429, openai("Request too large for gpt-4o on tokens per min"), LONG),
-    "a context in a 200": (200, openai("x", code="context_length_exceeded"), LONG),
-    "a context exceeded with 500": (500, openai("context size exceeded", code=500), LONG),
-    "a part of the messages": (400, openai("x", param="messages[0].content", code="string_above_max_length"), LONG),
+    "llama.cpp": (400, {"error": {"code": 400, "message": "x", "type": "exceed_context_size_error"}}),
+    "an older llama.cpp": (500, openai("the request exceeds the available context size", code=500)),
+    "Anthropic": (400, openai("prompt is too long: 210000 tokens > 200000 maximum")),
+    "Gemini": (400, openai("The input token count (9) exceeds the maximum number of tokens allowed (8)")),
+    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096"}),
+    "Mistral": (400, openai("Prompt contains 9 tokens, too large for model with 8 maximum context length")),
+    "SGLang": (400, openai("The input (5000 tokens) is longer than the model's context length (4096 tokens).")),
+    "xAI": (400, openai("This model's maximum prompt length is 131072 but the request contains 537812 tokens.")),
+    "Bedrock's context": (400, {"message": "Input is too long for requested model."}),
+    "FastChat's context": (400, {"object": "error", "message": "Please reduce the length of", "code": 40303}),
+    "a gateway's": (413, "<html>Request Entity Too Large"),
+    "GitHub": (413, openai("Request body too large", code="tokens_limit_reached")),
+    "more than a minute's tokens": (429, openai("Request too large for gpt-4o on tokens per min")),
+    "a context in a 200": (200, openai("x", code="context_length_exceeded")),
+    "a context exceeded with 500": (500, openai("context size exceeded", code=500)),
+    "a part of the messages": (400, openai("x", param="messages[0].content", code="string_above_max_length")),
     "a place in the messages": (
         422,
         {"detail": [{"type": "string_too_long", "loc": ["body", "messages", 0, "content"], "msg": "x"}]},
-        LONG,
     ),
     "a length that is not supported": (
         400,
         openai("An input with more tokens than the maximum context length of 4096 is not supported: 5000 input tokens"),
-        LONG,
     ),
-    "a prompt against a policy": (403, openai("Your prompt violates our content policy"), "content_filter"),
-    "MiniMax": (400, openai("input new_sensitive"), "content_filter"),
-    "a limit in a 200": (200, {"error": "This model's maximum context length is 4096 tokens"}, LONG),
+    "a limit in a 200": (200, {"error": "This model's maximum context length is 4096 tokens"}),
 }
+ENDED = [(FILTERED, *each) for each in WITHHELD.values()] + [(LONG, *each) for each in TOO_LONG.values()]
 
 
 async def draws_of(status: int, body: Any, draws: int = 3) -> tuple[list[Completion], int]:
@@ -288,10 +279,9 @@ async def draws_of(status: int, body: Any, draws: int = 3) -> tuple[list[Complet
     return found, len(requests)
 
 
-@pytest.mark.parametrize("case", ENDED)
-async def test_an_error_about_the_prompt_is_the_answer_to_its_draws(case: str) -> None:
+@pytest.mark.parametrize(("reason", "status", "body"), ENDED, ids=[*WITHHELD, *TOO_LONG])
+async def test_an_error_about_the_prompt_is_the_answer_to_its_draws(reason: str, status: int, body: Any) -> None:
     """One request, and a draw without text and tokens for each that was asked for; no second request."""
-    status, body, reason = ENDED[case]
     found, requests = await draws_of(status, body)
     assert (requests, [each.requests for each in found]) == (1, [1, 0, 0])
     assert {(each.text, each.finish_reason, each.completion_tokens) for each in found} == {("", reason, 0)}
@@ -305,10 +295,9 @@ async def test_the_words_of_an_error_that_stands_for_a_reply_are_kept(monkeypatc
     [reply], _ = await draws_of(400, error, draws=1)
     assert reply.said.startswith("status 400: no violence, ")
     assert (len(reply.said), "sk-secret" in reply.said) == (300, False)
-    say, _ = passing(error, status=400)
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
+    async with client_at(passing(error, status=400)) as at:
         with pytest.raises(InputError, match="no violence"):
-            await client.check()
+            await at.client.check()
 
 
 NOT_ENDED: dict[str, tuple[int, Any]] = {
@@ -369,25 +358,16 @@ async def test_an_error_about_something_else_is_one(case: str) -> None:
         await draws_of(*NOT_ENDED[case])
 
 
-def passing(*first: Any, status: int = 200) -> tuple[Any, list[Any]]:
-    """A handler that says these bodies, at once, then answers well; and what it was asked."""
-    left, asked = list(first), list[Any]()
+def passing(*first: Any, status: int = 200) -> Callable[[object], web.Response]:
+    """Says these bodies, at once, then answers well."""
+    said = iter(first)
 
-    async def say(request: web.Request) -> web.Response:
-        asked.append(orjson.loads(await request.read()))
-        if left:
-            return web.json_response(left.pop(0), status=status, headers={"Retry-After": "0.05"})
+    def say(_: object) -> web.Response:
+        if body := next(said, None):
+            return web.json_response(body, status=status, headers={"Retry-After": "0.05"})
         return answer("So the answer is <answer>x</answer>")
 
-    return say, asked
-
-
-async def outcome(client: EndpointModel, request: ChatRequest | None) -> None:
-    """Of the check, or of a request."""
-    if request is None:
-        await client.check()
-    else:
-        await client.complete(request)
+    return say
 
 
 SLOWED = ["a number", "Gemini's list", "in a choice"]
@@ -399,12 +379,11 @@ PASSING = [*SLOWED, "overloaded", "a server error"]
 async def test_what_may_pass_is_waited_for_at_the_first_request_too(case: str, request_: ChatRequest | None) -> None:
     """Each failure is counted under the status that it means, and the pace learns how long it asks to wait."""
     body, status = IN_A_200[case]
-    say, asked = passing(body, body)
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
-        await outcome(client, request_)
-        [(_, pace)] = client.paces
-    assert [each.cause for each in failures] == [f"http_{status}"] * 2
-    assert len(asked) == 3
+    async with client_at(passing(body, body)) as at:
+        await (at.client.complete(request_) if request_ else at.client.check())
+        [(_, pace)] = at.client.paces
+    assert [each.cause for each in at.failures] == [f"http_{status}"] * 2
+    assert len(at.bodies) == 3
     assert (pace.asked_until > 0) == (status != 500)
 
 
@@ -418,35 +397,32 @@ PASSING_500 = [
 @pytest.mark.parametrize("message", PASSING_500)
 async def test_a_server_that_fails_for_a_moment_is_asked_again(message: str) -> None:
     """Its words of a context or a filter are not about the prompt."""
-    say, asked = passing(openai(message), status=500)
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
-        [reply] = await client.complete(request_for(1))
-    assert (reply.text, len(asked)) == ("So the answer is <answer>x</answer>", 2)
+    async with client_at(passing(openai(message), status=500)) as at:
+        [reply] = await at.client.complete(request_for(1))
+    assert (reply.text, len(at.bodies)) == ("So the answer is <answer>x</answer>", 2)
 
 
-async def test_several_choices_that_a_filter_does_not_allow_are_left_out() -> None:
-    error = openai("n > 1 is not supported when content filter is asynchronous", param="n")
-    say, asked = passing(error, status=400)
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, _):
-        await client.complete(request_for(3))
-    assert ["n" in each for each in asked] == [True, False]
-
-
-async def test_a_parameter_that_is_refused_in_a_200_is_left_out() -> None:
-    """As it is after a status of 400."""
-    say, asked = passing({"error": {"code": 400, "message": "Unsupported parameter: 'seed'", "param": "seed"}})
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
-        await client.complete(request_for(1))
-    assert (["seed" in each for each in asked], failures) == ([True, False], [])
+@pytest.mark.parametrize(
+    ("body", "status", "left_out"),
+    [
+        (openai("n > 1 is not supported when content filter is asynchronous", param="n"), 400, "n"),
+        ({"error": {"code": 400, "message": "Unsupported parameter: 'seed'", "param": "seed"}}, 200, "seed"),
+    ],
+)
+async def test_a_parameter_is_left_out_where_a_filter_or_a_200_refuses_it(
+    body: Any, status: int, left_out: str
+) -> None:
+    async with client_at(passing(body, status=status)) as at:
+        await at.client.complete(request_for(3))
+    assert ([left_out in each for each in at.bodies], at.failures) == ([True, False], [])
 
 
 async def test_all_wait_while_every_answer_is_an_error_in_a_200() -> None:
     """Then all are answered: an address that says so is as busy as one with status 429."""
-    say, asked = passing(*[IN_A_200["a number"][0]] * 12)
-    async with endpoint_of(say) as base_url, client_of(base_url) as (client, failures):
-        found = await asyncio.gather(*(client.complete(request_for(1, question=f"Who is {i}?")) for i in range(6)))
+    async with client_at(passing(*[IN_A_200["a number"][0]] * 12)) as at:
+        found = await asyncio.gather(*(at.client.complete(request_for(1, question=f"Who is {i}?")) for i in range(6)))
     assert {each.text for [each] in found} == {"So the answer is <answer>x</answer>"}
-    assert (len(asked), {each.cause for each in failures}) == (18, {"http_429"})
+    assert (len(at.bodies), {each.cause for each in at.failures}) == (18, {"http_429"})
 
 
 @pytest.mark.parametrize(
