@@ -534,23 +534,6 @@ async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> Non
             await asyncio.wait_for(waiting, timeout=20)  # of the 30 that it would wait
 
 
-async def test_two_endpoints_share_the_load_and_one_survives_the_other() -> None:
-    """Requests go to the less loaded one; when it dies, the other answers everything."""
-    async with (
-        serving(EndpointBehaviour(latency=0.02)) as (first, one),
-        serving(EndpointBehaviour(latency=0.02)) as (second, two),
-        client_of(first, second) as (client, _),
-    ):
-        await client.check()
-        await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(40)))
-        assert min(one.requests, two.requests) > 10
-        one.down = True
-        completions = await asyncio.gather(
-            *(client.complete(request_for(1, question=f"Who was {i}?")) for i in range(40))
-        )
-        assert all(each[0].text for each in completions)
-
-
 class NotingModel(EndpointModel):
     """Notes which question's request goes to which address."""
 
