@@ -1758,7 +1758,7 @@ def tune(
             them apart
         run: Directory of the trials; interrupted ones found there are continued
         pilot: Questions to try every configuration on: the first N
-        vary: Setting to vary: alpha, max-calls-per-question, siblings, continuations, exploration, temperature or
+        vary: Setting to vary: max-calls-per-question, siblings, continuations, exploration, temperature or
             max-steps; repeatable [default: all that the recipe uses]
         index: Index to search, or where to build it; repeat for hybrid
         index_home: Folder of indexes that are built without --index

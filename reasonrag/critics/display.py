@@ -28,7 +28,6 @@ def _show_one(result: CriticResult) -> None:
     if result.steps is not None:
         rows["steps"] = f"{result.steps:,}" + (f", resumed from {result.resumed_from}" if result.resumed_from else "")
     shown = {"loss": "loss", "eval_loss": "loss, held out", "eval_accuracy": "pairs ranked as labelled, held out"}
-    shown["eval_brier"] = "Brier score, held out"
     rows |= {told: f"{result.results[name]:.3f}" for name, told in shown.items() if name in result.results}
     print_table("Critic", rows.items())
     for note in [*result.notes, *result.warnings, *result.objections]:

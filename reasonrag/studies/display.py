@@ -13,7 +13,7 @@ from reasonrag.files import FAILURES, TUNING
 from reasonrag.rendering import counted, percent
 from reasonrag.studies.calibrate import Calibration
 from reasonrag.studies.revaluation import Revaluation
-from reasonrag.studies.tune import REDEFINES_RIGHT, TrialReport, Tuning
+from reasonrag.studies.tune import TrialReport, Tuning
 from reasonrag.terminal import (
     agreement_text,
     counts_text,
@@ -94,7 +94,7 @@ def show_tuning(tuning: Tuning) -> None:
     level = percent(COMPARISON_LEVEL)
     print_prose(f"cost: {unit}; CI low, CI high: its {level} interval, by a bootstrap over {questions}")
     print_prose("*: on the Pareto frontier. worse: significantly below the base in confidence or share")
-    print_prose("-: not compared, because alpha redefines what is right. ..: stopped")
+    print_prose("..: stopped")
     print_prose(_suggestion(tuning))
     saved = max(0, tuning.calls_apart - tuning.calls_delivered)
     cost = f" for {dollars_or_unknown(tuning.cost_delivered)}" if money else ""
@@ -123,8 +123,6 @@ def _trial_row(trial: TrialReport, *, money: bool) -> list[str]:
         mark = "*"
     elif trial.worse_than_base:
         mark = "worse"
-    elif REDEFINES_RIGHT in trial.changed:
-        mark = "-"
     ends = trial.intervals.get("cost_per_right_pair")
     return [
         trial.name,

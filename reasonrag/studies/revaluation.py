@@ -238,8 +238,6 @@ async def revalue(
                 expected = continuations.expected(owed, begun=journal.questions)
                 work = f"{counted(len(owed), 'step')} x {counted(k, 'continuation')}"
                 get_consent(work, [(spec, expected)], watcher, models)
-            else:
-                watcher.say(continuations.describe(owed, spec.name))
             values |= await continuations.ask(models, owed, watcher)
     return _summary(
         [_revalued(each, values) for each in pairs],
@@ -327,15 +325,6 @@ class _FreshContinuations:
         self._agent = agent
         self._k = k
         self._outcomes = outcomes
-
-    def describe(self, owed: _Sides, model: str) -> str:
-        """Upper bound of the requests to come, in a line: per continuation a reply for each step, and one for its
-        judgement if it is judged; twice as many because each may be repaired."""
-        steps = sum(self._most_steps(side) for side in owed.values())
-        return (
-            f"{counted(len(owed), 'step')} x {counted(self._k, 'continuation')} by {model}: "
-            f"at most {2 * steps * self._k:,} completions, less what the journal has"
-        )
 
     def expected(self, owed: _Sides, *, begun: Collection[str]) -> ExpectedUsage:
         """Usage to come, by the lengths of the run's own continuations of these steps; high: all take the whole step

@@ -38,7 +38,7 @@ class TuneSettings(PairingSettings):
         "Questions to try every configuration on: the first N", Panel.TRIALS, default=30, ge=2, common=True
     )
     vary: Annotated[list[str], BeforeValidator(names_of_settings)] = setting(
-        "Setting to vary: alpha, max-calls-per-question, siblings, continuations, exploration, "
+        "Setting to vary: max-calls-per-question, siblings, continuations, exploration, "
         "temperature or max-steps; repeatable [default: all that the recipe uses]",
         Panel.TRIALS,
         default=[],

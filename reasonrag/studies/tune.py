@@ -43,7 +43,7 @@ from reasonrag.exploration.rehearsal import rehearse
 from reasonrag.exploration.settings import OF_RANKS, GenerateSettings
 from reasonrag.exploration.summary import StopReason
 from reasonrag.files import CONFIG, JOURNAL, ROLLOUTS, TRIALS, TUNING, only_writer
-from reasonrag.llm.budget import Caps, Tokens
+from reasonrag.llm.budget import Tokens
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.consent import get_consent, needs_consent
 from reasonrag.llm.endpoint.endpoint import EndpointModel
@@ -71,7 +71,6 @@ from reasonrag.studies.settings import TuneSettings
 BASE = "base"
 
 VARIED: dict[str, tuple[float, ...]] = {
-    "alpha": (0.8, 0.9, 1.0),
     "max_calls_per_question": (64, 128, 192),
     "siblings": (3, 4, 6),
     "continuations": (1, 2),
@@ -79,12 +78,10 @@ VARIED: dict[str, tuple[float, ...]] = {
     "temperature": (0.7, 1.0, 1.3),
     "max_steps": (5, 7),
 }
-"""Values tried for each setting, in the order of the trials: first those that share most completions with the base."""
-REDEFINES_RIGHT = "alpha"
-"""The setting that decides which of two steps is better. Its trials are shown but not compared: more pairs that are
-right by another measure are no reason to adopt that measure."""
+"""Values tried for each setting, in the order of the trials: first those that share most completions with the base.
+Alpha is not among them, as it decides which of two steps is better: more pairs that are right by another measure are no
+reason to adopt that measure."""
 _USED_BY: dict[str, Callable[[Recipe], bool]] = {
-    "alpha": lambda recipe: recipe.reward != "rank",
     "continuations": lambda recipe: recipe.search.valuation == "continuation" and not recipe.greedy_continuations,
     "exploration": lambda recipe: recipe.search.selection in SCORES,
 }
@@ -136,8 +133,7 @@ class TrialReport(BaseModel):
     worse_than_base: bool = False
     """Significantly worse in confidence or questions_with_a_pair."""
     on_frontier: bool = False
-    """Whether no other trial dominates it in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair.
-    Trials of alpha are not compared, because alpha decides what is right."""
+    """Whether no other trial dominates it in cost_per_right_pair, right_pairs, confidence and questions_with_a_pair."""
 
 
 class Tuning(BaseModel):
@@ -199,15 +195,9 @@ class Trial:
     def name(self) -> str:
         return trial_name(self.changed)
 
-    @property
-    def comparable(self) -> bool:
-        return REDEFINES_RIGHT not in self.changed
-
     def call_budget(self, questions: int) -> int:
-        """The most completions it may ask for; 0 if only alpha changes and does not guide the search."""
-        search = resolve_recipe(self.settings).search
-        relabels = not self.comparable and search.selection in {"mixed", "chain"}
-        return 0 if relabels else int(questions * call_budget(search, path=max_steps(self.settings)))
+        """The most completions it may ask for."""
+        return int(questions * call_budget(resolve_recipe(self.settings).search, path=max_steps(self.settings)))
 
 
 @public_call(TuneSettings, GenerateSettings, without=("limit", *OF_RANKS))
@@ -280,9 +270,6 @@ async def _tune(
             raise InputError(f"{settings.run} is a run directory of generate; choose another --run for the trials")
         opened.enter_context(only_writer(settings.run))
         opened.enter_context(another_run_named(settings.run))
-        asks = needs_consent([teacher], caps_of(base), yes=base.yes)
-        if not asks:
-            watcher.say(_cost_line(trials, len(asked), base, await _delivered(journal)))
         if chat_model is None:
             chat_model = teacher.open(opened, say=watcher.say)
         teacher = await teacher.settled(chat_model, recorded_effort(settings.run / TRIALS / BASE))
@@ -291,7 +278,7 @@ async def _tune(
             trials = plan_trials(base.model_copy(update={"reasoning_effort": effort}), settings.vary)
         if retriever is None:
             retriever = await open_retriever(base, corpus, opened, say=watcher.say, before_building=[chat_model.check])
-        if asks:
+        if needs_consent([teacher], caps_of(base), yes=base.yes):
             await chat_model.check()
             await _agree(trials, source.limited(base.limit), retriever, (teacher, chat_model), watcher)
         for number, trial in enumerate(trials, start=1):
@@ -360,17 +347,6 @@ async def _agree(
     expected = usage.shares(teacher, None, low=min(len(fresh), most), high=most) if usage else []
     some = counted(sum(map(bool, owed.values())), "trial")
     get_consent(f"{some} on {counted(len(asked), 'question')}", expected, watcher, models)
-
-
-def _cost_line(trials: Sequence[Trial], questions: int, base: GenerateSettings, answered: Tokens) -> str:
-    most = sum(trial.call_budget(questions) for trial in trials)
-    already = f", and {answered.calls:,} are there already" if answered.calls else ""
-    judged = ", and judgements on top" if resolve_recipe(base).judge or find_rule(base).asks_model else ""
-    return (
-        f"{counted(len(trials), 'trial')} on {counted(questions, 'question')}: at most "
-        f"{counted(most, 'completion')}, the budgets of all together{judged}; the trials share answers{already}"
-        + ("" if caps_of(base) != Caps() else ". No cap is set; --max-cost or --max-calls sets one")
-    )
 
 
 async def _delivered(journal: Path) -> Tokens:
@@ -463,7 +439,7 @@ def _compare(tried: Sequence[_FinishedTrial], *, seed: int) -> tuple[list[TrialR
         return reports, None
     base, standings = ConfigurationMeasurements(tried[0].yields(), seed=seed), []
     for position, each in enumerate(tried):
-        if each.complete and each.trial.comparable:
+        if each.complete:
             measured = ConfigurationMeasurements(each.yields(), seed=seed)
             standing = measured.standing(each.trial.name, base)
             standings.append(standing)

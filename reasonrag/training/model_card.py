@@ -58,7 +58,6 @@ _NUMBERS = {
     "eval_rewards/accuracies": "pairs ranked as labelled, validation",
     "eval_accuracy": "pairs ranked as labelled, validation",
     "accuracy": "pairs ranked as labelled",
-    "eval_brier": "Brier score, validation",
     "rewards/margins": "DPO reward margin",
     "eval_rewards/margins": "DPO reward margin, validation",
     "logps/chosen": "log-probability of chosen replies",

@@ -583,18 +583,6 @@ def test_a_configuration_that_lacks_something_or_is_damaged_is_refused(
 # -- what is said ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_asked_is_said_before(run: Path, reasonrag: Reasonrag) -> None:
-    """How many steps, and a bound that holds; nothing where the journal has all of it."""
-    first = reasonrag("calibrate", run, "--revalue", 12, "--k", 3, "--json")
-    told = re.search(r"([\d,]+) steps x 3 continuations by offline: at most ([\d,]+) completions", first.err)
-    assert told
-    calls = json.loads(first.out)["revaluation"]["calls"]
-    assert 0 < int(told[1]) <= 24
-    assert int(told[1]) * 3 <= calls <= int(told[2].replace(",", ""))
-    assert "steps x" not in reasonrag("calibrate", run, "--revalue", 12, "--k", 3).err
-    assert not FAILURES.exists()
-
-
 async def refused(request: web.Request) -> web.Response:
     """The check is answered, everything else is refused, with the key repeated."""
     wanted = ChatCompletionRequest.read(await request.read())

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import reasonrag as package
-from mcts import RECIPES
 from preference import PairingRules, RolloutRecord, candidates, read_rollouts
 from reasonrag.errors import InputError, ModelError
 from reasonrag.exploration.settings import GenerateSettings
@@ -114,34 +113,6 @@ def test_a_trial_is_the_run_that_it_would_be_by_itself() -> None:
             assert here.usage.completion_tokens == pytest.approx(there.usage.completion_tokens, rel=0.05)
 
 
-def test_another_alpha_only_labels_anew_where_it_does_not_guide_the_search(reasonrag: Reasonrag) -> None:
-    """Recipe economy: the same trees with other rewards, for nothing; and it is never suggested."""
-    tuning = tuning_of(reasonrag("tune", "--pilot", 8, "--vary", "alpha", "--run", "runs/t", "--json"))
-    base, milder = records("base"), records("alpha-1")
-    assert [each["name"] for each in tuning["trials"]] == ["base", "alpha-0.8", "alpha-1"]
-    assert tuning["calls_delivered"] == sum(each.usage.calls for each in base)
-    assert [each.usage for each in milder] == [each.usage for each in base]
-    assert [node.response for each in milder for node in each.nodes] == [
-        n.response for each in base for n in each.nodes
-    ]
-    assert [node.reward for each in milder for node in each.nodes] != [n.reward for each in base for n in each.nodes]
-    assert not any(each["on_frontier"] or each["intervals"] for each in tuning["trials"] if each["changed"])
-
-
-def test_what_the_trials_may_ask_for_is_said_before(reasonrag: Reasonrag) -> None:
-    """The budgets of all questions and trials; three labels cost one tree; and that no cap is set."""
-    a_trial = 2 * (RECIPES["economy"].search.max_calls or 0)
-    siblings = ("tune", "--pilot", 2, "--vary", "siblings", "--run", "runs/t", "--max-calls", 10_000)
-    capped = reasonrag(*siblings)
-    assert f"3 trials on 2 questions: at most {3 * a_trial:,} completions" in capped.err
-    alphas = reasonrag("tune", "--pilot", 2, "--vary", "alpha", "--run", "runs/a")
-    assert f"3 trials on 2 questions: at most {a_trial:,} completions" in alphas.err
-    assert "No cap is set" in alphas.err
-    again = reasonrag(*siblings)
-    assert f"and {journal_calls('runs/t/journal.jsonl'):,} are there already" in again.err
-    assert "No cap is set" not in again.err
-
-
 # -- stops and failures --------------------------------------------------------------------------------------------
 
 
@@ -188,10 +159,10 @@ class Fails(OfflineTeacher):
 def test_a_temperature_that_cannot_be_set_is_not_tried(reasonrag: Reasonrag) -> None:
     """Its trials would differ from the base by noise alone, and cost as much."""
     with simulated_endpoint("--profile", "gpt-5") as base_url:
-        flags = ("--pilot", 2, "--vary", "temperature", "--vary", "alpha", "--run", "runs/t", "--base-url", base_url)
+        flags = ("--pilot", 2, "--vary", "temperature", "--vary", "siblings", "--run", "runs/t", "--base-url", base_url)
         done = reasonrag("tune", "--model", "o", *flags, "--json")
     tuning = tuning_of(done)
-    assert [each["name"] for each in tuning["trials"]] == ["base", "alpha-0.8", "alpha-1"]
+    assert [each["name"] for each in tuning["trials"]] == ["base", "siblings-3", "siblings-6"]
     assert "temperature-0.7 is not tried: o does not accept temperature" in tuning["warnings"]
 
 
@@ -330,7 +301,6 @@ def test_settings_of_generate_make_the_base_and_those_of_tune_the_trials(reasonr
             ["exploration"],
             ["base", "exploration-0.5", "exploration-1.414"],
         ),
-        ({"alpha": 1.0}, ["alpha"], ["base", "alpha-0.8", "alpha-0.9"]),
         ({"temperature": 0.0}, ["temperature"], ["base", "temperature-0.7", "temperature-1", "temperature-1.3"]),
         ({"recipe": "prorag"}, ["temperature"], ["base", "temperature-0.7", "temperature-1", "temperature-1.3"]),
         ({"temperature": 0.7}, ["temperature"], ["base", "temperature-1", "temperature-1.3"]),
@@ -353,7 +323,7 @@ def test_one_setting_at_a_time_is_varied_around_the_base(
         ("released", {"continuations"}),
         ("reasonrag", {"continuations"}),
         ("prorag", {"continuations"}),
-        ("ragym", {"alpha", "continuations", "exploration"}),
+        ("ragym", {"continuations", "exploration"}),
     ],
 )
 def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unused: set[str]) -> None:
@@ -365,7 +335,10 @@ def test_by_default_everything_is_varied_that_the_recipe_uses(recipe: str, unuse
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--vary", "sibling"], r"tune does not vary sibling; did you mean 'siblings'\? choose from alpha, "),
+        (
+            ["--vary", "sibling"],
+            r"tune does not vary sibling; did you mean 'siblings'\? choose from ",
+        ),
         (["--vary", "exploration"], "recipe economy does not use exploration; choose from"),
         (["--vary", "max-steps", "--steps-by-hops"], "recipe economy with --steps-by-hops does not use max-steps"),
         (["--vary", "continuations", "--recipe", "released"], "recipe released does not use continuations"),
@@ -466,13 +439,6 @@ def test_the_warnings_of_the_base_are_shown_and_written_once(reasonrag: Reasonra
         assert done.err.count(f"warning: {each}") == 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "on_top"), [([], False), (["--reward", "judge-score"], True), (["--support", "judge"], True)]
-)
-def test_judgements_come_on_top_of_the_replies(flags: list[str], reasonrag: Reasonrag, *, on_top: bool) -> None:
-    """A budget is of the search; what is said before anything is asked must hold. What cannot be found is said, too."""
+def test_labels_of_a_judge_are_not_suggested_which_is_said_before(reasonrag: Reasonrag) -> None:
     common = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--run", "runs/t"]
-    done = reasonrag("tune", *common, *flags)
-    assert "2 trials on 2 questions: at most 96 completions" in done.err
-    assert ("and judgements on top" in done.err) is on_top
-    assert ("and none is suggested" in done.err) is ("--reward" in flags)
+    assert "and none is suggested" in reasonrag("tune", *common, "--reward", "judge-score").err
