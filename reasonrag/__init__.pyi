@@ -333,7 +333,6 @@ def compare(
     confidence: float = 0.95,
     bootstrap: int = 2000,
     seed: int = 0,
-    examples: int = 5,
 ) -> Comparison:
     """Compare evaluations with the first of them, and write `compare.json` and `compare.md`.
 
@@ -351,8 +350,7 @@ def compare(
             single runs
         confidence: Confidence level of the intervals
         bootstrap: Bootstrap resamples per interval
-        seed: Seed of the resamples and of the examples
-        examples: Wins and losses to show in full, this many of each
+        seed: Seed of the resamples
     """
 
 def corpus_build(

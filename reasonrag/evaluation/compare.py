@@ -1,13 +1,12 @@
 """`reasonrag compare`: paired comparison of evaluations on the same questions.
 
-Decides what is compared with what (every condition with the first), which questions are shown as examples, and how a
-difference is put into a sentence. What may be compared is decided in `comparability`, intervals and tests in
-`significance`, the files in `comparison_report` and `pages.comparison_page`.
+Decides what is compared with what (every condition with the first), and how a difference is put into a sentence. What
+may be compared is decided in `comparability`, intervals and tests in `significance`, the files in `comparison_report`
+and `pages.comparison_page`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,19 +25,15 @@ from reasonrag.evaluation.comparability import (
 )
 from reasonrag.evaluation.comparison_report import (
     COMPARISON,
-    ComparedExample,
     Comparison,
     ComparisonPart,
     ComparisonVerdict,
     ConditionSummary,
-    ExampleAnswer,
-    ExampleStep,
     PairedComparison,
     WinLossCounts,
 )
 from reasonrag.evaluation.metrics import METRICS
 from reasonrag.evaluation.pages.comparison_page import PAGE, render_comparison
-from reasonrag.evaluation.pages.report_page import shortened
 from reasonrag.evaluation.predictions import Prediction
 from reasonrag.evaluation.settings import CompareSettings
 from reasonrag.evaluation.significance import (
@@ -60,8 +55,6 @@ OF_PARTS = ("em", "f1", "cover_em")
 """Metrics reported by question type and by hops, and with a t-test; that has accuracy too."""
 TESTED = ("em", "cover_em")
 """Metrics that decide the verdict."""
-LONGEST_STEP = 240
-"""Characters of a reply in an example."""
 
 
 @public_call(CompareSettings)
@@ -86,7 +79,7 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
     """Like `compare`; also returns where it was written."""
     settings = resolve(CompareSettings, "compare", flags)
     conditions = read_conditions([Path(each) for each in runs], settings.group)
-    options = ComparisonOptions(settings.confidence, settings.bootstrap, settings.seed, settings.examples)
+    options = ComparisonOptions(settings.confidence, settings.bootstrap, settings.seed)
     comparison, out = build_comparison(conditions, options), settings.out or default_out(conditions)
     write_comparison(comparison, out)
     return comparison, out
@@ -94,13 +87,11 @@ def compare_into(runs: Sequence[str | Path], flags: Mapping[str, Any]) -> tuple[
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """confidence: of the intervals, from `bootstrap` resamples. seed: of the resamples, and of the choice of wins and
-    losses, `examples` of each."""
+    """confidence: of the intervals, from `bootstrap` resamples. seed: of the resamples."""
 
     confidence: float
     bootstrap: int
     seed: int
-    examples: int
 
 
 def build_comparison(conditions: Sequence[Condition], options: ComparisonOptions) -> Comparison:
@@ -194,8 +185,8 @@ class _PairComparer:
             by_type=self._parts(lambda each: each.type),
             by_hops=self._parts(lambda each: each.hops),
             changed=self.reference.first.config.changed_to(self.other.first.config),
-            wins=self._examples(self.em > 0),
-            losses=self._examples(self.em < 0),
+            wins=self._ids(self.em > 0),
+            losses=self._ids(self.em < 0),
         )
 
     def _deltas(self, names: Iterable[str], columns: np.ndarray[Any, Any]) -> dict[str, MetricDelta]:
@@ -248,38 +239,14 @@ class _PairComparer:
             )
         return parts
 
-    def _examples(self, chosen: np.ndarray[Any, Any]) -> list[ComparedExample]:
-        """Examples, those that are not a matter of style first; ties are broken by a seeded draw."""
-
-        def rank(position: int) -> tuple[float, str]:
-            lot = hashlib.sha256(f"{self.options.seed}\0{self.questions[position]}".encode()).hexdigest()
-            return -abs(float(self.cover[position])), lot
-
-        places = sorted((int(each) for each in np.flatnonzero(chosen)), key=rank)[: self.options.examples]
-        return [self._example(self.questions[each], style=self.cover[each] == 0) for each in places]
-
-    def _example(self, id_: str, *, style: bool) -> ComparedExample:
-        ours, theirs = (each.first.predictions[id_] for each in (self.reference, self.other))
-        return ComparedExample(
-            question_id=id_,
-            question=ours.question,
-            golden_answers=ours.golden_answers,
-            style=bool(style),
-            reference=_example_answer(ours),
-            other=_example_answer(theirs),
-        )
+    def _ids(self, chosen: np.ndarray[Any, Any]) -> list[str]:
+        return [self.questions[int(each)] for each in np.flatnonzero(chosen)]
 
 
 def _change(one: Values, other: Values) -> Values:
     """Difference per question, of the means over seeds."""
     change: Values = np.round(other.mean(axis=0) - one.mean(axis=0), 12)
     return change
-
-
-def _example_answer(prediction: Prediction) -> ExampleAnswer:
-    said = [(each.action, each.response if each.content is None else each.content) for each in prediction.steps]
-    steps = [ExampleStep(action=action, said=shortened(text, LONGEST_STEP)) for action, text in said]
-    return ExampleAnswer(answer=prediction.answer, em=prediction.em, cover_em=prediction.cover_em, steps=steps)
 
 
 # -- the sentence ----------------------------------------------------------------------------------------------

@@ -38,33 +38,6 @@ class WinLossCounts(Record):
     style_losses: int
 
 
-class ExampleStep(Record):
-    """One reply, shortened."""
-
-    action: str
-    said: str
-
-
-class ExampleAnswer(Record):
-    """What one condition did, in its first seed."""
-
-    answer: str | None
-    em: float | None
-    cover_em: float | None
-    steps: list[ExampleStep]
-
-
-class ComparedExample(Record):
-    """A question on which the two differ. style: cover-EM is equal."""
-
-    question_id: str
-    question: str
-    golden_answers: list[str]
-    style: bool
-    reference: ExampleAnswer
-    other: ExampleAnswer
-
-
 class ComparisonPart(Record):
     """The questions of one type or number of hops. metrics: EM, F1 and cover-EM."""
 
@@ -101,8 +74,9 @@ class PairedComparison(Record):
     by_hops: dict[str, ComparisonPart] = Field(default_factory=dict)
     changed: list[str] = Field(default_factory=list)
     """Differing settings that affect answers: `key was x, is y`."""
-    wins: list[ComparedExample] = Field(default_factory=list)
-    losses: list[ComparedExample] = Field(default_factory=list)
+    wins: list[str] = Field(default_factory=list)
+    """Ids of the questions; what was said is in `predictions.jsonl`."""
+    losses: list[str] = Field(default_factory=list)
 
 
 class Comparison(Record):

@@ -239,5 +239,4 @@ class CompareSettings(Settings):
     )
     confidence: Level = setting("Confidence level of the intervals", default=COMPARISON_LEVEL)
     bootstrap: Resamples = setting("Bootstrap resamples per interval", default=RESAMPLES)
-    seed: Seed = setting("Seed of the resamples and of the examples", default=0)
-    examples: int = setting("Wins and losses to show in full, this many of each", default=5, ge=0, le=1000)
+    seed: Seed = setting("Seed of the resamples", default=0)

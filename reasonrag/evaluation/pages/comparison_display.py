@@ -28,8 +28,8 @@ def show_warnings(comparison: Comparison) -> None:
 
 
 def show_comparison(comparison: Comparison, out: Path) -> None:
-    """A table per pair, the verdict, the settings that differ, and the paths of the files. Types, hops, t-tests and
-    examples are in the page."""
+    """A table per pair, the verdict, the settings that differ, and the paths of the files. Types, hops and t-tests
+    are in the page."""
     console = Console(highlight=False)
     for pair in comparison.pairs:
         _show_pair(console, pair, comparison)

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reasonrag.evaluation.comparison_report import (
-    ComparedExample,
     Comparison,
     ComparisonPart,
-    ExampleAnswer,
     PairedComparison,
 )
 from reasonrag.evaluation.pages.report_page import METRIC_NAMES, metric_name, number
@@ -102,10 +100,6 @@ def _pair(pair: PairedComparison, level: str) -> list[str]:
             lines += [*_markdown_table((title, "questions", *scores, "wins", "losses", "ties"), _rows(parts)), ""]
     if pair.changed:
         lines += ["Settings that differ:", "", *(f"- {code(arrow(each))}" for each in pair.changed), ""]
-    for title, examples in (("Wins", pair.wins), ("Losses", pair.losses)):
-        if examples:
-            lines += [f"### {title}: examples", ""]
-            lines += [line for each in examples for line in _example(each, pair)]
     return lines
 
 
@@ -149,20 +143,3 @@ def _rows(parts: dict[str, ComparisonPart]) -> Iterable[Sequence[str]]:
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table; cells are Markdown."""
     return [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(head), *rows)]
-
-
-def _example(example: ComparedExample, pair: PairedComparison) -> list[str]:
-    golden = " or ".join(escaped(each) for each in example.golden_answers) or "(none)"
-    style = " *(equal cover-EM: answer style)*" if example.style else ""
-    return [
-        f"- **{escaped(example.question)}** {code(example.question_id)}, gold answers: {golden}{style}",
-        *_answer(pair.reference, example.reference),
-        *_answer(pair.other, example.other),
-        "",
-    ]
-
-
-def _answer(name: str, said: ExampleAnswer) -> list[str]:
-    answer = "no answer" if said.answer is None else f"**{escaped(said.answer)}**"
-    steps = [f"    - {escaped(each.action)}: {escaped(each.said)}" for each in said.steps]
-    return [f"  - {escaped(name)}: {answer}", *steps]
