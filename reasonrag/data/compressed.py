@@ -10,17 +10,18 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 
+from preference.export.files import atomic_replacement, write_json
 from reasonrag.data.item_files import form_of, read_rows
 from reasonrag.errors import InputError, needs_extra
-from reasonrag.files import build_lock
+from reasonrag.files import build_lock, writing
 
 SOURCE = "source.json"
 CORPUS, ROWS = "corpus.jsonl", "rows.jsonl"
@@ -59,7 +60,8 @@ def as_lines(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
         if unnamed:
             say(f"{source}: rows without an id have their number, from 0, as id: {unnamed:,}")
 
-    return _kept(home, source.name.split(".")[0], _version(source), write, say=say, doing="rewriting", name=ROWS)
+    beginning = source.name.split(".")[0]
+    return kept(home, beginning, _version(source), write, say=say, doing=f"rewriting {source}", name=ROWS)
 
 
 def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
@@ -106,7 +108,7 @@ def _unpacked(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InputError(f"{source} is damaged or truncated ({error}); download it again") from error
 
-    return _kept(home, source.name.split(".")[0], _version(source), unpack, say=say)
+    return kept(home, source.name.split(".")[0], _version(source), unpack, say=say, doing=f"unpacking {source}")
 
 
 def _version(source: Path) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | No
     def write(target: IO[bytes]) -> None:
         target.writelines(orjson.dumps(row, default=str) + b"\n" for row in _training_rows(name, commit))
 
-    return _kept(home, name.rpartition("/")[2], origin, write, say=say)
+    return kept(home, name.rpartition("/")[2], origin, write, say=say, doing=f"unpacking {origin['source']}")
 
 
 def _training_rows(name: str, commit: str | None) -> Iterator[Any]:
@@ -147,41 +149,35 @@ def _training_rows(name: str, commit: str | None) -> Iterator[Any]:
         ) from error
 
 
-def _kept(
+def kept(
     home: Path,
     beginning: str,
     origin: dict[str, Any],
-    write: Callable[[IO[bytes]], None],
+    write: Callable[[IO[bytes]], object],
     *,
     say: Callable[[str], None],
-    doing: str = "unpacking",
+    doing: str,
     name: str = CORPUS,
 ) -> Path:
-    """The file that `write` produces, in a folder named after its origin; written only once."""
-    mark = hashlib.sha256(str(origin["source"]).encode()).hexdigest()[:8]
+    """The file that `write` produces, in a folder below `home` named after its origin's source; written only once.
+
+    doing: what `say` is told. `source.json` is written last: a folder that has it is complete.
+    """
+    mark = hashlib.sha256(origin["source"].encode()).hexdigest()[:8]
     folder = home / f"{beginning}-{mark}"
-    with build_lock(folder, say=say):
-        if _origin(folder) == origin:
+    with build_lock(folder, say=say), writing(f"into {folder}; give another --index-home"):
+        if _origin(folder) == origin and (folder / name).is_file():
             return folder / name
-        say(f"{doing} {origin['source']} into {folder / name}")
-        unfinished = folder.with_name(f".{folder.name}.building")
-        shutil.rmtree(unfinished, ignore_errors=True)
+        say(f"{doing} into {folder / name}")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SOURCE).unlink(missing_ok=True)
         try:
-            unfinished.mkdir(parents=True)
-            with (unfinished / name).open("wb") as target:
+            with atomic_replacement(folder / name, shared=True) as target:
                 write(target)
-            (unfinished / SOURCE).write_bytes(orjson.dumps(origin, option=orjson.OPT_INDENT_2))
-            if folder.exists():
-                (folder / SOURCE).unlink(missing_ok=True)
-                (folder / name).unlink(missing_ok=True)
-                folder.rmdir()
-            unfinished.rename(folder)
-        except OSError as error:
-            raise InputError(
-                f"cannot write into {folder}: {error.strerror or error}. Give another --index-home"
-            ) from error
         finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            with suppress(OSError):
+                folder.rmdir()  # empty after an error
+        write_json(folder / SOURCE, origin, shared=True)
     return folder / name
 
 

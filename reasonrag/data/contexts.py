@@ -9,22 +9,18 @@ from. Does not know how passages are searched.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO
 
 import orjson
 
-from preference.export.files import atomic_replacement
 from reasonrag.data.columns import UnreadColumns, passages_with
-from reasonrag.data.compressed import CORPUS, SOURCE, plain_corpus
+from reasonrag.data.compressed import kept, plain_corpus
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.questions import QuestionFile
 from reasonrag.errors import InputError
-from reasonrag.files import build_lock, numbered_lines, read_small, reading, writing
-from reasonrag.rendering import counted
-
-# -- corpora ---------------------------------------------------------------------------------------------------
+from reasonrag.files import numbered_lines, reading
 
 
 def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callable[[str], None]) -> Path:
@@ -33,9 +29,10 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
     for each in files:
         if next(_all_passages(each.rows or each.path), None) is None:
             raise InputError(needs_passages(each.name, ", and its questions came without any"))
-    name = f"{'+'.join(each.dataset for each in files)}-{files[0].split}-passages"
+    asked = ", ".join(each.name for each in files)
+    said = f"the passages that came with the questions of {asked}"
 
-    def write(target: BinaryIO) -> int:
+    def write(target: IO[bytes]) -> None:
         seen: set[bytes] = set()
         for file in files:
             for title, text in _all_passages(file.rows or file.path):
@@ -44,14 +41,11 @@ def corpus_of_contexts(files: Sequence[QuestionFile], home: Path, *, say: Callab
                 if digest not in seen:
                     seen.add(digest)
                     target.write(_line(f"{file.dataset}_{len(seen) - 1}", line))
-        return len(seen)
 
-    corpus, count = _written(home, name, [each.sha256 for each in files], write, say=say)
-    asked = ", ".join(each.name for each in files)
-    say(
-        f"distractor setting: searching {counted(count, 'passage')} that came with the questions of {asked} "
-        "(all of Wikipedia: --corpus wiki-18)"
-    )
+    origin = {"source": "\n".join(each.sha256 for each in files)}
+    name = f"{'+'.join(each.dataset for each in files)}-{files[0].split}-passages"
+    corpus = kept(home, name, origin, write, say=say, doing=f"writing {said}")
+    say(f"distractor setting: searching {said} (all of Wikipedia: --corpus wiki-18)")
     return corpus
 
 
@@ -77,23 +71,21 @@ def joined_corpus(corpora: Sequence[tuple[str, Path]], home: Path, *, say: Calla
     """
     plain = [(dataset, plain_corpus(corpus, home, say=say)) for dataset, corpus in corpora]
 
-    def write(target: BinaryIO) -> int:
-        count = 0
+    def write(target: IO[bytes]) -> None:
         for dataset, corpus in plain:
             unread = UnreadColumns()
             with corpus.open("rb") as lines:
                 for number, line in numbered_lines(corpus, lines):
                     passage = parse_passage(line, where=f"{corpus}, line {number}", unread=unread)
                     target.write(_line(f"{passage_prefix(dataset)}{passage.id}", passage.contents))
-                    count += 1
             if notice := unread.notice(corpus):
                 say(notice)
-        return count
 
     stats = [(dataset, corpus.resolve(), corpus.stat()) for dataset, corpus in plain]
     versions = [f"{dataset} {corpus} {stat.st_size} {stat.st_mtime_ns}" for dataset, corpus, stat in stats]
-    corpus, _ = _written(home, "+".join(dataset for dataset, _ in plain), versions, write, say=say)
-    return corpus
+    names = [dataset for dataset, _ in plain]
+    doing = f"joining the corpora of {', '.join(names)}"
+    return kept(home, "+".join(names), {"source": "\n".join(versions)}, write, say=say, doing=doing)
 
 
 def passage_prefix(dataset: str) -> str:
@@ -103,42 +95,3 @@ def passage_prefix(dataset: str) -> str:
 
 def _line(passage_id: str, contents: str) -> bytes:
     return orjson.dumps({"id": passage_id, "contents": contents}, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _written(
-    home: Path,
-    name: str,
-    versions: Iterable[str],
-    write: Callable[[BinaryIO], int],
-    *,
-    say: Callable[[str], None],
-) -> tuple[Path, int]:
-    """The corpus that `write` makes, which returns its passages, and their number; made once for these
-    versions of what it is made from.
-
-    `source.json` is written last: a folder that has it is complete.
-    """
-    made_from = list(versions)
-    mark = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:8]
-    folder = home / f"{name}-{mark}"
-    with build_lock(folder, say=say), writing(f"a corpus into {folder}"):
-        known = _source(folder)
-        if known.get("made_from") != made_from:
-            say(f"writing {folder / CORPUS}")
-            folder.mkdir(parents=True, exist_ok=True)
-            with atomic_replacement(folder / CORPUS, shared=True) as target:
-                count = write(target)
-            known = {"made_from": made_from, "passages": count}
-            with atomic_replacement(folder / SOURCE, shared=True) as target:
-                target.write(orjson.dumps(known, option=orjson.OPT_INDENT_2))
-    return folder / CORPUS, known["passages"]
-
-
-def _source(folder: Path) -> dict[str, Any]:
-    """What `source.json` says; empty where the corpus is not complete."""
-    try:
-        found = orjson.loads(read_small(folder / SOURCE))
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    whole = isinstance(found, dict) and isinstance(found.get("passages"), int) and (folder / CORPUS).is_file()
-    return found if whole else {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reasonrag.data.names import HUB_SPLITS, canonical_dataset
-from reasonrag.data.partition import POPQA, is_whole, part_of, why_not
+from reasonrag.data.partition import POPQA, TRAIN, WHOLE, is_whole, part_of
 from reasonrag.data.questions import Check, QuestionFile, Sample, open_questions, require_golden_answers
 from reasonrag.errors import InputError, choices, needs_extra
 
@@ -91,10 +91,14 @@ def _open(
 ) -> QuestionFile:
     """The questions of a split: a file, or its part of a file that is partitioned."""
     partition = None
-    if canonical_dataset(dataset) == POPQA and is_whole(path):
+    if is_whole(path):
         path, partition = part_of(path, split, home)
     elif path.stem != split:
-        raise InputError(f"{dataset} has no split {split!r}: {why_not(path)}")
+        raise InputError(
+            f"{dataset} has no split {split!r}: {TRAIN:,} of the {WHOLE:,} questions of PopQA's test file are for "
+            f"training, and {path} has another number of questions. Choose --split test, or give your own with "
+            "--questions FILE"
+        )
     return open_questions(
         path, dataset=dataset, split=split, revision=revision, check=check, sample=sample, partition=partition
     )

@@ -6,6 +6,7 @@ anything is compared. Holds no questions: files are read anew for each use. Does
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +25,8 @@ from reasonrag.data.columns import question_record
 from reasonrag.data.datasets import fetch_questions
 from reasonrag.data.item_files import form_of, read_rows
 from reasonrag.data.multiple_choice import spelled_out
-from reasonrag.data.names import ATLAS, HUB_SPLITS, canonical_dataset
-from reasonrag.data.partition import POPQA, is_whole, part_digest, training_lines
+from reasonrag.data.names import ATLAS, HUB_SPLITS
+from reasonrag.data.partition import is_whole, part_lines, training_lines
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, file_digest, made_here, numbered_lines, reading
 from reasonrag.run_config import find_config
@@ -54,7 +55,7 @@ class EvalSplit(BaseModel):
     def read(self) -> Iterator[EvalQuestion]:
         """Its questions, one at a time. Raises InputError naming file and line."""
         with reading(f"the evaluation split {self.path}"):
-            yield from _questions(Path(self.path), without=_for_training(Path(self.path)))
+            yield from _questions(Path(self.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,9 @@ def open_split(path: Path, *, dataset: str | None = None) -> EvalSplit:
     """
     path = _absolute(path)
     with reading(f"the evaluation split {path}"):
-        if _for_training(path):
-            digest, count = part_digest(path)
-        else:
-            count, digest = sum(1 for _ in _questions(path)), file_digest(path)
+        count = sum(1 for _ in _questions(path))
+        whole = is_whole(path)
+        digest = hashlib.sha256(b"".join(part_lines(path, "test"))).hexdigest() if whole else file_digest(path)
     if not count:
         raise InputError(f"the evaluation split {path} is empty; it needs one question per line")
     name = f"{dataset or path.parent.name}/{path.stem}"
@@ -258,17 +258,13 @@ def _add_if_there(
 # -- lines -----------------------------------------------------------------------------------------------------
 
 
-def _for_training(path: Path) -> frozenset[int]:
-    """The lines of a file that are for training: those of PopQA's whole file."""
-    popqa = canonical_dataset(path.parent.name) == POPQA
-    return training_lines(path) if popqa and is_whole(path) else frozenset()
-
-
-def _questions(path: Path, *, without: frozenset[int] = frozenset()) -> Iterator[EvalQuestion]:
+def _questions(path: Path) -> Iterator[EvalQuestion]:
+    """The questions of a file; of PopQA's whole file those that are not for training."""
     if form_of(path) != "lines":
         for number, row in enumerate(read_rows(path), start=1):
             yield _question(row, number, where=f"{path}, row {number}")
         return
+    without = training_lines(path) if is_whole(path) else frozenset()
     with path.open("rb") as lines:
         for number, line in numbered_lines(path, lines):
             where = f"{path}, line {number}"
