@@ -20,7 +20,7 @@ def say(message: str) -> None:
 
 def show_publication(done: Publication | ModelPublication) -> None:
     """The files with their sizes, blockers that were set aside, and the next commands."""
-    rows = [(each.path, f"{each.bytes:,} bytes{_state(each.path, done)}") for each in done.files]
+    rows = [(each.path, f"{each.bytes:,} bytes") for each in done.files]
     rows += [(path, "removed; was in an earlier version") for path in done.removed]
     what = counted(done.pairs, "pair") if isinstance(done, Publication) else done.kind
     print_table(f"{done.repo}  {what}  licence {done.licence}", rows)
@@ -42,9 +42,3 @@ def show_publication(done: Publication | ModelPublication) -> None:
         print_shown(f"serve it: vllm serve {done.base_model} --enable-lora --lora-modules student={done.repo}")
     else:
         print_shown(f"serve it: vllm serve {done.repo}")
-
-
-def _state(path: str, done: Publication | ModelPublication) -> str:
-    if done.dry_run:
-        return ""
-    return ", unchanged" if path in done.unchanged else ", uploaded"

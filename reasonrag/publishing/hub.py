@@ -1,8 +1,8 @@
 """Uploads a staged folder to a data set or model repository on the Hub, private unless it is asked to be public.
 
-A new repository is created private. Large files are uploaded one by one; files that the Hub already has, by SHA-256,
-are skipped. One commit then makes all of them visible, the card included, so readers never see a partial upload, in a
-public repository either. The commit is compared with the folder file by file, and only then can a private repository
+A new repository is created private. The Hub's client sends large files first, without those that the Hub already has;
+one commit then makes all of them visible, the card included, so readers never see a partial upload, in a public
+repository either. The commit is compared with the folder file by file, and only then can a private repository
 become public. The Hub's client handles tokens; its messages are redacted.
 """
 
@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from preference.export.formats import FORMATS, SPLITS
 from reasonrag.errors import InputError, ReasonragError, UploadStopped
 from reasonrag.files import file_digest
 from reasonrag.publishing.staging import TREES
 from reasonrag.redaction import redact
+from reasonrag.rendering import counted
 
 _OF_THE_HUB = ".gitattributes"
 _SHARD = re.compile(r"[a-z]+/(?:train|validation)-\d{5}-of-\d{5}\.parquet")
@@ -57,12 +58,8 @@ class UploadResult(BaseModel):
     """Whether the repository is private now; null if nothing was uploaded."""
     commit: str | None = None
     """Null if nothing had to be committed."""
-    sent: list[str] = []
-    unchanged: list[str] = []
     removed: list[str] = []
     """Files of an earlier version that this one lacks."""
-    wanted: int = Field(default=0, exclude=True)
-    """Files that the Hub did not have."""
 
 
 def check_name(repo: str, *, shown: str = DATA_SET.shown) -> None:
@@ -118,30 +115,20 @@ def upload(
         there = _listing(api, repo, kind, parent)
     if done.private and private is False and not created:
         _check_fit(repo, kind, there, paths)
-    wanted = [path for path in paths if not _is_there(folder / path, there.get(path))]
-    done.unchanged = [path for path in paths if path not in wanted]
-    done.wanted = len(wanted)
-    additions = [CommitOperationAdd(path, folder / path) for path in wanted]
     gone = [path for path in there if kind.is_ours(path) and path not in paths]
-    with _quiet():
-        for number, addition in enumerate(additions, start=1):
-            path = addition.path_in_repo
-            with _explained_errors(repo, done, kind, f"sending {path}"):
-                api.preupload_lfs_files(repo, [addition], repo_type=kind.name, free_memory=False)
-            done.sent.append(path)
-            say(f"{number} of {len(additions)}: {path}")
-        if additions or gone:
-            with _explained_errors(repo, done, kind, "committing"):
-                done.commit = api.create_commit(
-                    repo,
-                    [*additions, *(CommitOperationDelete(path) for path in gone)],
-                    commit_message=f"Publish {kind.what} with reasonrag",
-                    repo_type=kind.name,
-                    parent_commit=parent,
-                ).oid
-            done.removed = gone
+    operations = [*(CommitOperationAdd(each, folder / each) for each in paths), *map(CommitOperationDelete, gone)]
+    say(f"sending what {repo} lacks of {counted(len(paths), 'file')}")
+    with _explained_errors(repo, done, kind, "sending"), _quiet():
+        commit = api.create_commit(  # which leaves out files that are there
+            repo,
+            operations,
+            commit_message=f"Publish {kind.what} with reasonrag",
+            repo_type=kind.name,
+            parent_commit=parent,
+        ).oid
+    done.commit, done.removed = commit if commit != parent else None, gone
     with _explained_errors(repo, done, kind, "checking the upload"):
-        there = _listing(api, repo, kind, done.commit or parent)
+        there = _listing(api, repo, kind, commit)
     missing = [path for path in paths if not _is_there(folder / path, there.get(path))]
     if missing:
         raise UploadStopped(f"{repo}: {missing[0]} on the Hub differs from the local file; {_visibility(done, kind)}")
@@ -240,12 +227,11 @@ def _visibility(done: UploadResult, kind: RepositoryKind) -> str:
     """What is on the Hub now, and who can see it."""
     if not done.url:
         return "Nothing was uploaded"
-    what = f"{len(done.sent)} of {done.wanted} files are uploaded and will not be sent again"
-    if done.commit is None:
-        who = "readers see the repository as it was" if not done.private else "only you can see the repository"
+    if done.private:
+        who = "only you can see the repository"
     else:
-        who = "only you can see the repository" if done.private else f"readers see the new {kind.shown}"
-    return f"{what}; {who}"
+        who = f"readers see the {'new ' + kind.shown if done.commit else 'repository as it was'}"
+    return f"Large files that have arrived will not be sent again; {who}"
 
 
 @contextmanager

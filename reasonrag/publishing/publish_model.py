@@ -190,7 +190,7 @@ def _files_of(folder: Path) -> dict[str, Path]:
 
 def _left_behind(folder: Path) -> list[str]:
     entries = [f"{each.name}/" if each.is_dir() else each.name for each in folder.iterdir()]
-    kept = {"prompts/", f"{STAGED}/"}
+    kept = {"prompts/", f"{STAGED}/", ".lock"}
     return sorted(each for each in entries if not is_model_file(each) and each not in kept)
 
 

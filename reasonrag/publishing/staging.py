@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import orjson
-from filelock import lock_descriptor
 
 from preference.export.files import INDENTED
 from preference.export.formats import FORMATS, SPLITS, FormatName, Row, SplitName, dataset_name
 from preference.export.json_stream import read_items
 from preference.export.parquet import ParquetRows, schema_of
+from preference.export.staging import staging_folder
 from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, DROPPED, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.agent.prompting import PROMPTS, load_prompts, prompts_beside, save_prompts
 from reasonrag.curation.audit.report import AUDIT, AUDIT_PAGE
@@ -32,7 +31,7 @@ from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.curation.decontamination import CONTAMINATION
 from reasonrag.curation.existing_data_set import STAGED
 from reasonrag.errors import InputError
-from reasonrag.files import CONFIG, ROLLOUTS, link_out_of, writing
+from reasonrag.files import CONFIG, ROLLOUTS, link_out_of, only_writer, writing
 from reasonrag.redaction import mask_secrets, mask_secrets_in, secrets
 from reasonrag.run_config import RunConfig, read_config
 
@@ -119,27 +118,16 @@ def runs_with_trees(runs: Sequence[Path], inventory: DatasetInventory) -> list[P
 
 @contextmanager
 def staging_directory(directory: Path) -> Iterator[Path]:
-    """A folder that becomes `DIR/publish` if the block succeeds. Raises InputError if it cannot be written."""
+    """A folder that becomes `DIR/publish` if the block succeeds. Raises InputError if it cannot be written, or while
+    another process writes `directory`."""
     place = directory / STAGED
-    with writing(f"below {directory}"):
-        for left in directory.glob(f".{STAGED}-*"):
-            _remove_leftover(left)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{STAGED}-", dir=directory))
-        held = _lock_of(scratch).open("ab")
-        lock_descriptor(held.fileno())
-    try:
-        yield scratch
-        scratch.chmod(0o700 | (directory.stat().st_mode & 0o070))  # not more public than its source
+    with writing(f"below {directory}"), only_writer(directory, flag="folder"), staging_folder(directory) as scratch:
+        new = scratch / STAGED
+        new.mkdir(0o700 | (directory.stat().st_mode & 0o070))  # not more public than its source
+        yield new
         if place.exists():
-            place.rename(scratch.with_name(f"{scratch.name}.old"))
-        scratch.rename(place)
-    except OSError as error:
-        raise InputError(f"cannot write {place}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(scratch.with_name(f"{scratch.name}.old"), ignore_errors=True)
-        held.close()
-        _lock_of(scratch).unlink(missing_ok=True)
+            place.rename(scratch / "old")
+        new.rename(place)
 
 
 def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
@@ -150,20 +138,6 @@ def refuse_links_out(folder: Path, files: Iterable[Path]) -> None:
             f"{path} is a link to {target}, outside of {folder}, and would be published. Put a copy in its place if it "
             "belongs there, else remove the link"
         )
-
-
-def _lock_of(scratch: Path) -> Path:
-    """Beside the folder: a folder itself can be locked, and moved with a file that is open, on POSIX only."""
-    return scratch.with_suffix(".lock")
-
-
-def _remove_leftover(left: Path) -> None:
-    """Remove the folder, or the lock, of a killed process; a running one holds its lock."""
-    with _lock_of(left).open("ab") as lock:
-        if not lock_descriptor(lock.fileno(), blocking=False):
-            return
-        shutil.rmtree(left, ignore_errors=True)
-    _lock_of(left).unlink(missing_ok=True)
 
 
 def stage_files(

@@ -225,7 +225,7 @@ class HubServer:
                 "path": each["path"],
                 "uploadMode": "lfs" if each["path"].endswith(LARGE) else "regular",
                 "shouldIgnore": False,
-                "oid": _entry(each["path"], files[each["path"]])["oid"] if each["path"] in files else None,
+                "oid": _content_hash(each["path"], files[each["path"]]) if each["path"] in files else None,
             }
             for each in (await request.json())["files"]
         ]
@@ -288,6 +288,12 @@ def _name(request: web.Request) -> str:
 
 def _folder(path: str) -> dict[str, Any]:
     return {"type": "directory", "path": path.rstrip("/"), "size": 0, "oid": "0" * 40}
+
+
+def _content_hash(path: str, content: bytes) -> str:
+    """Of the content, not of Git's pointer to a large file."""
+    entry = _entry(path, content)
+    return str(entry.get("lfs", entry)["oid"])
 
 
 def _entry(path: str, content: bytes) -> dict[str, Any]:
