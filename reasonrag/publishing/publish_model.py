@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,6 @@ from reasonrag.publishing.licences import UNKNOWN
 from reasonrag.publishing.settings import PublishSettings
 from reasonrag.publishing.staging import refuse_links_out, staging_directory
 from reasonrag.redaction import keys_in, secrets
-from reasonrag.rendering import code
 from reasonrag.training.llamafactory.yaml_text import read_yaml
 from reasonrag.training.model_card import CARD
 from reasonrag.training.provenance import Provenance, find_provenance, read_provenance
@@ -263,40 +262,12 @@ def _write_card(
 
 
 def _card(model: ModelFolder, provenance: Provenance | None, repo: str) -> str:
-    library = "peft" if model.is_adapter else "transformers"
-    lines = ["---", f"library_name: {library}", "---", f"# {repo.rpartition('/')[2]}", ""]
-    kind = "An adapter" if model.is_adapter else "A model"
-    lines += [f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)).", ""]
-    if provenance is None:
-        lines += ["Its training is unknown."]
-        return "\n".join(lines) + "\n"
-    asked = provenance.asked
-    rows = [
-        ("trained from", _shortened(provenance.base_model)),
-        ("stage", f"{provenance.stage}, {provenance.finetuning_type}"),
-        ("data", ", ".join(map(_shortened, provenance.data))),
-        ("training questions", f"{len(provenance.questions):,}"),
-        ("their splits", ", ".join(provenance.splits)),
-        ("prompt renderer", asked.renderer),
-        ("passages per search", _known(asked.top_k)),
-        ("passages cut at, in characters", _known(asked.max_passage_chars)),
-        ("order of passages", _known(asked.passage_order)),
-        ("answer style", _known(asked.style)),
-        ("retriever", _known(asked.retriever)),
-        ("maximum steps", _known(asked.max_steps)),
-        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))),
-    ]
-    lines += ["| | |", "|---|---|", *(f"| {name} | {code(value)} |" for name, value in rows if value)]
-    lines += ["", f"`{PROVENANCE}` has the full record; `reasonrag evaluate` checks it before it asks the model."]
-    return "\n".join(lines) + "\n"
-
-
-def _known(values: Sequence[object]) -> str:
-    return " or ".join(str(each) for each in values if each is not None)
-
-
-def _shortened(place: str) -> str:
-    return _PATH.sub(r"\1", place)
+    library, kind = ("peft", "An adapter") if model.is_adapter else ("transformers", "A model")
+    told = "Its training is unknown."
+    if provenance is not None:
+        told = f"`{PROVENANCE}` says how it was trained and how it must be asked; `reasonrag evaluate` checks it."
+    about = f"{kind} for the agent of reasonrag ([ReasonRAG](https://arxiv.org/abs/2505.14069)). {told}"
+    return f"---\nlibrary_name: {library}\n---\n# {repo.rpartition('/')[2]}\n\n{about}\n"
 
 
 def _warnings(base: str | None, licence: str) -> list[str]:

@@ -64,7 +64,7 @@ def provenance_of(base: str = BASE, *splits: str) -> Provenance:
         base_model=base,
         stage="dpo",
         finetuning_type="lora",
-        asked=TrainingConditions(renderer="abc123", top_k=(3,), retriever=("bm25 <b>x</b> | `y`",), max_steps=(7,)),
+        asked=TrainingConditions(renderer="abc123", top_k=(3,)),
         data=["/home/me/data/a"],
         splits=list(splits or ["nq/train"]),
         questions=["k1"],
@@ -184,8 +184,7 @@ def test_the_card_of_the_training_goes_up_with_what_was_asked_for(model: Path) -
 
 
 def test_without_a_card_one_is_made_of_what_is_known(adapter: Path) -> None:
-    """Of reasonrag.json; a form that nobody filled in counts as none, wherever its base model lies. Values of data
-    cannot be markup."""
+    """It leads to reasonrag.json; a form that nobody filled in counts as none, wherever its base model lies."""
     (adapter / "README.md").write_text(
         "---\nlibrary_name: peft\nbase_model: /home/me/reasonrag/tiny\n---\n# Model Card for Model ID\n"
         "[More Information Needed]"
@@ -198,8 +197,7 @@ def test_without_a_card_one_is_made_of_what_is_known(adapter: Path) -> None:
         "tags": ["reasonrag", "agentic-rag", "arxiv:2505.14069"],
     }
     assert "More Information Needed" not in card
-    assert "| data | `a` |" in card
-    assert "| retriever | `` bm25 <b>x</b> \\| `y` `` |" in card
+    assert "`reasonrag.json` says how it was trained" in card
     assert "the card names no licence" in done.warnings[0]
 
 
