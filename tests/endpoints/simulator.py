@@ -39,7 +39,6 @@ from reasonrag.serving.openai_api import (
     error_answer,
 )
 from reasonrag.web.server import listening, read_body
-from tests.endpoints import weak_teacher
 from tests.endpoints.behaviour import LASTING_FAULTS, PASSING_FAULTS, EndpointBehaviour
 from tests.endpoints.profiles import Refusal, Reply
 
@@ -177,10 +176,9 @@ class _SimulatedEndpoint:
         return self._canned[asked.identity]
 
     def _generated(self, asked: _SimulatedRequest) -> list[str]:
-        reply = weak_teacher.reply if asked.weak else offline.reply
         count = 1 if self.behaviour.ignore_n else min(asked.n, self.behaviour.max_choices or asked.n)
         return [
-            reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
+            offline.reply(asked.messages, temperature=asked.temperature, seed=asked.seed or 0, choice=choice)
             for choice in range(count)
         ]
 
@@ -207,12 +205,7 @@ class _SimulatedRequest(ChatCompletionRequest):
     def content_hash(self) -> str:
         """The same, not kept."""
         decisive = [[(each.role, each.content) for each in self.messages], self.temperature, self.seed or 0]
-        decisive += ["weak"] * self.weak
         return hashlib.sha256(orjson.dumps(decisive)).hexdigest()
-
-    @property
-    def weak(self) -> bool:
-        return self.model == weak_teacher.NAME
 
     @cached_property
     def sent(self) -> dict[str, Any]:
@@ -230,7 +223,7 @@ class _SimulatedRequest(ChatCompletionRequest):
 
 
 async def _models(request: web.Request) -> web.Response:
-    listed = [{"id": name, "object": "model"} for name in (offline.NAME, weak_teacher.NAME)]
+    listed = [{"id": offline.NAME, "object": "model"}]
     return _closed(request) or as_json({"object": "list", "data": listed})
 
 

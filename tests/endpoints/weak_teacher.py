@@ -1,6 +1,6 @@
-"""The weak teacher, for runs that need degenerate trees: it repeats the question, guesses, and searches on and on.
+"""The weak teacher, for runs that need degenerate trees: in most of its turns it repeats the question, or guesses.
 
-It thinks, reads and concludes; what else it is asked, the offline teacher answers.
+Everything else is the offline teacher's.
 """
 
 from __future__ import annotations
@@ -15,23 +15,20 @@ import orjson
 from preference import Message
 from reasonrag.llm import offline
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.extraction.parsed_prompt import ParsedPrompt, parse_prompt
-from reasonrag.llm.extraction.words import Proposal, draw
-from tests.endpoints import weak_habits
-
-NAME = "offline-weak"
-"""As a model at an endpoint."""
+from reasonrag.llm.extraction.answer_spans import two_of, wants_verdict
+from reasonrag.llm.extraction.parsed_prompt import parse_prompt
+from reasonrag.llm.extraction.words import names
 
 
 class WeakTeacher:
     """As a `ChatModel`, like `OfflineTeacher`."""
 
-    name = NAME
+    name = "offline-weak"
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         await asyncio.sleep(0)  # never starves the event loop
         own = {"temperature": request.sampling.temperature, "seed": request.seeds[0]}
-        said = [reply(request.messages, choice=choice, **own) for choice in range(len(request.samples))]
+        said = [_reply(request.messages, choice=choice, **own) for choice in range(len(request.samples))]
         return offline.as_completions(request, said)
 
     async def check(self) -> None:
@@ -41,38 +38,13 @@ class WeakTeacher:
         """Nothing to close."""
 
 
-def reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:
-    """As `offline.reply`."""
+def _reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:
     prompt = parse_prompt(messages)
-    if (turn := _TURNS.get(prompt.turn)) is None:
-        return offline.reply(messages, temperature=temperature, seed=seed, choice=choice)
     identity = [[(m.role, m.content) for m in messages], seed, choice]
     dice = random.Random(hashlib.sha256(orjson.dumps(identity)).digest())
-    return turn(prompt, temperature, dice)
-
-
-def _think(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
-    answers = weak_habits.early_answers(prompt)
-    drawn = draw(weak_habits.queries(prompt) + answers, temperature, dice)
-    if drawn in answers:
-        return f"So the answer is <answer>{drawn.text}</answer>"
-    lead = "The evidence so far does not settle it." if prompt.evidence else "Nothing is known yet."
-    return f"{lead} So the next query is <query>{drawn.text}</query>"
-
-
-def _read(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
-    options = [Proposal("None", 0.8), *weak_habits.quotes(prompt)]
-    chosen = draw(options, temperature, dice).text
-    if chosen == "None":
-        return "<evidence>None</evidence>"
-    if dice.random() < 0.5:
-        second = draw(options, temperature, dice).text
-        chosen += f" {second}" if second not in ("None", chosen) else ""
-    return f"Based on the query, the relevant evidence is <evidence>{chosen}</evidence>"
-
-
-def _conclude(prompt: ParsedPrompt, temperature: float, dice: random.Random) -> str:
-    return f"So the answer is <answer>{draw(weak_habits.answers(prompt), temperature, dice).text}</answer>"
-
-
-_TURNS = {"think": _think, "read": _read, "conclude": _conclude}
+    if prompt.turn not in ("think", "conclude") or dice.random() < 0.2:
+        return offline.reply(messages, temperature=temperature, seed=seed, choice=choice)
+    if prompt.turn == "think" and dice.random() < 0.7:
+        return f"Nothing is known yet. So the next query is <query>{prompt.question.rstrip('?')}</query>"
+    options = ["yes", "no"] if wants_verdict(prompt.question) else two_of(prompt.question) or names(prompt.question)
+    return f"So the answer is <answer>{dice.choice([*options, 'unknown'])}</answer>"
