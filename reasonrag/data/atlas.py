@@ -1,6 +1,6 @@
-"""Atlas: a fictional encyclopedia, generated from a seed, with questions of known answers and gold passages.
+"""Atlas: a fictional encyclopedia, made up anew each time, with questions of known answers and gold passages.
 
-The world is a row of counties, each a pure function of (seed, number), so that any size streams in constant memory
+The world is a row of counties, each a pure function of its number, so that any size streams in constant memory
 and a larger world contains a smaller one. Questions stay inside their county and a county belongs to one split:
 splits share neither question nor gold passage. Nothing here is copied from anywhere; it ships as code, not as text.
 """
@@ -22,10 +22,9 @@ from preference.export.files import atomic_replacement
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 VERSION = 2
-"""Changes whenever the same seed and size would give different text."""
+"""Changes whenever the same size would give different text."""
 DEFAULT_COUNTIES = 120
 """1,320 passages and 960 questions: small enough to be made and indexed in a second, large enough to search in."""
-DEFAULT_SEED = 0
 
 _ONSETS = "b br c d dr f g gr h j k l m n p qu r s t th tr v w z".split()
 _VOWELS = "a e i o u ae ea ia io ou".split()
@@ -100,29 +99,29 @@ class County:
         return (*self.towns, *self.people, *self.works, self.organisation)
 
 
-def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
+def county(number: int) -> County:
     """The county with this number, from 0."""
-    dice = random.Random(f"atlas {VERSION} {seed} {number}")
-    region = _word(number // 4, dice_seed=seed, syllables=3) + "ia"
+    dice = random.Random(f"atlas {VERSION} 0 {number}")
+    region = _word(number // 4, kind=0, syllables=3) + "ia"
     towns = tuple(
         Town(
-            name=_town_name(3 * number + i, seed),
+            name=_town_name(3 * number + i),
             region=region,
-            river=_word(3 * number + i, dice_seed=seed + 1, syllables=2, ending=dice.choice(_CODAS)),
+            river=_word(3 * number + i, kind=1, syllables=2, ending=dice.choice(_CODAS)),
             founded=dice.randrange(900, 1600),
             population=dice.randrange(12, 900) * 100,
         )
         for i in range(3)
     )
     births = dice.sample(range(1700, 1900), 4)
-    people = tuple(_person(4 * number + i, born, towns, dice, seed) for i, born in enumerate(births))
+    people = tuple(_person(4 * number + i, born, towns, dice) for i, born in enumerate(births))
     works: list[Work] = []
     for i, author in enumerate(people[:3]):
         year = author.born + dice.randrange(22, 60)
         year += year in {work.year for work in works[:1]}  # "published first" needs different years
-        works.append(Work(_work_title(3 * number + i, seed), author, year, dice.choice(_GENRES)))
+        works.append(Work(_work_title(3 * number + i), author, year, dice.choice(_GENRES)))
     organisation = Organisation(
-        name=f"{_word(number, dice_seed=seed + 2, syllables=3)} {dice.choice(_TRADES)}",
+        name=f"{_word(number, kind=2, syllables=3)} {dice.choice(_TRADES)}",
         founder=people[3],
         seat=towns[2],
         founded=people[3].born + dice.randrange(25, 50),
@@ -130,32 +129,32 @@ def county(number: int, *, seed: int = DEFAULT_SEED) -> County:
     return County(number, towns, people, tuple(works), organisation)
 
 
-def passages(counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Iterator[dict[str, str]]:
+def passages(counties: int = DEFAULT_COUNTIES) -> Iterator[dict[str, str]]:
     """The corpus in FlashRAG's format, county by county."""
     for number in range(counties):
-        for position, subject in enumerate(county(number, seed=seed).subjects):
+        for position, subject in enumerate(county(number).subjects):
             title, text = _describe(subject)
             yield {"id": _passage_id(number, position), "contents": f"{title}\n{text}"}
 
 
-def questions(split: Split, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Iterator[dict[str, Any]]:
+def questions(split: Split, counties: int = DEFAULT_COUNTIES) -> Iterator[dict[str, Any]]:
     """The questions of a split in FlashRAG's format, eight per county of that split."""
     for number in range(counties):
-        place = county(number, seed=seed)
+        place = county(number)
         if place.split == split:
             yield from _ask(place)
 
 
-def write_world(directory: Path, counties: int = DEFAULT_COUNTIES, *, seed: int = DEFAULT_SEED) -> Path:
+def write_world(directory: Path, counties: int = DEFAULT_COUNTIES) -> Path:
     """Write the world as `corpus.jsonl` and a file per split, into its own folder below `directory`.
 
     An existing world is reused: its folder's name covers everything it depends on.
     """
-    home = directory / f"atlas-v{VERSION}-seed{seed}-{counties}"
+    home = directory / f"atlas-v{VERSION}-seed0-{counties}"
     home.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:
-        _write_lines(home / f"{split}.jsonl", questions(split, counties, seed=seed))
-    _write_lines(home / "corpus.jsonl", passages(counties, seed=seed))
+        _write_lines(home / f"{split}.jsonl", questions(split, counties))
+    _write_lines(home / "corpus.jsonl", passages(counties))
     return home
 
 
@@ -169,23 +168,23 @@ def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
 # -- names: the n-th name of a kind is a scrambled n written in syllables, so no two are the same ------------------
 
 
-def _scramble(number: int, size: int, seed: int) -> tuple[int, int]:
+def _scramble(number: int, size: int, *, kind: int = 0) -> tuple[int, int]:
     """A permutation of range(size) applied to number, and how often number has wrapped around."""
     rounds, position = divmod(number, size)
-    step = 7_368_787 + 2 * seed
+    step = 7_368_787 + 2 * kind
     while math.gcd(step, size) != 1:
         step += 1
-    return (position * step + 104_729 * (seed + 1)) % size, rounds
+    return (position * step + 104_729 * (kind + 1)) % size, rounds
 
 
 def _numbered(name: str, rounds: int) -> str:
     return name if rounds == 0 else f"{name} {rounds + 1}"
 
 
-def _word(number: int, *, dice_seed: int, syllables: int, ending: str = "") -> str:
+def _word(number: int, *, kind: int, syllables: int, ending: str = "") -> str:
     """A capitalised word of open syllables, then the ending."""
     size = len(_SYLLABLES) ** syllables
-    position, rounds = _scramble(number, size, dice_seed)
+    position, rounds = _scramble(number, size, kind=kind)
     parts = []
     for _ in range(syllables):
         position, digit = divmod(position, len(_SYLLABLES))
@@ -193,24 +192,24 @@ def _word(number: int, *, dice_seed: int, syllables: int, ending: str = "") -> s
     return _numbered("".join(parts).capitalize() + ending, rounds)
 
 
-def _town_name(number: int, seed: int) -> str:
+def _town_name(number: int) -> str:
     ending = _TOWN_ENDINGS[number % len(_TOWN_ENDINGS)]
-    return _word(number, dice_seed=seed + 3, syllables=2, ending=ending)
+    return _word(number, kind=3, syllables=2, ending=ending)
 
 
-def _work_title(number: int, seed: int) -> str:
+def _work_title(number: int) -> str:
     size = len(_QUALITIES) * len(_THINGS) * len(_COMPANIONS)
-    position, rounds = _scramble(number, size, seed)
+    position, rounds = _scramble(number, size)
     position, quality = divmod(position, len(_QUALITIES))
     companion, thing = divmod(position, len(_THINGS))
     title = f"The {_QUALITIES[quality]} {_THINGS[thing]} and the {_COMPANIONS[companion]}"
     return _numbered(title, rounds)
 
 
-def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random, seed: int) -> Person:
+def _person(number: int, born: int, towns: tuple[Town, ...], dice: random.Random) -> Person:
     given = _SYLLABLES[number % 97].capitalize() + dice.choice(_CODAS)
     shared = number // 2  # two people share a family name, so that searching for it alone finds both
-    family = _word(shared, dice_seed=seed + 4, syllables=2, ending=_CODAS[shared % len(_CODAS)])
+    family = _word(shared, kind=4, syllables=2, ending=_CODAS[shared % len(_CODAS)])
     birthplace, home = dice.sample(towns, 2)
     return Person(
         name=f"{given} {family}",
