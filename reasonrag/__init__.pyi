@@ -360,9 +360,6 @@ def corpus_build(
     out: str | Path | None = None,
     max_chars: int = 1000,
     language: str | Sequence[str] = [],
-    max_file_mb: float = 50.0,
-    max_pages: int = 2000,
-    max_seconds: float = 60.0,
 ) -> CorpusSummary:
     """Write the passages of a folder's documents as a corpus.
 
@@ -380,9 +377,6 @@ def corpus_build(
         out: File of the corpus [default: corpora/<folder>.jsonl]
         max_chars: Maximum characters per passage, without its title
         language: Language of the corpus, for BM25: a code like de; repeat for several [default: detected]
-        max_file_mb: Skip files larger than this many MB
-        max_pages: Skip PDF files with more pages than this
-        max_seconds: Give up a file after this many seconds
     """
 
 def doctor(

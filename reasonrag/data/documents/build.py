@@ -26,7 +26,7 @@ from preference.similarity import folded
 from reasonrag.data.corpus import parse_passage
 from reasonrag.data.documents.document import UnreadableError
 from reasonrag.data.documents.language import LanguageCounts
-from reasonrag.data.documents.reader import KINDS, DocumentReader, ReadingLimits
+from reasonrag.data.documents.reader import KINDS, DocumentReader
 from reasonrag.data.documents.settings import CORPORA, CorpusSettings
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import made_here, numbered_lines, reading, writing
@@ -103,16 +103,10 @@ def corpus_build(
     out = settings.out or CORPORA / f"{root.name or 'root'}.jsonl"
     _refuse_other_content(out)
     found = _Found.below(root)
-    limits = ReadingLimits(
-        file_bytes=round(settings.max_file_mb * 1e6),
-        pages=settings.max_pages,
-        seconds=settings.max_seconds,
-        passage_chars=settings.max_chars,
-    )
     writer = _CorpusWriter()
     with writing(out):
         with _folder_of(out), atomic_replacement(out) as file:
-            for number, (path, read) in enumerate(_read_all(root, found.documents, limits), start=1):
+            for number, (path, read) in enumerate(_read_all(root, found.documents, settings.max_chars), start=1):
                 file.write(writer.lines_of(path, read))
                 advanced(number, len(found.documents))
             if not writer.passages:
@@ -210,7 +204,7 @@ class _Found:
 _Read = list[tuple[str, str]] | UnreadableError
 
 
-def _read_all(root: Path, paths: list[str], limits: ReadingLimits) -> Iterator[tuple[str, _Read]]:
+def _read_all(root: Path, paths: list[str], max_chars: int) -> Iterator[tuple[str, _Read]]:
     """What each document holds, in order; several are read at a time."""
     at_once = max(1, min(_AT_ONCE, os.cpu_count() or 1, len(paths)))
     free: SimpleQueue[DocumentReader] = SimpleQueue()
@@ -226,7 +220,7 @@ def _read_all(root: Path, paths: list[str], limits: ReadingLimits) -> Iterator[t
 
     with ThreadPoolExecutor(at_once) as pool, ExitStack() as readers:  # the readers end first, so the threads do
         for _ in range(at_once):
-            reader = DocumentReader(root, limits)
+            reader = DocumentReader(root, max_chars=max_chars)
             readers.callback(reader.close)
             free.put(reader)
         readers.callback(pool.shutdown, wait=False, cancel_futures=True)

@@ -30,7 +30,7 @@ _NO_TITLE = re.compile(r"(?i)untitled|microsoft word|\.(docx?|pptx?|xlsx?|pdf|in
 """Titles that programs write, not people."""
 
 
-def pdf_document(content: bytes, name: str, *, most_pages: int) -> Document:
+def pdf_document(content: bytes, name: str) -> Document:
     """A PDF. Its title is that of its metadata, else `name`. Raises UnreadableError."""
     from pypdf import PdfReader
     from pypdf.errors import FileNotDecryptedError, PyPdfError
@@ -38,8 +38,6 @@ def pdf_document(content: bytes, name: str, *, most_pages: int) -> Document:
     try:
         reader = PdfReader(BytesIO(content))
         count = len(reader.pages)
-        if count > most_pages:
-            raise UnreadableError(f"{count:,} pages, more than --max-pages {most_pages:,}")
         pages = _without_running_heads([page.extract_text() for page in reader.pages])
         headings = list(_outline(reader))
         title = _title(reader) or name

@@ -17,7 +17,6 @@ import stat
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -34,29 +33,19 @@ KINDS = {
     ".pdf": "PDF",
 }
 """Kinds of documents, by suffix in lower case."""
-MEMORY_BYTES = 2 << 30
-"""Address space of the process that reads."""
+FILE_BYTES, SECONDS, MEMORY_BYTES = 50_000_000, 300.0, 2 << 30
+"""Of a document: its largest size, the longest time to read it, and address space of the process that reads."""
 MOST_TEXT = 20_000_000
 """Characters of text that a document may have: some 7,000 printed pages."""
 _SHOWN = 300
 _BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reasonrag.data.documents.reader import main; main()"
 
 
-@dataclass(frozen=True)
-class ReadingLimits:
-    """Of a document: bytes, pages of a PDF, and seconds to read it; and of a passage: characters of its text."""
-
-    file_bytes: int
-    pages: int
-    seconds: float
-    passage_chars: int
-
-
 class DocumentReader:
-    """A process that reads documents, one at a time; started when it is needed."""
+    """A process that reads documents, one at a time; started when it is needed. max_chars: of a passage's text."""
 
-    def __init__(self, folder: Path, limits: ReadingLimits) -> None:
-        self._folder, self._limits = folder, limits
+    def __init__(self, folder: Path, *, max_chars: int, seconds: float = SECONDS) -> None:
+        self._folder, self._max_chars, self._seconds = folder, max_chars, seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._late = False
 
@@ -64,17 +53,17 @@ class DocumentReader:
         """Title and text of the passages of a file below the folder. Raises UnreadableError."""
         process = self._process or self._started()
         self._late = False
-        timer = threading.Timer(self._limits.seconds, self._end_late)
+        timer = threading.Timer(self._seconds, self._end_late)
         timer.start()
         try:
-            sent = {"folder": str(self._folder), "path": path, "limits": asdict(self._limits)}
+            sent = {"folder": str(self._folder), "path": path, "max_chars": self._max_chars}
             answer = self._exchange(process, sent)
         finally:
             timer.cancel()
         if answer is None:
             self.close()
             if self._late:
-                raise UnreadableError(f"not read in {self._limits.seconds:g} s (--max-seconds)")
+                raise UnreadableError(f"not read in {self._seconds:g} s")
             raise UnreadableError("its parser crashed")
         if "cause" in answer:
             raise UnreadableError(answer["cause"])
@@ -129,7 +118,7 @@ def main() -> None:
     for line in sys.stdin:
         sent = json.loads(line)
         try:
-            answer: dict[str, Any] = {"passages": _read(sent["folder"], sent["path"], ReadingLimits(**sent["limits"]))}
+            answer: dict[str, Any] = {"passages": _read(**sent)}
         except UnreadableError as error:
             answer = {"cause": str(error)[:_SHOWN]}
         except MemoryError:
@@ -147,36 +136,36 @@ def _send(answers: BinaryIO, answer: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _read(folder: str, path: str, limits: ReadingLimits) -> list[tuple[str, str]]:
-    content = _content(Path(folder) / path, limits.file_bytes)
+def _read(folder: str, path: str, max_chars: int) -> list[tuple[str, str]]:
+    content = _content(Path(folder) / path)
     if not content.strip():
         raise UnreadableError("empty")
-    document = _document(content, path, limits)
+    document = _document(content, path)
     if sum(len(section.text) for section in document.sections) > MOST_TEXT:
         raise UnreadableError(f"more than {MOST_TEXT // 10**6} million characters of text")
-    passages = list(passages_of(document, max_chars=limits.passage_chars))
+    passages = list(passages_of(document, max_chars=max_chars))
     if not passages:
         raise UnreadableError("no text")
     return passages
 
 
-def _content(path: Path, most: int) -> bytes:
+def _content(path: Path) -> bytes:
     flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # each on some systems only
     descriptor = os.open(path, functools.reduce(operator.or_, flags, os.O_RDONLY))
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UnreadableError("not a regular file")
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise UnreadableError(f"larger than {most / 1e6:g} MB (--max-file-mb)")
+        content = file.read(FILE_BYTES + 1)
+    if len(content) > FILE_BYTES:
+        raise UnreadableError(f"larger than {FILE_BYTES / 1e6:g} MB")
     return content
 
 
-def _document(content: bytes, path: str, limits: ReadingLimits) -> Document:
+def _document(content: bytes, path: str) -> Document:
     name = name_of(os.fsencode(path).decode("utf-8", "backslashreplace"))
     kind = KINDS[PurePosixPath(path).suffix.lower()]
     if kind == "PDF":
-        return pdf_document(content, name, most_pages=limits.pages)
+        return pdf_document(content, name)
     if kind == "HTML":
         return html_document(content, name)
     return markdown_document(content, name) if kind == "Markdown" else plain_document(content, name)

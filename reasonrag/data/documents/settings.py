@@ -23,6 +23,3 @@ class CorpusSettings(Settings):
         "Maximum characters per passage, without its title", default=PASSAGE_CHARS, ge=200, le=12_000
     )
     language: Languages = setting(LANGUAGE, default=[])
-    max_file_mb: float = setting("Skip files larger than this many MB", default=50.0, gt=0)
-    max_pages: int = setting("Skip PDF files with more pages than this", default=2000, ge=1)
-    max_seconds: float = setting("Give up a file after this many seconds", default=60.0, gt=0)

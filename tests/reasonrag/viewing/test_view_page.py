@@ -42,7 +42,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("view")
     with contextlib.chdir(place):
         weak = WeakTeacher()
-        reasonrag.generate(dataset="atlas", limit=QUESTIONS, chat_model=weak, run="run", max_calls_per_question=24)
+        reasonrag.generate(
+            dataset="atlas", limit=QUESTIONS, chat_model=weak, run="run", max_calls_per_question=24, seed=6
+        )
         add_mishaps(place / "run" / "rollouts.jsonl")
         reasonrag.pairs("run", out="pairs")
     return place / "run"
