@@ -253,14 +253,14 @@ _MISTRAL_ACCEPTS = (
     "model messages temperature top_p max_tokens stream stop random_seed response_format tools tool_choice "
     "presence_penalty frequency_penalty n prediction parallel_tool_calls prompt_mode safe_prompt reasoning_effort"
 )
-_EFFORTS = ("none", "low", "medium", "high", "xhigh")
+
 _GPT_6 = Profile(
     stands_for="OpenAI's GPT-6",
     source="anomalyco/models.dev#6639, experientiallabs/experiential#764, bolna-ai/bolna#1019",
     refuses=("max_tokens", "top_p", "logprobs", "tools"),
     only={"temperature": 1},
     unreasoned=frozenset(("top_p", "logprobs", "tools", "temperature")),
-    efforts=_EFFORTS,
+    efforts=("none", "low", "medium", "high", "xhigh"),
     reasoning="hidden",
     no_reasoning={"reasoning_effort": "none"},
     itemized=True,
@@ -269,7 +269,7 @@ _GPT_6 = Profile(
 PROFILES: dict[str, Profile] = {
     "gpt-4o": Profile(
         stands_for="OpenAI's GPT-4o and GPT-4.1",
-        source="dev.to/max_bob, anomalyco/models.dev#3707, dimagi/open-chat-studio#3208",
+        source="dev.to/max_bob, dimagi/open-chat-studio#3208",
         refuses=("reasoning_effort",),
     ),
     "gpt-5": Profile(
@@ -282,13 +282,12 @@ PROFILES: dict[str, Profile] = {
         no_reasoning={"reasoning_effort": "minimal"},
         itemized=True,
     ),
-    "gpt-5.6": replace(_GPT_6, stands_for="OpenAI's GPT-5.6", source="ItzCrazyKns/Vane#1173, warmbly#513"),
     "gpt-6": _GPT_6,
     "gpt-6-astra": replace(
         _GPT_6,
         stands_for="OpenAI's gpt-6-astra, which always reasons",
         refuses=(*_GPT_6.refuses, "stop"),
-        efforts=_EFFORTS[1:],
+        efforts=_GPT_6.efforts[1:],
         no_reasoning={},
     ),
     "gemini": Profile(
@@ -361,14 +360,6 @@ PROFILES: dict[str, Profile] = {
         reasoning="reasoning",
         no_reasoning={"reasoning": {"enabled": False}},
         itemized=True,
-    ),
-    "azure": Profile(
-        stands_for="Azure OpenAI, v1 address",
-        source="learn.microsoft.com/azure/foundry/openai/api-version-lifecycle",
-        path="/openai/v1",
-        key_headers=("Authorization", "api-key"),
-        needs_key=True,
-        denied=_AZURE_DENIED,
     ),
     "azure-legacy": Profile(
         stands_for="Azure OpenAI, address of one deployment",

@@ -223,8 +223,7 @@ class _SimulatedRequest(ChatCompletionRequest):
 
 
 async def _models(request: web.Request) -> web.Response:
-    listed = [{"id": offline.NAME, "object": "model"}]
-    return _closed(request) or as_json({"object": "list", "data": listed})
+    return _closed(request) or as_json({"object": "list", "data": [{"id": offline.NAME, "object": "model"}]})
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.endpoints.behaviour import PASSING_FAULTS, EndpointBehaviour
+from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.simulator import Traffic, serving
 from tests.helpers.processes import simulated_endpoint, simulator
 
@@ -37,11 +37,6 @@ class Answer:
     @property
     def json(self) -> Any:
         return orjson.loads(self.body)
-
-    @property
-    def choices(self) -> list[tuple[str, str]]:
-        """Finish reason and text of each."""
-        return [(each["finish_reason"], each["message"]["content"]) for each in self.json["choices"]]
 
 
 @dataclass(frozen=True)
@@ -81,13 +76,6 @@ async def outcomes(client: Client, requests: int) -> list[int | str]:
     return seen
 
 
-async def until(true: Any) -> None:
-    """Wait for what another task or process is about to do."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():  # noqa: ASYNC110 - what is waited for may be another's number
-            await asyncio.sleep(0.01)
-
-
 async def raw(base_url: str) -> bytes:
     """Everything that comes back on a connection of one's own. Raises ConnectionResetError on a TCP reset."""
     host, _, port = base_url.removeprefix("http://").removesuffix("/v1").rpartition(":")
@@ -102,25 +90,6 @@ async def raw(base_url: str) -> bytes:
 
 
 # -- answers ---------------------------------------------------------------------------------------------------
-
-
-async def test_no_fault_changes_an_answer() -> None:
-    """Whoever asks until there is an answer gets the one of an endpoint without faults."""
-    async with told(EndpointBehaviour()) as (client, _):
-        plain = [(await client.ask(chat(seed=each, n=3))).body for each in range(20)]
-    kinds = [each for each in PASSING_FAULTS if each not in ("hang", "invalid-json", "empty-choices")]
-    faults = dict.fromkeys(kinds, 0.5 / len(kinds))
-    async with told(EndpointBehaviour(faults=faults, slow=0.01)) as (client, traffic):
-        for each, expected in enumerate(plain):
-            answer = None
-            while answer is None:
-                try:
-                    tried = await client.ask(chat(seed=each, n=3))
-                    answer = tried.body if tried.status == 200 else None
-                except aiohttp.ClientError:
-                    pass
-            assert answer == expected
-    assert traffic.faults.total() > 5
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------
@@ -171,25 +140,6 @@ async def test_a_fault_is_what_its_name_says(
     assert (answer.status, said, answer.headers.get("Retry-After"), (traffic.refused, traffic.failed)) == expected
 
 
-async def test_capacity_lacks_only_to_those_who_ask_for_what_is_left() -> None:
-    async with told(always("no-capacity")) as (client, traffic):
-        answers = [await client.ask(chat(service_tier=tier)) for tier in ("flex", "default", None)]
-    assert [each.status for each in answers] == [429, 200, 200]
-    assert answers[0].json["error"]["code"] == "resource_unavailable"
-    assert (traffic.refused, traffic.faults["no-capacity"]) == (1, 1)
-
-
-async def test_a_request_that_fails_for_ever_fails_the_same_way() -> None:
-    """Which requests do is decided by what they ask; with other messages or another seed they may be answered."""
-    async with told(EndpointBehaviour(faults={"same-500": 0.5})) as (client, traffic):
-        answers = [[await client.ask(chat(seed=seed)) for _ in range(3)] for seed in range(20)]
-    by_request = [{(each.status, each.body) for each in attempts} for attempts in answers]
-    assert all(len(each) == 1 for each in by_request)
-    assert len({answer for each in by_request for answer in each if answer[0] == 500}) == 1
-    assert 0 < traffic.faults["same-500"] < 60
-    assert traffic.delivered.total() == 60 - traffic.failed
-
-
 async def test_a_reset_is_a_reset() -> None:
     """The connection ends with RST and not a byte."""
     async with told(always("reset")) as (client, traffic):
@@ -209,37 +159,6 @@ async def test_half_a_body_is_half_of_what_was_promised() -> None:
     assert b"x-ratelimit-limit-requests: 600" in head.lower()
     assert body == whole[: len(whole) // 2]
     assert traffic.delivered.total() == 0
-
-
-async def test_cut_and_withheld_replies_are_the_same_each_time() -> None:
-    """They are decided by the request's content, and are whole answers that are paid for."""
-    async with told(EndpointBehaviour()) as (client, _):
-        plain = [(await client.ask(chat(seed=each))).choices[0][1] for each in range(40)]
-    async with told(EndpointBehaviour(faults={"length": 0.4, "content-filter": 0.4})) as (client, traffic):
-        first = [(await client.ask(chat(seed=each))).choices[0] for each in range(40)]
-        again = [(await client.ask(chat(seed=each))).choices[0] for each in range(40)]
-    assert first == again
-    expected = {
-        "stop": lambda text: text,
-        "length": lambda text: text[: len(text) // 2],
-        "content_filter": lambda _: "",
-    }
-    assert [text for _, text in first] == [
-        expected[reason](text) for (reason, _), text in zip(first, plain, strict=True)
-    ]
-    assert set(Counter(reason for reason, _ in first)) == set(expected)
-    assert (traffic.failed, traffic.delivered.total()) == (0, 80)
-
-
-async def test_the_same_requests_meet_the_same_faults() -> None:
-    """Faults depend on their seed and the number of the request, on no clock and no luck."""
-    faults = {"429": 0.2, "500": 0.2, "reset": 0.2, "length": 0.1}
-    runs = []
-    for seed in (1, 1, 2):
-        async with told(EndpointBehaviour(faults=faults, fault_seed=seed)) as (client, _):
-            runs.append(await outcomes(client, 40))
-    assert runs[0] == runs[1] != runs[2]
-    assert {429, 500, 200} < set(runs[0])
 
 
 # -- what it saw, and what takes it down -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from preference import Message
-from reasonrag.data.documents.reader import DocumentReader, ReadingLimits
+from reasonrag.data.documents.reader import DocumentReader
 from reasonrag.errors import ReasonragError
 from reasonrag.serving.chat_template import ChatTemplate
 from reasonrag.serving.local_server import served
@@ -73,7 +73,7 @@ def script(place: Path, name: str) -> Path:
 
 async def reads_documents(place: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:  # noqa: ARG001
     (place / "a.md").write_text("# A\n\ntext")
-    reader = DocumentReader(place, ReadingLimits(file_bytes=1000, pages=1, seconds=60, passage_chars=200))
+    reader = DocumentReader(place, max_chars=200)
     try:
         reader.read("a.md")
         assert reader._process is not None
