@@ -240,9 +240,7 @@ class Experiment:
         self.phases.once(f"{name} explored", lambda: run(**settings | flags))
 
     def pairs(self, run: str, name: str, **flags: Any) -> None:
-        reasonrag.pairs(
-            self.run(run), out=self.work / "data" / name, **{"validation": 0, "max_per_combination": 0} | flags
-        )
+        reasonrag.pairs(self.run(run), out=self.work / "data" / name, **{"validation": 0} | flags)
 
     def write_words(self) -> None:
         """Everything that a prompt or a reply can be made of, in both worlds, for the vocabulary."""
@@ -426,7 +424,7 @@ def unfiltered() -> dict[str, Any]:
     for flag in flags:
         name = flag.removeprefix("--").replace("-", "_")
         found[name] = True if name.startswith("allow") else float(next(flags))
-    return {name: int(value) if name == "max_per_combination" else value for name, value in found.items()}
+    return found
 
 
 def with_true_values(run: Path, out: Path, known: Mapping[str, GoldQuestion]) -> None:

@@ -50,7 +50,7 @@ HERE = Path(__file__).parent
 PROMPTS, CONFIGS = HERE / "loop_prompts", HERE / "loop_configs"
 BEFORE, ARMS = "before", ("process", "outcome", "sft", "placebo")
 NO_FILTERS = (
-    *("--min-margin", "0", "--min-confidence", "0", "--max-similarity", "1", "--max-per-combination", "0"),
+    *("--min-margin", "0", "--min-confidence", "0", "--max-similarity", "1"),
     *(
         "--max-efficiency-only",
         "1",

@@ -29,7 +29,7 @@ TOP_K=${TOP_K:-1 3 5}                    # Figure 7: passages per search; 3 ever
 
 here=$(dirname "$0")
 # what --as-published does for the arm `process`: a margin of .01 and no other filter, so that only labels differ
-UNFILTERED="--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-per-combination 0 --max-efficiency-only 1 --max-style-only 1"
+UNFILTERED="--min-margin 0.01 --min-confidence 0 --max-similarity 1 --max-efficiency-only 1 --max-style-only 1"
 UNFILTERED+=" --allow-malformed --allow-ungrounded --allow-repeated-query"
 made="|"
 

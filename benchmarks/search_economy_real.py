@@ -66,7 +66,6 @@ SHARES: dict[RecipeName, float] = {"prorag": 0.2}
 """Of the questions; for recipes that cost a thousand replies each."""
 FILTERS: dict[str, PairingRules] = {
     "default": PairingRules(),
-    "one pair a combination": PairingRules(max_per_combination=1, max_per_state=None),
     "one pair a state": PairingRules(max_per_state=1),
     "all pairs of a state": PairingRules(max_per_state=None),
     **{f"confidence {each:g}": PairingRules(min_confidence=each) for each in (0.0, 0.5, 0.6, 0.75, 0.8, 0.9)},

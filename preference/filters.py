@@ -11,7 +11,6 @@ import hashlib
 import math
 import re
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -64,7 +63,6 @@ DropReason = Literal[
     "too_long",
     "duplicate",
     "contradicted",
-    "not_extreme",
     "state_full",
     "question_full",
     "efficiency_only_cap",
@@ -81,9 +79,8 @@ same_findings: both reveal the same, and continuations do not tell them apart. s
 uncertain: confidence too low. few_draws: too few continuations of a side. no_consensus: a second witness does not
 prefer the chosen step: the values, of a judge's label; else the critics. golden_rejected: the rejected answer equals a
 gold answer, the chosen one does not, and no support explains it (the tag of that name). near_identical: contents too
-similar. too_long: prompt and longer reply have too many tokens. duplicate:
-an equal pair of the state has a wider margin. contradicted: the opposite pair has a wider margin. not_extreme: another
-pair of the state and these two types has a wider margin. state_full, question_full: the state or question has enough
+similar. too_long: prompt and longer reply have too many tokens. duplicate: an equal pair of the state has a wider
+margin. contradicted: the opposite pair has a wider margin. state_full, question_full: the state or question has enough
 pairs. efficiency_only_cap, style_only_cap: the data set has enough pairs with that tag."""
 
 SURE_TO_DIFFER, DRAWS_TO_DIFFER = 0.95, 4
@@ -104,8 +101,7 @@ class PairingRules:
         .969 with a confidence of .8 (benchmarks/RESULTS.md).
     min_draws: smallest effective sample size of a side, unless both are answers, whose scores are exact; 1: no limit.
     max_similarity: of both contents; above it, they are near-identical.
-    max_per_combination: pairs of a state with the same two action types, widest margins first.
-    max_per_state, max_per_question: applied to the rest, highest confidence first. Two good and two bad of four
+    max_per_state, max_per_question: highest confidence first. Two good and two bad of four
         siblings make four pairs; more only says the same again, and of a state with many draws too often.
     max_row_tokens: of prompt and longer reply.
     max_efficiency_only, max_style_only: largest share of the data set with the tag, highest confidence first.
@@ -126,7 +122,6 @@ class PairingRules:
     min_confidence: float = 0.7
     min_draws: int = 1
     max_similarity: float = NEARLY_THE_SAME
-    max_per_combination: int | None = None
     max_per_state: int | None = 4
     max_per_question: int | None = None
     max_row_tokens: int | None = None
@@ -391,7 +386,6 @@ def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> 
     for positions in by_state.values():
         positions.sort(key=lambda position: judged[position].widest_first)
         said: dict[tuple[object, object], int] = {}
-        combinations: Counter[TypeCombination] = Counter()
         kept = []
         for position in positions:
             each = judged[position]
@@ -400,11 +394,8 @@ def _reasons_within_states(judged: Sequence[Candidate], rules: PairingRules) -> 
                 dropped[position] = "duplicate"
             elif sides[::-1] in said:
                 dropped[position] = "contradicted"
-            elif rules.max_per_combination is not None and combinations[each.types] >= rules.max_per_combination:
-                dropped[position] = "not_extreme"
             else:
                 kept.append(position)
-                combinations[each.types] += 1
             said.setdefault(sides, position)
         dropped |= _all_but_surest(kept, judged, rules.max_per_state, "state_full")
     return dropped

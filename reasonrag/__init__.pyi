@@ -1291,7 +1291,6 @@ def pairs(
     min_confidence: float = 0.7,
     min_draws: int = 1,
     max_similarity: float = 0.9,
-    max_per_combination: int = 0,
     max_per_state: int = 4,
     max_per_question: int = 0,
     allow_malformed: bool = False,
@@ -1301,8 +1300,8 @@ def pairs(
     allow_same_findings: bool = False,
     out: str | Path | None = None,
     replace: bool = False,
-    format: Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
-    | Sequence[Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]] = [],
+    format: Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl"]
+    | Sequence[Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl"]] = [],
     validation: float = 0.05,
     max_efficiency_only: float = 0.1,
     max_style_only: float = 0.1,
@@ -1355,8 +1354,6 @@ def pairs(
         min_confidence: Minimum probability that the chosen step is really the better one
         min_draws: Minimum effective sample size of each step, unless both are answers
         max_similarity: Maximum share of words that the two steps have in common; 1: no limit
-        max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
-            limit
         max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
         max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
         allow_malformed: Accept unparsable replies as rejected steps
@@ -1367,8 +1364,8 @@ def pairs(
             them apart
         out: Folder of the data set [default: data/<name of the run>]
         replace: Replace a data set that was made from other runs
-        format: Also write this format: sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable.
-            RAG_ProGuide is always written
+        format: Also write this format: sharegpt, kto, reward, sft, sft-chosen or trl; repeatable. RAG_ProGuide is
+            always written
         validation: Share of questions with a pair to hold out for validation; 0: none
         max_efficiency_only: Maximum share of pairs that differ only in the number of steps to the answer; 1: no
             limit
@@ -1645,7 +1642,6 @@ def tune(
     min_confidence: float = 0.7,
     min_draws: int = 1,
     max_similarity: float = 0.9,
-    max_per_combination: int = 0,
     max_per_state: int = 4,
     max_per_question: int = 0,
     allow_malformed: bool = False,
@@ -1738,8 +1734,6 @@ def tune(
         min_confidence: Minimum probability that the chosen step is really the better one
         min_draws: Minimum effective sample size of each step, unless both are answers
         max_similarity: Maximum share of words that the two steps have in common; 1: no limit
-        max_per_combination: Maximum pairs per state and combination of action types, widest margin first; 0: no
-            limit
         max_per_state: Maximum pairs per state, highest confidence first; 0: no limit
         max_per_question: Maximum pairs per question, highest confidence first; 0: no limit
         allow_malformed: Accept unparsable replies as rejected steps

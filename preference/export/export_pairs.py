@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 import orjson
 
@@ -30,7 +30,6 @@ from preference.export.formats import (
     proguide_row,
     sft_rows,
 )
-from preference.export.parquet import ParquetRows
 from preference.export.staging import put_in_place, staging_folder
 from preference.export.summary import (
     CANDIDATES,
@@ -230,7 +229,7 @@ class _RowWriter(Protocol):
 class _JsonRows:
     """A JSON list with one row per line, or JSON lines."""
 
-    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
+    def __init__(self, file: _HashingFile, *, listed: bool) -> None:
         self.rows = 0
         self._file = file
         self._listed = listed
@@ -260,9 +259,6 @@ class _HashingFile:
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)  # other methods that pyarrow needs
 
 
 class _SpacedByState:
@@ -304,13 +300,8 @@ class _Writers:
             for split in SPLITS if options.validation else SPLITS[:1]:
                 path = folder / FORMATS[name].file_name(split)
                 self._hashed[path.name] = _HashingFile(files.enter_context(atomic_replacement(path)))
-                file = cast("BinaryIO", self._hashed[path.name])
-                rows: _RowWriter
-                if path.suffix == ".parquet":
-                    rows = ParquetRows(file)
-                    files.callback(rows.close)
-                else:
-                    rows = _JsonRows(file, listed=path.suffix == ".json")
+                file = self._hashed[path.name]
+                rows = _JsonRows(file, listed=path.suffix == ".json")
                 self._open[name, split] = _SpacedByState(rows) if name == "kto" else rows
 
     @property

@@ -15,7 +15,7 @@ from preference.candidates import QuestionRecord, is_two_turns
 from preference.filters import Candidate
 from preference.records import ActionType, Message, Record
 
-FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl", "parquet"]
+FormatName = Literal["proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "trl"]
 SplitName = Literal["train", "validation"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Row: TypeAlias = dict[str, Any]
@@ -289,7 +289,6 @@ FORMATS: dict[FormatName, Format] = {
     "sft": Format("sft", ".json", None, _SFT),
     "sft-chosen": Format("sft-chosen", ".json", sft_chosen_rows, _SFT),
     "trl": Format("trl", ".jsonl", _each(_trl_row), None),
-    "parquet": Format("RAG_ProGuide", ".parquet", _unchanged, _PAIRS),
 }
 
 

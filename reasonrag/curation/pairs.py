@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +172,6 @@ class DataSetExport:
         name = out.resolve().name
         allowed = [*settings.allow, *(_ERRORS_OF_BUILDER if settings.as_published else ())]
         self._inspector = DatasetAudit(self.tokens, allow=parse_allowed(allowed), name=name, trusted=True)
-        if "parquet" in settings.options.formats and find_spec("pyarrow") is None:
-            raise InputError("--format parquet needs the hub extra: pip install 'reasonrag[hub]'")
         self._splits = EvalSplits()
         add_named(self._splits, settings.eval)
 

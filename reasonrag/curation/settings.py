@@ -66,11 +66,6 @@ class PairingSettings(Settings):
         Panel.PAIRING,
         default=_RULES.max_similarity,
     )
-    max_per_combination: Limit = setting(
-        "Maximum pairs per state and combination of action types, widest margin first; 0: no limit",
-        Panel.PAIRING,
-        default=_RULES.max_per_combination or 0,
-    )
     max_per_state: Limit = setting(
         "Maximum pairs per state, highest confidence first; 0: no limit",
         Panel.PAIRING,
@@ -109,7 +104,7 @@ class PairingSettings(Settings):
         return PairingRules(**given | {name: given.get(name) or None for name in _NO_LIMIT})
 
 
-_NO_LIMIT = ("max_per_combination", "max_per_state", "max_per_question", "max_row_tokens")
+_NO_LIMIT = ("max_per_state", "max_per_question", "max_row_tokens")
 """Rules of which 0 as a setting means none."""
 
 
@@ -139,7 +134,7 @@ class PairsSettings(PairingSettings):
     out: Path | None = setting("Folder of the data set [default: data/<name of the run>]", Panel.OUTPUT, common=True)
     replace: bool = setting("Replace a data set that was made from other runs", Panel.OUTPUT, default=False)
     format: Annotated[list[FormatName], SEVERAL] = setting(
-        "Also write this format: sharegpt, kto, reward, values, sft, sft-chosen, trl or parquet; repeatable. "
+        "Also write this format: sharegpt, kto, reward, sft, sft-chosen or trl; repeatable. "
         "RAG_ProGuide is always written",
         Panel.OUTPUT,
         default=[],

@@ -71,7 +71,7 @@ def hub_configs(inventory: DatasetInventory) -> list[HubConfig]:
     found = []
     for name, form in FORMATS.items():
         splits = tuple(split for split in SPLITS if inventory.rows(form.file_name(split)))
-        if name != "parquet" and splits:
+        if splits:
             found.append(HubConfig("default" if name == "proguide" else name, _folder(name), splits))
     return found
 
@@ -90,7 +90,7 @@ def hub_dataset_info(inventory: DatasetInventory, repo: str) -> dict[str, Any]:
     for name, form in FORMATS.items():
         for split in SPLITS:
             if form.info is not None and inventory.rows(form.file_name(split)):
-                subset = {} if name in ("proguide", "parquet") else {"subset": name}
+                subset = {} if name == "proguide" else {"subset": name}
                 place = {"hf_hub_url": repo, **subset, "split": split}
                 entries[dataset_name(name, split)] = place | form.info
     return entries
@@ -156,8 +156,6 @@ def stage_files(
         return folder / path
 
     for name, form in FORMATS.items():
-        if name == "parquet":
-            continue  # the rows of proguide, which are Parquet anyway
         files = {split: form.file_name(split) for split in SPLITS if inventory.rows(form.file_name(split))}
         every = chain.from_iterable(_rows_of(source / file) for file in files.values())
         schema = None if name == "proguide" else schema_of(every)

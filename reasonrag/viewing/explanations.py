@@ -442,8 +442,7 @@ def _verdict(each: Candidate, rules: PairingRules, *, part: SplitName | None, fl
         said += f" (margin at least {number(rules.min_margin)}"
         if each.pair.confidence is not None:
             said += f", confidence at least {number(rules.min_confidence)}"
-        widest = ", widest margin in this state for these two action types"
-        said += f"{widest if rules.max_per_combination == 1 else ''})"
+        said += ")"
     return f"{said}.{turned}{capped}"
 
 
@@ -491,8 +490,6 @@ def _dropped(each: Candidate, reason: DropReason, rules: PairingRules) -> str:
         f"the limit is {rules.max_row_tokens or 0:,}",
         "duplicate": "another pair of this state has the same content and a margin at least as wide",
         "contradicted": "another pair prefers the opposite, with a margin at least as wide",
-        "not_extreme": f"for these two action types this state has {_pairs(rules.max_per_combination)} with a margin "
-        f"of {number(pair.margin)} or wider",
         "state_full": f"this state already has its maximum, {_pairs(rules.max_per_state)} with higher confidence",
         "question_full": f"this question already has its maximum, {_pairs(rules.max_per_question)} with higher "
         "confidence",

@@ -45,7 +45,7 @@ class Pairs(list[Row]):
     """The rows of a data set: dictionaries with the columns of RAG_ProGuide and ours."""
 
     def to_dataset(self) -> Dataset:
-        """A `datasets.Dataset` with these rows; the column types are those of `pairs --format parquet`.
+        """A `datasets.Dataset` with these rows; the column types are those that `publish` gives them.
 
         Raises InputError without the extra `hub`.
         """

@@ -43,7 +43,7 @@ CONFIGS = sorted((ROOT / "train_configs").glob("*.yaml"))
 DPO = ROOT / "train_configs" / "qwen2.5-7b-dpo-full.yaml"
 TRAININGS = [each for each in CONFIGS if not each.stem.endswith("-export")]
 ZERO = sorted((ROOT / "train_configs" / "deepspeed").glob("*.json"))
-READ_FORMATS: tuple[FormatName, ...] = (*("proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen", "parquet"),)
+READ_FORMATS: tuple[FormatName, ...] = (*("proguide", "sharegpt", "kto", "reward", "sft", "sft-chosen"),)
 SPLITS: tuple[SplitName, ...] = ("train", "validation")
 STAGES: dict[FormatName, str] = {"kto": "kto", "sft": "sft", "sft-chosen": "sft", "reward": "rm"}
 """What each format is for; the others for DPO."""
@@ -156,7 +156,7 @@ def reading_job(place: Path) -> dict[str, Any]:
         "load": entries | glued | {"hostile": hostile | {"dataset": dataset_name("proguide")}},
         "render": states | hostile_states | paths,
     }
-    for name in ("sharegpt", "reward", "parquet"):
+    for name in ("sharegpt", "reward"):
         tiny["load"][f"hostile {name}"] = hostile | {"dataset": dataset_name(name)}
     real = {"model": str(place / "real"), "load": {"hostile": tiny["load"]["hostile"]}, "render": hostile_states}
     qwens = vocabulary()
@@ -203,7 +203,7 @@ def make_hostile_data(out: Path) -> None:
         for state in states
     }
     (source / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in questions.values()))
-    formats = ["sharegpt", "reward", "parquet"]
+    formats = ["sharegpt", "reward"]
     allow = ["chosen_malformed", "special_token", "secret", "identical_sides", "empty_reply"]  # what texts do, not we
     summary = reasonrag.pairs([source], out=out, format=formats, validation=0, allow=allow)
     assert summary.pairs == len(states), summary.dropped
@@ -300,10 +300,6 @@ def path_prompts(data: Path) -> dict[str, list[dict[str, str]]]:
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
     """The rows of a file that `pairs` wrote."""
-    if path.suffix == ".parquet":
-        parquet = pytest.importorskip("pyarrow.parquet")
-        table: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
-        return table
     rows: list[dict[str, Any]] = orjson.loads(path.read_bytes())
     return rows
 
@@ -453,7 +449,7 @@ def ids_of_turns(specials: list[int]) -> list[int]:
 def test_formats_agree_on_every_text(reading: Reading) -> None:
     """A file of another format holds the same pairs, so it gives the same ids."""
     pairs = reading.rows("hostile")
-    for name in ("sharegpt", "reward", "parquet"):
+    for name in ("sharegpt", "reward"):
         assert reading.rows(f"hostile {name}") == pairs, name
 
 

@@ -537,7 +537,7 @@ def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
     assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     candidates = Path("data/a/candidates.jsonl").read_bytes()
     Path("runs/a").rename("gone")
-    everything = [*("--min-margin", 0, "--min-confidence", 0, "--max-per-combination", 0, "--max-similarity", 1)]
+    everything = [*("--min-margin", 0, "--min-confidence", 0, "--max-similarity", 1)]
     loose = json.loads(reasonrag("pairs", "data/a", "--out", "data/a", *everything, "--json").out)
     strict = json.loads(reasonrag("pairs", "data/a", "--out", "data/b", "--max-per-state", 1, "--json").out)
     assert loose["pairs"] > strict["pairs"] > 0

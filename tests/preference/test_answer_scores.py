@@ -48,58 +48,41 @@ def test_answers_are_normalised_as_in_squad(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "golden_answers", "expected"),
+    ("answer", "golden_answers", "em", "f1", "covers"),
     [
-        ("The Beatles", ["beatles"], 1.0),
-        ("Beatles!", ["The Beatles"], 1.0),
-        ("The Beatles band", ["The Beatles"], 0.0),
-        ("NYC", ["New York", "nyc"], 1.0),
-        ("yes.", ["Yes"], 1.0),
-        ("ÉCOLE", ["école"], 1.0),
-        ("ecole", ["école"], 0.0),  # accents are letters
-        ("", ["Paris"], 0.0),
-        ("", [""], 1.0),
-        ("the", ["a"], 1.0),  # both normalise to nothing
-        ("Paris", [], 0.0),
+        ("The Beatles", ["beatles"], 1, 1, 1),
+        ("The Beatles band", ["The Beatles"], 0, 2 / 3, 1),
+        ("NYC", ["New York", "nyc"], 1, 1, 1),
+        ("ecole", ["école"], 0, 0, 0),  # accents are letters
+        ("São Paulo", ["são paulo"], 1, 1, 1),
+        ("東京 都", ["東京"], 0, 2 / 3, 1),
+        ("Obama", ["Barack Obama"], 0, 2 / 3, 0),  # precision 1, recall 1/2
+        ("president Barack Obama of the US", ["Barack Obama"], 0, 4 / 7, 1),  # precision 2/5, recall 1
+        ("Barack H. Obama", ["Barack Obama"], 0, 4 / 5, 0),  # words that are covered stand together
+        ("Obamacare", ["Obama"], 0, 0, 0),  # whole words only
+        ("19742", ["1974"], 0, 0, 0),
+        ("New York New York", ["New York"], 0, 2 / 3, 1),  # repeated words count once each: precision 2/4, recall 1
+        ("Paris", ["London"], 0, 0, 0),
+        ("Paris", ["London", "Paris, France", "Paris"], 1, 1, 1),  # best over all golden answers
+        ("Yes!", ["yes"], 1, 1, 1),
+        ("yes", ["no"], 0, 0, 0),
+        ("yes it is", ["yes"], 0, 0, 1),  # a verdict scores only whole
+        ("no", ["no man's land"], 0, 0, 0),
+        ("noanswer", ["noanswer at all"], 0, 0, 0),
+        ("yes sir", ["yes madam"], 0, 0.5, 0),  # neither side is a verdict by itself
+        ("", ["Paris"], 0, 0, 0),
+        ("Paris", [""], 0, 0, 0),  # nothing is covered by everything
+        ("the", ["a"], 1, 0, 0),  # both normalise to nothing
+        ("Paris", [], 0, 0, 0),
     ],
 )
-def test_exact_match_needs_one_golden_answer_to_be_the_same(
-    answer: str, golden_answers: list[str], expected: float
+def test_an_answer_is_the_same_shares_words_or_holds_a_golden_answer(
+    answer: str, golden_answers: list[str], em: float, f1: float, covers: float
 ) -> None:
-    """1 if the normalised answer equals any normalised golden answer."""
-    assert exact_match(answer, golden_answers) == expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "golden_answers", "expected"),
-    [
-        ("Barack Obama", ["Barack Obama"], 1.0),
-        ("Obama", ["Barack Obama"], 2 / 3),  # precision 1, recall 1/2
-        ("president Barack Obama of the US", ["Barack Obama"], 4 / 7),  # precision 2/5, recall 1
-        ("New York New York", ["New York"], 2 / 3),  # repeated words count once each: precision 2/4, recall 1
-        ("Paris", ["London"], 0.0),
-        ("Paris", ["London", "Paris, France", "Paris"], 1.0),  # best over all golden answers
-        ("yes", ["yes"], 1.0),
-        ("Yes!", ["yes"], 1.0),
-        ("yes", ["no"], 0.0),
-        ("yes it is", ["yes"], 0.0),  # a verdict scores only whole
-        ("yes", ["yes it is"], 0.0),
-        ("no", ["no man's land"], 0.0),
-        ("noanswer", ["noanswer at all"], 0.0),
-        ("yes sir", ["yes madam"], 0.5),  # neither side is a verdict by itself
-        ("", ["Paris"], 0.0),
-        ("Paris", [""], 0.0),
-        ("", [""], 0.0),
-        ("Paris", [], 0.0),
-        ("São Paulo", ["são paulo"], 1.0),
-        ("東京 都", ["東京"], 2 / 3),
-    ],
-)
-def test_f1_is_the_best_token_overlap_with_a_golden_answer(
-    answer: str, golden_answers: list[str], expected: float
-) -> None:
-    """2PR / (P + R) over normalised tokens; yes, no and noanswer score only against themselves."""
-    assert f1_score(answer, golden_answers) == pytest.approx(expected)
+    """All over normalised words: EM is equality; F1 is 2PR / (P + R), where yes, no and noanswer score only against
+    themselves; cover-EM finds the words of a golden answer next to each other."""
+    assert (exact_match(answer, golden_answers), cover_em(answer, golden_answers)) == (em, covers)
+    assert f1_score(answer, golden_answers) == pytest.approx(f1)
 
 
 @pytest.mark.parametrize(
@@ -156,30 +139,6 @@ def test_published_codes_normalise_less(answer: str, gold: str, by_builder: floa
     for score, expected in ((builder_f1, by_builder), (prorag_f1, by_prorag)):
         assert score(answer, [gold]) == score(answer, ["Tiber", gold]) == pytest.approx(expected)
         assert score(answer, []) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("answer", "golden_answers", "expected"),
-    [
-        ("It was Barack Obama in 2008.", ["Barack Obama"], 1.0),
-        ("Barack H. Obama", ["Barack Obama"], 0.0),  # the words must stand together
-        ("Obamacare", ["Obama"], 0.0),  # whole words only
-        ("a cat", ["cat"], 1.0),
-        ("concatenate", ["cat"], 0.0),
-        ("19742", ["1974"], 0.0),
-        ("no, never", ["no"], 1.0),
-        ("nobody", ["no"], 0.0),
-        ("the end", ["The End", "finish"], 1.0),
-        ("anything", [""], 0.0),  # nothing is covered by everything
-        ("anything", ["the"], 0.0),
-        ("", ["Paris"], 0.0),
-        ("Paris", [], 0.0),
-        ("in São Paulo, Brazil", ["são paulo"], 1.0),
-    ],
-)
-def test_cover_em_finds_a_golden_answer_as_whole_words(answer: str, golden_answers: list[str], expected: float) -> None:
-    """1 if the normalised words of a golden answer stand in the normalised answer, next to each other."""
-    assert cover_em(answer, golden_answers) == expected
 
 
 @given(text=phrases)
@@ -381,22 +340,17 @@ TWO_WAYS: dict[str, tuple[str, list[str], bool]] = {
     "a point in the answer": ("1.450", ["1450"], True),
     "a point in the gold answer": ("1,450 km", ["1.450 km"], True),
     "a point and money": ("1.450 €", ["€1450"], True),
-    "a word around it": ("about 12.500 people", ["12500 people", "about 12500 people"], True),
     "one of several gold answers": ("2.500", ["Leeds", "2500"], True),
     "equal as it is read": ("1.450", ["1.45"], False),
-    "equal to another gold answer": ("1.450", ["1450", "1.45"], False),
     "another number all the same": ("1.450", ["1451"], False),
-    "a clear decimal": ("1.45", ["145"], False),
     "clear thousands": ("1.450.000", ["1450001"], False),
     "marks of no group": ("1,45,0", ["1450"], True),
     "an apostrophe of no group": ("it is 1'45 km", ["it is 145 km"], True),
     "zeros in front": ("007", ["7"], True),
-    "two versions": ("3.11.7", ["3.11.8"], False),
     "a decimal point is clear": ("2.5", ["25"], False),
     "a zero is clear": ("0", ["00 agents"], False),
     "no thousands before the point": ("0.450", ["450"], False),
     "a version": ("3.11.742", ["311742"], False),
-    "no number": ("Leeds", ["York"], False),
     "no gold answer": ("1.450", [], False),
 }
 

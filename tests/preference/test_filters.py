@@ -386,10 +386,10 @@ def test_a_judge_s_pick_needs_neither_margin_nor_certainty() -> None:
     ("most", "beyond"),
     [(1, {(1, 4), (2, 3), (2, 4)}), (3, {(2, 4)}), (4, set()), (None, set())],
 )
-@pytest.mark.parametrize("cap", ["max_per_combination", "max_per_state", "max_per_question"])
+@pytest.mark.parametrize("cap", ["max_per_state", "max_per_question"])
 def test_of_a_state_the_surest_of_equal_margins_are_kept(cap: str, most: int | None, beyond: set[Pair]) -> None:
     """As many as the user says; None keeps them all. What is no pair anyway takes no place."""
-    reason = {"max_per_combination": "not_extreme", "max_per_state": "state_full", "max_per_question": "question_full"}
+    reason = {"max_per_state": "state_full", "max_per_question": "question_full"}
     assert judged(four_queries(), **{cap: most}) == {
         (1, 2): "small_margin",
         (3, 4): "small_margin",
@@ -397,31 +397,13 @@ def test_of_a_state_the_surest_of_equal_margins_are_kept(cap: str, most: int | N
     }
 
 
-def test_the_best_stands_against_the_worst_once_for_each_two_types() -> None:
-    """Queries: the best over the worst. Queries over answers: the same. The answer over a query is another combination.
-    A surer pair with a narrower margin gives way."""
-    state = siblings(
-        query("best", 0.9, observations=2),
-        query("proven", 0.8, observations=90),
-        query("worst", 0.1, observations=90),
-        answer("Ada", 0.5),
-        answer("Bob", 0.2),
-    )
-    kept = {pair for pair, dropped in judged(state, max_per_combination=1).items() if dropped is None}
-    assert kept == {(1, 3), (1, 5), (4, 3), (4, 5)}
-
-
-def test_of_what_the_combinations_leave_a_state_keeps_the_surest() -> None:
-    """not_extreme before state_full before question_full."""
+def test_a_question_keeps_the_surest_of_what_its_states_keep() -> None:
+    """state_full before question_full, and neither counts what was dropped for itself."""
     mixed = siblings(query("who", 0.9, observations=9), query("what", 0.0, observations=9), answer("Ada", 0.3))
-    rules = {"max_per_combination": 1, "max_per_state": 2, "max_per_question": 1, "min_confidence": 0.0}
+    rules = {"max_per_state": 2, "max_per_question": 1, "min_confidence": 0.0}
     assert judged(mixed, **rules) == {(1, 2): None, (1, 3): "question_full", (3, 2): "state_full"}
-
-
-def test_the_widest_valid_pair_is_kept_where_the_widest_is_not_valid() -> None:
-    """Best and worst say the same here, so the next takes its place."""
     three = siblings(query("who", 0.9), query("what", 0.4), query("WHO", 0.0))
-    assert judged(three, max_per_combination=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "contradicted"}
+    assert judged(three, max_per_state=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "contradicted"}
 
 
 def test_steps_that_share_one_estimate_are_no_pair() -> None:
@@ -513,7 +495,7 @@ def test_runs_that_contradict_each_other_make_one_pair() -> None:
         siblings(query("who", 0.2), query("what", 0.5), config_hash="b"),
         siblings(query("who", 0.2), query("what", 0.4), config_hash="c"),
     ]
-    found = select(states_of(*runs), replace(PUBLISHED_RULES, max_per_combination=1))
+    found = select(states_of(*runs), PUBLISHED_RULES)
     assert [each.dropped for each in found] == [None, "contradicted", "duplicate"]
 
 
@@ -528,10 +510,10 @@ def test_what_runs_say_in_different_states_stands_side_by_side() -> None:
 
 
 def test_caps_hold_over_all_runs_of_a_question() -> None:
-    """One pair a combination means one, from however many runs."""
+    """One pair means one, from however many runs."""
     runs = [siblings(query(f"who {n}", 0.9 - n / 10), query(f"what {n}", 0.1), config_hash=str(n)) for n in range(3)]
-    found = select(states_of(*runs), PairingRules(max_per_combination=1))
-    assert [each.dropped for each in found] == [None, "not_extreme", "not_extreme"]
+    found = select(states_of(*runs), PairingRules(max_per_question=1))
+    assert [each.dropped for each in found] == [None, "question_full", "question_full"]
 
 
 # -- laws of one question -----------------------------------------------------------------------------------------
@@ -542,7 +524,6 @@ rules = st.builds(
     min_margin=st.sampled_from([0.0, 0.01, 0.3]),
     min_confidence=st.sampled_from([0.0, 0.5, 0.7]),
     max_similarity=st.sampled_from([0.3, 0.9, 1.0]),
-    max_per_combination=limits,
     max_per_state=limits,
     max_per_question=limits,
     allow_malformed=st.booleans(),
@@ -618,7 +599,7 @@ def test_a_stricter_margin_never_adds_a_pair_where_places_are_not_limited(
     states: list[StateRecord], how: PairingRules, strictness: float
 ) -> None:
     """What was dropped stays dropped: a wider pair never made way for a narrower one."""
-    free = replace(how, max_per_combination=None, max_per_state=None, max_per_question=None)
+    free = replace(how, max_per_state=None, max_per_question=None)
     loose, strict = (select(states, replace(free, min_margin=margin)) for margin in (free.min_margin, strictness))
     if strictness >= free.min_margin:
         for before, after in zip(loose, strict, strict=True):
@@ -648,30 +629,12 @@ def test_states_and_questions_hold_as_many_pairs_as_they_may(states: list[StateR
     before_state = before_question + [each for each in found if each.dropped == "state_full"]
     _is_capped(before_question, before_state, how.max_per_state, key=lambda each: each.state.state_id)
     _is_capped(kept, before_question, how.max_per_question, key=lambda _: "the question")
-    before_types = before_state + [each for each in found if each.dropped == "not_extreme"]
-    _is_capped(before_state, before_types, how.max_per_combination, key=lambda each: (each.state.state_id, *each.types))
 
 
 def _is_capped(kept: Sequence[Candidate], before: Sequence[Candidate], most: int | None, *, key: Any) -> None:
     numbers = Counter(map(key, kept))
     for place, number in Counter(map(key, before)).items():
         assert numbers[place] == (number if most is None else min(number, most))
-
-
-@given(states=runs, how=rules)
-def test_the_widest_of_a_combination_is_kept(states: list[StateRecord], how: PairingRules) -> None:
-    """What is not_extreme has a rival with at least its margin, of its state and types."""
-    found = select(states, how)
-    for each in found:
-        if each.dropped == "not_extreme":
-            rivals = [
-                other
-                for other in found
-                if (other.state.state_id, other.types) == (each.state.state_id, each.types)
-                and other.dropped in (None, "state_full", "question_full")
-            ]
-            assert all(other.margin >= each.margin - 1e-9 for other in rivals)
-            assert len(rivals) == how.max_per_combination
 
 
 # -- shares of the whole data set ---------------------------------------------------------------------------------

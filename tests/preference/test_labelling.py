@@ -94,11 +94,6 @@ def test_margins_are_divided_by_the_discount_of_their_layer_where_the_recipe_say
     assert [pair.margin for pair in pairs(deep)] == pytest.approx(margins)
 
 
-def test_a_margin_is_unknown_where_a_reward_is() -> None:
-    """None, not 0: nobody has compared them."""
-    assert only(siblings(query("who", None), query("what", 0.5))).margin is None
-
-
 def test_margins_are_numbers_in_any_layer() -> None:
     """However deep a tree is, and however small its alpha, what is worth nothing differs by nothing."""
     deep = tree([*range(1500), 1499], [query(str(n), 0.0) for n in range(1501)], alpha=0.5)
@@ -357,13 +352,6 @@ def test_pairs_of_a_state_whose_prompt_was_cut_are_tagged(shorter_by: int | None
     cut_from = None if shorter_by is None else size - shorter_by
     [state] = labelled_states(rollout, Origin(dataset="d", split="train", cut_from=cut_from))
     assert [pair.tags for pair in state.pairs] == [tags]
-
-
-def test_a_judge_alone_leaves_a_pair_without_a_confidence() -> None:
-    """How often a judge is right, nobody has measured here."""
-    record = siblings(query("who", 0.9), query("what", 0.1))
-    recipe = record.recipe.model_copy(update={"reward": "judge-rank", "judge_weight": 1.0})
-    assert only(record.model_copy(update={"recipe": recipe})).confidence is None
 
 
 # -- how alike they are -------------------------------------------------------------------------------------------

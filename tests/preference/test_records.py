@@ -215,24 +215,14 @@ def test_reasoning_is_in_a_line_only_where_there_is_some() -> None:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-def test_fields_of_later_versions_are_passed_over() -> None:
-    """Optional fields may be added to a record, a node or a usage without making old readers fail."""
-    record = rollout(node(0, None, (1,)), node(1, response="hello"))
-    content = as_json(record)
-    content["weather"] = "fine"
-    content["usage"]["joules"] = 3
-    content["nodes"][1]["mood"] = {"good": True}
-    assert parse_rollout(json.dumps(content).encode(), where="line 1") == record
-
-
-def test_optional_fields_may_be_missing() -> None:
+def test_optional_fields_may_be_missing_and_those_of_later_versions_are_passed_over() -> None:
     """A node needs its place in the tree only; everything else has a default that says so."""
-    content = as_json(rollout(node(0, None, (1,)), node(1)))
-    content["nodes"] = [
-        {key: each[key] for key in ("id", "parent_id", "children_ids", "layer")} for each in content["nodes"]
-    ]
+    record = rollout(node(0, None, (1,)), node(1))
+    content = as_json(record) | {"weather": "fine", "usage": {"joules": 3}}
+    place = ("id", "parent_id", "children_ids", "layer")
+    content["nodes"] = [{key: each[key] for key in place} | {"mood": {"good": True}} for each in content["nodes"]]
     del content["failed_continuations"], content["error"]
-    assert parse_rollout(json.dumps(content).encode(), where="line 1") == rollout(node(0, None, (1,)), node(1))
+    assert parse_rollout(json.dumps(content).encode(), where="line 1") == record
 
 
 def changed(**changes: Any) -> bytes:

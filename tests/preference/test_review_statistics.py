@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from preference.review_statistics import (
     digest,
     read_pairs,
     report_of,
-    sample_pairs,
 )
 from preference.statistics import SignAgreement
 
@@ -137,39 +135,12 @@ def test_texts_are_told_apart_wherever_one_ends() -> None:
 # -- sides and samples -----------------------------------------------------------------------------------------
 
 
-def test_sides_do_not_depend_on_the_label(tmp_path: Path) -> None:
-    """The same pair with the other label is shown alike: who judges cannot tell."""
-    (tmp_path / "one").mkdir()
-    (tmp_path / "other").mkdir()
-    exchanged = [row(n, chosen=row(n)["rejected"], rejected=row(n)["chosen"]) for n in range(50)]
-    ones = pairs_of(data_set(tmp_path / "one", *(row(n) for n in range(50))))
-    others = pairs_of(data_set(tmp_path / "other", *exchanged))
-    assert [shown(each, 3) for each in ones] == [shown(each, 3) for each in others]
-    assert [each.facts.key for each in ones] == [each.facts.key for each in others]
-
-
 def test_a_fair_coin_decides_what_stands_as_a(tmp_path: Path) -> None:
     """Another one for every seed."""
     pairs = pairs_of(data_set(tmp_path, *(row(n) for n in range(400))))
     chosen_first = [shown(pair, 0)[0] == pair.chosen for pair in pairs]
     assert sum(chosen_first) == pytest.approx(200, abs=40)
     assert sum(shown(pair, 0) == shown(pair, 1) for pair in pairs) == pytest.approx(200, abs=40)
-
-
-def test_a_sample_is_proportional_over_types_layers_and_confidence(tmp_path: Path) -> None:
-    """One action type in three, each in one sample of thirty."""
-    sample, contents = sample_pairs(data_set(tmp_path, *(row(n) for n in range(300))), 30, seed=0)
-    assert contents.pairs == 300
-    assert all(abs(count - 10) <= 3 for count in Counter(each.facts.action_type for each in sample).values())
-    assert all(abs(count - 6) <= 3 for count in Counter(each.facts.layer for each in sample).values())
-
-
-def test_a_larger_sample_goes_on_where_a_smaller_one_ends(tmp_path: Path) -> None:
-    """And one that is larger than the data set holds all of it."""
-    folder = data_set(tmp_path, *(row(n) for n in range(40)))
-    small, large, all_of_it = (sample_pairs(folder, size, seed=5)[0] for size in (10, 25, 99))
-    assert large[:10] == small
-    assert len(all_of_it) == 40
 
 
 @pytest.mark.parametrize(

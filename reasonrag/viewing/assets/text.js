@@ -125,7 +125,6 @@ const DROPPED = {
   too_long: "too many tokens",
   duplicate: "the state has another pair with the same content",
   contradicted: "another pair prefers the opposite",
-  not_extreme: "the state has a pair of these types with a margin at least as wide",
   state_full: "the state already has its maximum of pairs",
   question_full: "the question already has its maximum of pairs",
   efficiency_only_cap: "over the cap on pairs that differ in path length only",

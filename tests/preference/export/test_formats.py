@@ -26,6 +26,7 @@ from preference.export.formats import (
     sft_chosen_rows,
     sft_rows,
 )
+from preference.export.parquet import ParquetRows
 from tests.helpers.trees import (
     QUESTION,
     THINK,
@@ -43,7 +44,7 @@ from tests.helpers.trees import (
 
 NAMES: tuple[FormatName, ...] = get_args(FormatName)
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
-EVERYTHING = ExportOptions(tuple(name for name in NAMES if name != "parquet"), validation=0)
+EVERYTHING = ExportOptions(NAMES, validation=0)
 
 
 def proguide_rows(rollout: RolloutRecord) -> list[Row]:
@@ -68,12 +69,6 @@ def test_every_format_is_recorded(tmp_path: Path, golden: Callable[[str, bytes],
 # -- RAG_ProGuide -------------------------------------------------------------------------------------------------
 
 
-def test_a_row_has_the_columns_in_their_order() -> None:
-    """So that Parquet and JSON hold the same, and a column of nulls has its type."""
-    for row in proguide_rows(ada()):
-        assert list(row) == list(COLUMNS)
-
-
 TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "int32": (int,),
@@ -84,9 +79,10 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def test_values_are_of_their_columns_types() -> None:
-    """Null where nothing is known."""
+def test_a_row_has_the_columns_in_their_order_and_values_of_their_types() -> None:
+    """So that Parquet and JSON hold the same; null where nothing is known."""
     for row in proguide_rows(ada()):
+        assert list(row) == list(COLUMNS)
         for column, value in row.items():
             assert value is None or isinstance(value, TYPES[COLUMNS[column]]), column
 
@@ -104,7 +100,7 @@ def test_a_prompt_of_other_turns_makes_no_row(turns: list[Fields]) -> None:
 
 def sides(name: FormatName, row: Row) -> tuple[str, str, str, str]:
     """System turn, user turn, chosen and rejected reply, wherever a format has them."""
-    if name in ("proguide", "parquet"):
+    if name == "proguide":
         return row["instruction"], row["input"], row["chosen"], row["rejected"]
     if name == "sharegpt":
         (turn,) = row["conversations"]
@@ -116,7 +112,7 @@ def sides(name: FormatName, row: Row) -> tuple[str, str, str, str]:
     return system["content"], user["content"], replies[0]["content"], replies[1]["content"]
 
 
-@pytest.mark.parametrize("name", ["proguide", "parquet", "sharegpt", "reward", "trl"])
+@pytest.mark.parametrize("name", ["proguide", "sharegpt", "reward", "trl"])
 def test_every_format_of_pairs_says_the_same(name: FormatName) -> None:
     """One row for each pair, in their order, with the same two turns, the same sides, and the pair's name."""
     pairs = proguide_rows(ada())
@@ -257,22 +253,17 @@ def test_every_column_that_is_described_is_in_the_rows(name: FormatName) -> None
 # -- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def test_parquet_holds_what_the_json_holds(tmp_path: Path) -> None:
-    """Every column of every row of both parts, with the types that are promised, nulls included; more rows than a group
-    of them."""
+def test_parquet_holds_the_rows(tmp_path: Path) -> None:
+    """Every column of every row with the types that are promised, nulls included; more rows than a group of them, and
+    none at all."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: the hub extra brings it")
-    records = [*map(asked, range(1100)), ada(question="Another one?", question_id="ada")]
-    options = ExportOptions(("parquet",), validation=0.02)
-    export_pairs(candidates_in(tmp_path, *records), tmp_path, NO_FILTERS, options)
-    for part in ("", ".validation"):
-        table = parquet.read_table(tmp_path / f"RAG_ProGuide{part}.parquet")
-        assert table.to_pylist() == rows(tmp_path / f"RAG_ProGuide{part}.json")
+    for count in (0, 550):
+        written = proguide_rows(ada()) * count
+        with (tmp_path / "rows.parquet").open("wb") as file:
+            rows_of_file = ParquetRows(file)
+            for row in written:
+                rows_of_file.write(row)
+            rows_of_file.finish()
+        table = parquet.read_table(tmp_path / "rows.parquet")
+        assert table.to_pylist() == written
         assert {each.name: str(each.type).replace("element: ", "") for each in table.schema} == COLUMNS
-
-
-def test_no_rows_make_a_parquet_file_with_every_column(tmp_path: Path) -> None:
-    """So that a loader finds the schema it expects."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: the hub extra brings it")
-    export_pairs(candidates_in(tmp_path), tmp_path, NO_FILTERS, ExportOptions(("parquet",), validation=0))
-    table = parquet.read_table(tmp_path / "RAG_ProGuide.parquet")
-    assert (table.num_rows, table.column_names) == (0, list(COLUMNS))

@@ -94,7 +94,7 @@ def fates(state: StateRecord, rules: PairingRules) -> dict[tuple[int, int], str 
     return {(each.pair.chosen, each.pair.rejected): each.dropped for each in select([state], rules)}
 
 
-@pytest.mark.parametrize("rules", [AS_PUBLISHED, PairingRules(max_per_combination=None)])
+@pytest.mark.parametrize("rules", [AS_PUBLISHED, PairingRules()])
 def test_the_step_ranked_first_stands_against_the_third_and_later_ones(rules: PairingRules) -> None:
     """Each different one once, with the widest margin; nothing of a trajectory that ended wrong, nor of a judgement
     that failed."""

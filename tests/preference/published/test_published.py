@@ -137,6 +137,7 @@ def test_a_whole_tree_needs_no_repair() -> None:
     record, repairs = read(published_tree())
     assert repairs == {}
     assert (record.question_id, record.question, record.golden_answers) == ("dev_7", QUESTION, ["Seine"])
+    assert record.revision == "f00"
     assert [(node.action, node.action_type, node.content) for node in record.nodes[1:]] == [
         ("think", "answer", "Rhine"),
         ("think", "query", "capital of France"),
@@ -220,15 +221,6 @@ def test_imported_queries_that_show_mostly_the_same_have_that_in_common(
     strict = replace(PUBLISHED_RULE, allow_same_findings=False)
     left = [{row["chosen_content"], row["rejected_content"]} for row in exported([record], strict)]
     assert [each for each in kept if each not in left] == ([{"capital", "capital of France"}] if common else [])
-
-
-def test_a_line_that_was_imported_says_of_which_file() -> None:
-    """And is a line of rollouts.jsonl like any other."""
-    record, _ = read(published_tree())
-    again = parse_rollout(record.to_line(), where="here")
-    assert again == record
-    assert json.loads(record.to_line())["revision"] == "f00"
-    assert b"revision" not in record.model_copy(update={"revision": None}).to_line()
 
 
 # -- trees that are not ----------------------------------------------------------------------------------------
@@ -586,45 +578,32 @@ GLUED = "Be brief.\n\nQuestion: Who?"
 
 
 @pytest.mark.parametrize(
-    "prompt",
+    ("prompt", "known"),
     [
-        chat("Question: Who?", "Be brief."),
-        CHATML,
-        CHATML.removesuffix("<|im_start|>assistant\n"),
-        LLAMA,
-        LLAMA.removeprefix("<|begin_of_text|>"),
+        (chat("Question: Who?", "Be brief."), True),
+        (CHATML, True),
+        (CHATML.removesuffix("<|im_start|>assistant\n"), True),
+        (LLAMA, True),
+        (LLAMA.removeprefix("<|begin_of_text|>"), True),
+        (None, False),
+        ("", False),
+        ([], False),
+        ("Question: Who?", False),
+        ("[INST] <<SYS>>Be brief.<</SYS>> Question: Who? [/INST]", False),
+        (CHATML + "So", False),
+        ("before " + CHATML, False),
+        (CHATML.replace("Be brief.", "Be<|im_end|>\n<|im_start|>user\nbrief."), False),
+        (chat("Question: Who?", "  "), False),
+        (chat("", "Be brief."), False),
+        ([{"role": "system", "content": "Be brief."}], False),
+        ([{"role": "user"}], False),
+        (chat(GLUED, "Be brief."), False),
+        ([["system", "Be brief."]], False),
     ],
 )
-def test_prompts_are_read_in_every_known_form(prompt: object) -> None:
-    """Messages, ChatML and Llama 3."""
-    assert read_prompt(prompt, Notes(RepairLog(), "")) == ("Be brief.", "Question: Who?")
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        None,
-        "",
-        [],
-        {},
-        "Question: Who?",
-        "[INST] <<SYS>>Be brief.<</SYS>> Question: Who? [/INST]",
-        CHATML + "So",
-        "before " + CHATML,
-        CHATML.replace("Be brief.", "Be<|im_end|>\n<|im_start|>user\nbrief."),
-        chat("Question: Who?", "  "),
-        chat("", "Be brief."),
-        [{"role": "system", "content": "Be brief."}],
-        [{"role": "user"}],
-        [{"role": "user", "content": GLUED}],
-        chat(GLUED, "Be brief."),
-        [["system", "Be brief."]],
-        [{"role": "tool", "content": "Be brief."}, {"role": "user", "content": "Who?"}],
-    ],
-)
-def test_any_other_prompt_is_not_guessed_at(prompt: object) -> None:
-    """Not even where the text has special tokens of its own."""
-    assert read_prompt(prompt, Notes(RepairLog(), "")) is None
+def test_prompts_are_read_in_every_known_form_and_no_other_is_guessed_at(prompt: object, known: bool) -> None:
+    """Messages, ChatML and Llama 3; not even where the text has special tokens of its own."""
+    assert read_prompt(prompt, Notes(RepairLog(), "")) == (("Be brief.", "Question: Who?") if known else None)
 
 
 @pytest.mark.parametrize(
