@@ -11,7 +11,7 @@ This package knows nothing of retrieval, language models, networks or clocks.
 """
 
 from mcts.estimates import Estimate, estimates
-from mcts.recipes import RECIPES, Recipe, RecipeName, recipe_named
+from mcts.recipes import RECIPES, Recipe, RecipeName
 from mcts.rewards import evenly_drawn_rewards, shortest_path_reward, spre_rewards, visit_weighted_rewards
 from mcts.search import (
     Continue,
@@ -55,7 +55,6 @@ __all__ = [
     "estimates",
     "evenly_drawn_rewards",
     "puct_score",
-    "recipe_named",
     "shortest_path_reward",
     "spre_rewards",
     "uct_score",

@@ -196,8 +196,3 @@ RECIPES: dict[RecipeName, Recipe] = {
         unreadable="missing",
     ),
 }
-
-
-def recipe_named(name: str) -> Recipe:
-    """The recipe of a name. Raises KeyError for others."""
-    return {str(known): each for known, each in RECIPES.items()}[name]

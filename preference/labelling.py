@@ -14,8 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, Protocol
 
-from mcts import SearchConfig
-from mcts.recipes import recipe_named
+from mcts import RECIPES
 from preference.answer_scores import label_cover_em
 from preference.candidates import (
     GoldVerdict,
@@ -34,6 +33,7 @@ from preference.published.pair_rules import SYSTEM_OF_RECIPE, PublishedSystem
 from preference.records import ActionType, Message, RecipeRef, RolloutNode, RolloutRecord, shared_fields
 from preference.similarity import folded, jaccard, words_of
 
+_SEARCHES = {str(name): recipe.search for name, recipe in RECIPES.items()}
 TOLERANCE = 1e-9
 """Means of outcomes that differ by less are equal."""
 ANSWER_WEIGHT = 0.5
@@ -85,7 +85,8 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
     """The steps taken in each state. A state is what the agent has seen: two nodes reached by the same replies are one
     state, and the steps that follow them are siblings. Where the recipe keeps equal steps apart it is a node."""
     states: dict[object, list[RolloutNode]] = {}
-    by_node = not _merges_equal_steps(rollout.recipe.name)
+    search = _SEARCHES.get(rollout.recipe.name)
+    by_node = search is not None and not search.merge_equal
     for node in rollout.nodes[1:]:
         by_parent = by_node or node.prompt is None
         seen = node.parent_id if by_parent else tuple((turn.role, turn.content) for turn in node.prompt or ())
@@ -93,23 +94,10 @@ def _states(rollout: RolloutRecord) -> list[list[RolloutNode]]:
     return list(states.values())
 
 
-def _merges_equal_steps(recipe: str) -> bool:
-    """Whether a recipe makes one node of equal steps; one that is not known is taken to."""
-    search = _search_of(recipe)
-    return search is None or search.merge_equal
-
-
 def shares_estimates(recipe: RecipeRef) -> bool:
     """Whether a recipe's rewards count the observations of siblings that reveal the same."""
-    search = _search_of(recipe.name)
+    search = _SEARCHES.get(recipe.name)
     return search is not None and search.share_estimates and (recipe.reward or "").startswith("spre_even")
-
-
-def _search_of(recipe: str) -> SearchConfig | None:
-    try:
-        return recipe_named(recipe).search
-    except KeyError:
-        return None
 
 
 @dataclass(frozen=True)

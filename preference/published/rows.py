@@ -25,7 +25,6 @@ from preference.candidates import (
 )
 from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import plain_text
-from preference.labelling import TokenCounter
 from preference.published.repairs import (
     KnownQuestion,
     Notes,
@@ -64,7 +63,6 @@ class RowRules:
     split: str = "unknown"
     teacher: str | None = None
     questions: Mapping[str, KnownQuestion] = field(default_factory=dict)
-    tokens: TokenCounter | None = None
 
 
 class _ReadRow(NamedTuple):
@@ -92,19 +90,13 @@ class _PublishedState:
         return self.steps[reply.response]
 
 
-@dataclass
-class _QuestionRows:
-    record: QuestionRecord
-    states: dict[str, _PublishedState] = field(default_factory=dict)
-
-
 class PublishedRowReader:
     """Reads rows one by one and rebuilds their states and questions."""
 
     def __init__(self, rules: RowRules, repair_log: RepairLog) -> None:
         self._rules = rules
         self._findings = repair_log
-        self._questions: dict[str, _QuestionRows] = {}
+        self._questions: dict[str, tuple[QuestionRecord, dict[str, _PublishedState]]] = {}
         self.rows = 0
         """Rows read so far, each a pair."""
 
@@ -118,9 +110,10 @@ class PublishedRowReader:
         found = RepairLog()  # a refused row counts no repairs
         row = _read(item, Notes(found, where))
         key = question_key(row.question)
-        question = self._questions.get(key) or self._about(item, row.question, revision, Notes(found, where))
+        known = self._questions.get(key)
+        question, states = known or (self._about(item, row.question, revision, Notes(found, where)), {})
         state_id = state_key(row.turns.messages)
-        state = question.states.get(state_id) or _PublishedState(row.turns, row.layer)
+        state = states.get(state_id) or _PublishedState(row.turns, row.layer)
         sides = state.steps.get(row.chosen.response), state.steps.get(row.rejected.response)
         if sides in state.pairs:
             raise Unusable("duplicate")
@@ -129,12 +122,12 @@ class PublishedRowReader:
                 "other_layer", f"the layer is {row.layer}, of an earlier row of the same state {state.layer}"
             )
         state.pairs.append((state.step(row.chosen), state.step(row.rejected)))
-        question.states[state_id] = state
-        self._questions[key] = question
+        states[state_id] = state
+        self._questions[key] = question, states
         self._findings.include(found)
         self.rows += 1
 
-    def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> _QuestionRows:
+    def _about(self, item: dict[str, Any], question: str, revision: str, note: Notes) -> QuestionRecord:
         """A question from its first row. Rows exported by reasonrag hold more than the ten published fields, and a
         question file overrides both."""
         key = question_key(question)
@@ -154,44 +147,41 @@ class PublishedRowReader:
             renderer=text(item.get("renderer")),
         )
         golds = golden_answers(item.get("golden_answers"), note, known)
-        record = QuestionRecord(question_id=facts.id, question=question, golden_answers=golds, origin=origin)
-        return _QuestionRows(record)
+        return QuestionRecord(question_id=facts.id, question=question, golden_answers=golds, origin=origin)
 
     def questions(self) -> Iterator[QuestionRecord]:
         """The lines of questions.jsonl, in order of first appearance."""
-        return (each.record for each in self._questions.values())
+        return (question for question, _ in self._questions.values())
 
     def states(self) -> Iterator[StateRecord]:
         """The lines of candidates.jsonl, grouped by question."""
-        for question in self._questions.values():
-            for state_id, state in question.states.items():
-                yield self._state(state_id, state, question.record)
-
-    def _state(self, state_id: str, state: _PublishedState, question: QuestionRecord) -> StateRecord:
-        tokens, prompt = self._rules.tokens, state.turns.messages
-        return StateRecord(
-            state_id=state_id,
-            question_id=question.question_id,
-            question=question.question,
-            golden_answers=question.golden_answers,
-            origin=question.origin,
-            layer=state.layer,
-            action=_action(state),
-            prompt=prompt,
-            tokens=tokens.prompt(prompt) if tokens else None,
-            steps=[_step(i, reply, tokens) for i, reply in enumerate(state.reply)],
-            pairs=[_pair(state_id, state, question, *sides) for sides in state.pairs],
-        )
+        for question, states in self._questions.values():
+            for state_id, state in states.items():
+                yield _state(state_id, state, question)
 
 
-def _step(i: int, reply: StepReply, tokens: TokenCounter | None) -> StepRecord:
+def _state(state_id: str, state: _PublishedState, question: QuestionRecord) -> StateRecord:
+    return StateRecord(
+        state_id=state_id,
+        question_id=question.question_id,
+        question=question.question,
+        golden_answers=question.golden_answers,
+        origin=question.origin,
+        layer=state.layer,
+        action=_action(state),
+        prompt=state.turns.messages,
+        steps=[_step(i, reply) for i, reply in enumerate(state.reply)],
+        pairs=[_pair(state_id, state, question, *sides) for sides in state.pairs],
+    )
+
+
+def _step(i: int, reply: StepReply) -> StepRecord:
     return StepRecord(
         id=i,
         action_type=reply.action_type,
         content=reply.content,
         response=reply.response,
         parse_error=reply.parse_error.cause if reply.parse_error else None,
-        tokens=tokens.reply(reply.response) if tokens else None,
     )
 
 

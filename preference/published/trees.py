@@ -45,7 +45,6 @@ from preference.records import (
     FinalScore,
     Outcome,
     PassageRef,
-    QuestionError,
     RecipeRef,
     RolloutNode,
     RolloutRecord,
@@ -61,8 +60,6 @@ RECIPE = RecipeRef(
     alpha=RELEASED.search.alpha,
     margin_by_layer=RELEASED.margin_by_layer,
 )
-FILE_REWARD = "file"
-"""Name of the rewards stored in a file."""
 _NODE = re.compile(r"intermediate_node_([0-9]{1,9})")
 _GOES_WITH: dict[str, tuple[AgentAction, tuple[ActionType, ...]]] = {
     "begin_reasoning": ("think", ("query", "answer")),
@@ -143,30 +140,6 @@ def read_tree(item: object, rules: TreeRules, repair_log: RepairLog, *, where: s
         recipe=RECIPE,
         usage=Usage(),
         nodes=_with_common_passages([_record(i, steps, values, rules) for i in range(len(steps))], steps),
-    )
-
-
-def refused_record(
-    item: object, error: Unusable, rules: TreeRules, *, where: str, revision: str
-) -> RolloutRecord | None:
-    """The record of a refused item; None if it does not even hold a question."""
-    question = text(item.get("question")) if isinstance(item, dict) else None
-    if question is None or not isinstance(item, dict):
-        return None
-    golds = item.get("golden_answers")
-    return RolloutRecord(
-        question_id=_id_of(item) or where,
-        question=question,
-        golden_answers=golden_answers(golds if isinstance(golds, list) else None, Notes(RepairLog(), where)),
-        dataset=rules.dataset,
-        split=rules.split,
-        revision=revision,
-        config_hash=rules.config_hash,
-        seed=0,
-        recipe=RECIPE,
-        usage=Usage(),
-        nodes=[],
-        error=QuestionError(cause=error.cause, message=str(error)),
     )
 
 
@@ -286,8 +259,6 @@ class _PublishedStep:
     """The answer, if the node is an end."""
     visits: int
     value: float
-    reward: float | None
-    """The file's."""
     passages: list[PassageText] | None
     """Passages of a read turn; None if the file does not have them, and for other turns."""
 
@@ -322,7 +293,6 @@ def _step(place: _PlacedNode, *, inner: bool, note: Notes) -> _PublishedStep:
         answer,
         visits=visits,
         value=value,
-        reward=number(node.get("reward")),
         passages=_passages(node.get("retrieval_result")) if action == "read" else None,
     )
 
@@ -477,10 +447,7 @@ def _values(steps: list[_PublishedStep], golds: list[str]) -> _LabelValues:
     published, paper = _tree(steps, by_builder), _tree(steps, f1)
     outcome = visit_weighted_rewards(published, alpha=RELEASED.search.alpha)
     spre = spre_rewards(paper, alpha=RELEASED.search.alpha)
-    rewards: list[dict[str, float | None]] = [
-        {"outcome": outcome[i], "spre": spre[i]} | ({} if step.reward is None else {FILE_REWARD: step.reward})
-        for i, step in enumerate(steps)
-    ]
+    rewards: list[dict[str, float | None]] = [{"outcome": outcome[i], "spre": spre[i]} for i in range(len(steps))]
     return _LabelValues(
         rewards,
         published,

@@ -30,7 +30,7 @@ from preference.export.summary import CANDIDATES, DATASET_INFO_FILE, QUESTIONS, 
 from preference.labelled_runs import recount_tokens
 from preference.published.repairs import REFUSALS, REPAIRS, KnownQuestion, Occurrences, RepairLog, Unusable
 from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import RECIPE, PassageText, TreeRules, read_tree, refused_record
+from preference.published.trees import RECIPE, PassageText, TreeRules, read_tree
 from reasonrag.agent.grounding import is_grounded, is_in_evidence
 from reasonrag.agent.imported_prompts import ImportedPrompts, imported_prompts, with_prompts
 from reasonrag.agent.prompting import PROMPTS, PUBLISHED, load_prompts, renderer_hash, save_prompts, saved_prompts
@@ -46,7 +46,6 @@ from reasonrag.curation.existing_data_set import (
 from reasonrag.curation.import_sources import ImportFiles, ImportKind, ImportSource, Say, common_kind, find_sources
 from reasonrag.curation.pairs import DataSetExport
 from reasonrag.curation.settings import ImportSettings, PairsSettings
-from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import open_questions
 from reasonrag.errors import InputError
@@ -315,7 +314,9 @@ class _TreeImporter:
         try:
             record = self._read(item, where=where, revision=revision)
         except Unusable as error:
-            self._refuse(item.value, error, where=where, revision=revision)
+            self.repair_log.refused(error.cause, where)
+            failure = {"item": where, "revision": revision, "cause": error.cause, "message": str(error)}
+            self._failures.write(orjson.dumps(failure, option=orjson.OPT_APPEND_NEWLINE))
             return
         self.kept += 1
         self.steps += len(record.nodes) - 1
@@ -351,14 +352,6 @@ class _TreeImporter:
         line = record.to_line()
         self.places.setdefault(question_key(record.question), []).append((self._lines.tell(), len(line)))
         self._lines.write(line)
-
-    def _refuse(self, item: object, error: Unusable, *, where: str, revision: str) -> None:
-        self.repair_log.refused(error.cause, where)
-        failure = {"item": where, "revision": revision, "cause": error.cause, "message": str(error)}
-        self._failures.write(orjson.dumps(failure, option=orjson.OPT_APPEND_NEWLINE))
-        record = refused_record(item, error, self._rules, where=where, revision=revision)
-        if record is not None and error.cause != "duplicate_tree":
-            self._keep(record)
 
     def write(self, target: BinaryIO) -> None:
         """Write all lines, grouped by question."""
@@ -461,7 +454,6 @@ def _import_pairs(
         split=begun.split or UNKNOWN,
         teacher=begun.teacher,
         questions=known,
-        tokens=EstimatingCounter(),
     )
     reader = PublishedRowReader(rules, repair_log)
     with ExitStack() as opened:

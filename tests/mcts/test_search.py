@@ -25,7 +25,6 @@ from mcts import (
     Step,
     Work,
     evenly_drawn_rewards,
-    recipe_named,
     spre_rewards,
     visit_weighted_rewards,
 )
@@ -1025,7 +1024,6 @@ def test_a_configuration_out_of_range_is_refused_by_name(change: dict[str, objec
 def test_recipes_are_called_by_their_names() -> None:
     """Each recipe is filed under the name it writes into outputs."""
     assert {name: recipe.name for name, recipe in RECIPES.items()} == {name: name for name in get_args(RecipeName)}
-    assert recipe_named("continuation") is RECIPES["continuation"]
 
 
 def test_every_recipe_makes_its_labels_by_a_rule_that_exists() -> None:

@@ -33,7 +33,7 @@ from preference.published.repairs import (
     read_reply,
 )
 from preference.published.rows import PublishedRowReader, RowRules
-from preference.published.trees import TreeRules, read_tree, refused_record
+from preference.published.trees import TreeRules, read_tree
 from preference.records import parse_rollout
 
 QUESTION = "Which river flows through the capital of France?"
@@ -163,11 +163,10 @@ def test_released_rewards_are_the_published_builders() -> None:
     assert (record.recipe.name, record.recipe.reward, record.recipe.margin_by_layer) == ("released", "outcome", False)
 
 
-def test_the_papers_rewards_and_those_of_the_file_stand_beside_them() -> None:
+def test_the_papers_rewards_stand_beside_them() -> None:
     """Means over the answers below: visits do not count, and F1 is SQuAD's, which leaves articles out: 2 * 1/2 /
-    (1/2 + 1) = 2/3. The file's stay where no golden answer is known; a step without one has none."""
+    (1/2 + 1) = 2/3. There are none where no golden answer is known."""
     tree, leaf = published_tree(), 2 / 3 * 0.9**3
-    nodes_of(tree)["intermediate_node_3"]["reward"] = 0.25
     record, _ = read(tree)
     assert [node.rewards["spre"] for node in record.nodes] == pytest.approx([leaf / 3, 0, leaf / 2, leaf, 0, leaf, 0])
     assert record.nodes[2].observations == 2
@@ -175,7 +174,6 @@ def test_the_papers_rewards_and_those_of_the_file_stand_beside_them() -> None:
     tree["golden_answers"] = None
     unknown, _ = read(tree)
     assert [node.reward for node in unknown.nodes] == [None] * 7
-    assert [node.rewards.get("file") for node in unknown.nodes] == [None, None, None, 0.25, None, None, None]
 
 
 def test_passages_are_named_and_best_first() -> None:
@@ -376,12 +374,13 @@ REFUSED: list[tuple[str, Callable[[Json], None]]] = [
     ("unreadable_prompt", set_in(5, input_prompt=chat(f"{SYSTEM}\nQuestion: {QUESTION}"))),
     ("other_question", top(question="Who was Ada?")),
     ("golden_answers", top(golden_answers="Seine")),
+    ("no_question", top(question=None)),
 ]
 
 
 @pytest.mark.parametrize(("cause", "spoil"), REFUSED)
 def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Callable[[Json], None]) -> None:
-    """Nothing of such a tree is counted as repaired; its line has the question and the cause."""
+    """Nothing of such a tree is counted as repaired."""
     tree, findings = published_tree(), RepairLog()
     spoil(tree)
     with pytest.raises(Unusable) as refused:
@@ -389,18 +388,6 @@ def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Ca
     assert refused.value.cause == cause
     assert cause in REFUSALS
     assert findings.repairs == {}
-    line = refused_record(tree, refused.value, RELEASED, where="file.json:1", revision="f00")
-    assert line is not None
-    assert (line.question_id, line.nodes, line.error and line.error.cause) == ("dev_7", [], cause)
-
-
-def test_a_tree_without_a_question_is_refused() -> None:
-    """There is no line that could have it."""
-    tree = published_tree() | {"question": None}
-    with pytest.raises(Unusable) as refused:
-        read(tree)
-    assert refused.value.cause == "no_question"
-    assert refused_record(tree, refused.value, RELEASED, where="file.json:1", revision="f00") is None
 
 
 def test_the_words_of_a_failed_item_are_kept() -> None:

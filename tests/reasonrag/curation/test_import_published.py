@@ -130,7 +130,7 @@ def test_trees_of_one_question_stand_together_under_ids_of_their_own(tmp_path: P
     assert report.repairs["id_taken"].count == 2
 
 
-def test_trees_that_cannot_be_used_are_error_lines_and_counted(tmp_path: Path, reasonrag: Reasonrag) -> None:
+def test_trees_that_cannot_be_used_are_failures_and_counted(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """The others are not lost with them. One that is too long has no question that could be named."""
     items = [tree(), tree("dev_2", output=None, error="a [red]fault"), {"output": {"intermediate_node_1": {"id": 1}}}]
     saved(tmp_path / "trees.json", [*items, tree("dev_3", note="x" * LONGEST_ITEM)])
@@ -150,8 +150,7 @@ def test_trees_that_cannot_be_used_are_error_lines_and_counted(tmp_path: Path, r
         ("trees.json:4", "too_long"),
     ]
     assert "[red]fault" in failures[0]["message"]
-    errors = [each["error"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")]
-    assert [each and each["cause"] for each in errors] == [None, "no_tree"]
+    assert [each["question_id"] for each in lines(tmp_path / "runs/a/rollouts.jsonl")] == ["dev_1"]
 
 
 def test_nothing_goes_on_in_an_imported_run(tmp_path: Path, reasonrag: Reasonrag) -> None:
