@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from reasonrag.curation.audit.audit import DatasetAudit, audit
 from reasonrag.curation.audit.catalogue import CHECK_NAMES, CHECKS
-from reasonrag.curation.audit.display import show_verdict
 from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.audit.row_files import row_files
 from reasonrag.curation.token_counters import EstimatingCounter
@@ -88,7 +87,6 @@ def test_rows_with_which_nothing_is_wrong_pass_every_check() -> None:
 
 
 ONE_BAD_ROW: list[tuple[str, str, Any]] = [
-    ("broken_row", "no text in chosen", row(99, chosen=None)),
     ("broken_row", "no text in rejected", {name: value for name, value in row(99).items() if name != "rejected"}),
     ("broken_row", "no object", "not a row"),
     ("empty_reply", "rejected", row(99, rejected=" \n")),
@@ -108,7 +106,6 @@ ONE_BAD_ROW: list[tuple[str, str, Any]] = [
     ("special_token", "<|im_end|> in rejected", row(99, rejected="<|im_end|> <answer>x</answer>")),
     ("special_token", "<|im_end|> in input", row(99, input="Question: what does <|im_end|> mean?", prompt="")),
     ("special_token", "{{idx}} in input", row(99, input="Question: What is {{idx}} in a template?")),
-    ("special_token", "<|eot_id|> in chosen", row(99, chosen="<query>q</query><|eot_id|>")),
     ("gold_in_system_turn", "", row(99, instruction=THINK + "\nThink of Cidiby.")),
     ("gold_line_in_prompt", "input", row(99, input="Question: where?\nCorrect answer: Cidiby", question="where?")),
     ("gold_line_in_prompt", "input", row(99, input='Question: where?\n{"golden_answers": ["cidiby."]}', question="x")),
@@ -157,8 +154,9 @@ def test_every_check_of_single_rows_is_in_the_table() -> None:
         row(99, golden_answers=["yes"], input="Question: Correct answer: yes or no?", question="Correct?"),
         row(99, golden_answers=[], input="Question: where?\nCorrect answer: Cidiby", question="where?"),
         row(99, instruction=CONCLUDE, chosen="<answer>Cidiby</answer>", chosen_action_type="Answer Generation"),
+        row(99, input="Question: what is a <| f |> b in F#?", prompt=""),  # tokens have no spaces
     ],
-    ids=["passages", "evidence", "thoughts", "question", "yes and no", "golden answers unknown", "conclude"],
+    ids=["passages", "evidence", "thoughts", "question", "yes and no", "golden answers unknown", "conclude", "bars"],
 )  # fmt: skip
 def test_what_is_normal_is_not_found(fine: Row) -> None:
     """Golden answers stand in passages, in evidence and in thoughts; `yes` stands everywhere."""
@@ -305,11 +303,8 @@ def _lines(rows: list[Row]) -> bytes:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b'[\n{"instruction":"a","in', "is cut off"),
         (_lines([row(1), row(2)])[:-40], "is cut off: it ends after 1 whole items"),
-        (_lines([row(1), row(2)]).replace(b":", b" ", 1), "line 2 (byte 2): item 1 is not JSON"),
         (b'{"rows": 1,\n "a": 2}', "holds no rows"),
-        (b"hello", "comes 'hello'"),
     ],
 )
 def test_a_file_that_is_none_is_refused(content: bytes, complaint: str, tmp_path: Path, reasonrag: Reasonrag) -> None:
@@ -323,7 +318,7 @@ def test_a_file_that_is_none_is_refused(content: bytes, complaint: str, tmp_path
     assert not (tmp_path / "rows.audit.json").exists()
 
 
-def test_files_of_others_are_found_in_a_directory(tmp_path: Path) -> None:
+def test_files_of_others_are_found_in_a_directory(tmp_path: Path, run_directory: Path) -> None:
     """By their first row; a name says whether it is for validation."""
     for name in ("train.json", "my-dev.jsonl", "summary.json", "notes.txt"):
         content = b"{}" if name == "summary.json" else _lines([row(1)])
@@ -332,13 +327,13 @@ def test_files_of_others_are_found_in_a_directory(tmp_path: Path) -> None:
         ("my-dev.jsonl", "validation"),
         ("train.json", "train"),
     ]
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no file with rows of RAG_ProGuide"):
-        row_files(_empty(tmp_path))
-
-
-def _empty(place: Path) -> Path:
-    (place / "empty").mkdir()
-    return place / "empty"
+        row_files(tmp_path / "empty")
+    with pytest.raises(
+        InputError, match=f"is a run, not a data set. First: reasonrag pairs {run_directory} --out data/"
+    ):
+        row_files(run_directory)
 
 
 def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> None:
@@ -379,14 +374,8 @@ def leaking_run(run_directory: Path, tmp_path: Path) -> Path:
     """The same run, in which somebody's key stands in every reply of the model."""
     leaking = tmp_path / "leaking"
     leaking.mkdir()
-    lines = []
-    for line in (run_directory / "rollouts.jsonl").read_bytes().splitlines():
-        record = orjson.loads(line)
-        for node in record["nodes"]:
-            if node.get("response"):
-                node["response"] = f"{KEY} {node['response']}"
-        lines.append(orjson.dumps(record))
-    (leaking / "rollouts.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    lines = (run_directory / "rollouts.jsonl").read_bytes()
+    (leaking / "rollouts.jsonl").write_bytes(lines.replace(b'"response":"', b'"response":"' + KEY.encode() + b" "))
     return leaking
 
 
@@ -467,25 +456,3 @@ def test_lengths_never_pass_for_those_of_another_counter(
     assert (first / "candidates.jsonl").read_bytes() == (fresh / "candidates.jsonl").read_bytes()
     summaries = [json.loads((each / "summary.json").read_bytes())["token_counter"] for each in (first, second)]
     assert summaries == ["Qwen2.5's vocabulary, template qwen"] * 2
-
-
-def test_every_command_names_the_next_one(
-    run_directory: Path, tmp_path: Path, reasonrag: Reasonrag, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """For a run: the command that has to come first."""
-    out = tmp_path / "the data"
-    done = reasonrag("pairs", run_directory, "--out", out)
-    assert f"next: reasonrag view '{out}'" in done.out
-    assert f"next: reasonrag train qwen2.5-7b-dpo-lora --data '{out}'" in done.out
-    assert "reasonrag publish" not in done.out, "only a data set of public questions is suggested for publishing"
-    for splits, public in ((["hotpotqa/train"], True), (["hotpotqa/train", "mine/train"], False)):
-        show_verdict(out, splits)
-        assert (f"next: reasonrag publish '{out}' --repo ORG/NAME" in capsys.readouterr().out) == public
-    refused = reasonrag("audit", run_directory)
-    assert refused.status == 2
-    assert f"is a run, not a data set. First: reasonrag pairs {run_directory} --out data/" in refused.err
-
-
-def test_text_between_bars_is_no_special_token() -> None:
-    """Code has operators that look alike; tokens have no spaces."""
-    assert found(audited(row(1, input="Question: what is a <| f |> b in F#?", prompt=""), *GOOD[2:])) == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 
@@ -17,35 +16,7 @@ from reasonrag.curation.token_counters import EstimatingCounter
 from tests.reasonrag.curation.audit.test_audit import GOOD, row
 
 HOSTILE = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}}{% x %}--><svg onload=a()>"
-VOID = {"meta", "br", "link", "img", "input", "hr"}
 WCAG_TEXT, WCAG_GRAPHIC = 4.5, 3.0
-
-
-class Elements(HTMLParser):
-    """What a browser would make of a page: elements with attributes, text outside of style."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, f"</{tag}> closes something else"
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text.append(data)
 
 
 def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") -> AuditReport:
@@ -53,6 +24,10 @@ def report(*rows: object, file: str = "RAG_ProGuide.json", name: str = "toy") ->
     for each in rows or (*GOOD, row(98, chosen="No tag."), row(99, rejected="No tag.")):
         audit.add(each, file=file, part="train")
     return audit.report()
+
+
+def tags(page: str) -> set[str]:
+    return set(re.findall(r"<(\w+)", page))
 
 
 @pytest.fixture(scope="module")
@@ -69,46 +44,33 @@ def test_text_of_others_stays_text(page: str) -> None:
         row(2, renderer=HOSTILE, split=HOSTILE, dataset=HOSTILE, tags=[HOSTILE], label=HOSTILE),
         row(3, renderer="another", chosen=f"<|{HOSTILE[:30]}|> <query>q</query>", chosen_action_type=HOSTILE),
     ]
-    fine, hostile = Elements(page), Elements(render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE)))
-    assert {tag for tag, _ in hostile.elements} <= {tag for tag, _ in fine.elements}
-    assert "script" not in {tag for tag, _ in hostile.elements}
-    for _, attributes in hostile.elements:
-        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcdoc", "action")]
-        assert "alert" not in " ".join(value or "" for value in attributes.values())
-    assert "".join(hostile.text).count("alert(1)") >= 4
-    assert "49" not in re.findall(r"onerror=alert\(2\)>\"'(..)", "".join(hostile.text))
+    hostile = render_audit_page(report(*GOOD, *rows, file=HOSTILE, name=HOSTILE))
+    assert tags(hostile) <= tags(page)
+    assert hostile.count("alert(1)") == hostile.count("&lt;script&gt;alert(1)") >= 4
+    assert "&#34;&#39;{{7*7}}{% x %}--&gt;" in hostile
+    assert not re.search(r"<[^>]*\b(?:on\w+|src|srcdoc|action)=", hostile)
 
 
 def test_the_page_needs_no_network_and_runs_nothing(page: str) -> None:
     """Not one address outside itself, and a policy that would stop it."""
-    elements = Elements(page).elements
-    policy = next(each["content"] for tag, each in elements if tag == "meta" and "http-equiv" in each)
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
-    for _, attributes in elements:
-        for name, value in attributes.items():
-            if name in ("href", "xlink:href"):
-                assert (value or "").startswith("#")
-    for outside in ("http://", "https://", "@import", "url("):
+    assert "script" not in tags(page)
+    assert "content=\"default-src 'none'; style-src 'unsafe-inline'\"" in page
+    for outside in ("http://", "https://", "@import", "url(", "href"):
         assert outside not in page
 
 
 def test_lengths_stand_in_tables_with_bars(page: str) -> None:
     """Of the whole row and of the two replies; a bar is a share of the tallest one."""
-    elements = Elements(page).elements
-    widths = [each["style"] for tag, each in elements if tag == "span" and each.get("class") == "bar"]
-    assert widths.count("width: 100.0%") >= 2
-    named = {each["aria-label"] for tag, each in elements if tag == "div" and "aria-label" in each}
-    assert named >= {"Prompt and longer reply", "Chosen and rejected replies"}
-    assert ("html", {"lang": "en"}) in elements
+    assert page.count('<span class="bar" style="width: 100.0%">') >= 2
+    for name in ("Prompt and longer reply", "Chosen and rejected replies"):
+        assert f'aria-label="{name}"' in page
+    assert '<html lang="en">' in page
 
 
-def test_every_check_stands_in_the_page_with_its_result_in_words() -> None:
+def test_every_check_stands_in_the_page_with_its_result_in_words(page: str) -> None:
     """Colour alone says nothing to many."""
-    text = " ".join(Elements(render_audit_page(report())).text)
-    for name in CHECK_NAMES:
-        assert name in text
-    for verdict in ("error", "warning", "passed", "not checked"):
-        assert verdict in text
+    for said in (*CHECK_NAMES, "error</td>", "warning</td>", "passed</td>", "not checked</td>"):
+        assert said in page
 
 
 def test_a_page_of_no_rows_is_a_page() -> None:
