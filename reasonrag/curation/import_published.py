@@ -92,8 +92,6 @@ class FoundPrompts(BaseModel):
     fitting_states: int
     unseen: list[str] = []
     folders: list[str] = []
-    left_alone: str = ""
-    """The folder of the published prompts, where it has other content."""
 
 
 class ImportReport(BaseModel):
@@ -112,8 +110,6 @@ class ImportReport(BaseModel):
     """Trees or rows in the files."""
     kept: int = 0
     questions: int = 0
-    questions_known: int = 0
-    """Questions found in --questions."""
     without_golden_answers: int = 0
     steps: int = 0
     """Steps; of trees only."""
@@ -300,7 +296,7 @@ class _TreeImporter:
 
     def __init__(self, rules: TreeRules, lines: BinaryIO, failures: BinaryIO) -> None:
         self.repair_log = RepairLog()
-        self.kept = self.steps = self.known = self.without_golden_answers = self.without_rewards = 0
+        self.kept = self.steps = self.without_golden_answers = self.without_rewards = 0
         self.places: dict[str, list[tuple[int, int]]] = {}
         """Offset and length of each line, by question."""
         self._rules = rules
@@ -320,7 +316,6 @@ class _TreeImporter:
             return
         self.kept += 1
         self.steps += len(record.nodes) - 1
-        self.known += question_key(record.question) in self._rules.questions
         self.without_golden_answers += not record.golden_answers
         self.without_rewards += all(node.reward is None for node in record.nodes)
         self._keep(record)
@@ -383,7 +378,6 @@ def _import_trees(found: ImportFiles, staged: Path, begun: ImportReport, rules: 
         config_hash=rules.config_hash,
         kept=trees.kept,
         questions=len(trees.places),
-        questions_known=trees.known,
         without_golden_answers=trees.without_golden_answers,
         steps=trees.steps,
         warnings=_warnings_of_trees(trees, rules),
@@ -469,7 +463,8 @@ def _import_pairs(
         for state in states:
             candidates.write(with_prompts(state, imported).to_line())
         questions.writelines(with_prompts(question, imported).to_line() for question in asked)
-    prompts = _write_prompts(imported, staged, out, stated=any(each.origin.renderer for each in asked))
+    stated = any(each.origin.renderer for each in asked)
+    prompts, warnings = _write_prompts(imported, staged, out, stated=stated, states=len(states))
     summary = _export(staged, out)
     return _completed(
         begun,
@@ -477,16 +472,12 @@ def _import_pairs(
         repair_log,
         kept=reader.rows,
         questions=len(asked),
-        questions_known=sum(question_key(each.question) in known for each in asked),
         without_golden_answers=sum(not each.golden_answers for each in asked),
         states=len(states),
         prompts=prompts,
         exported=summary.pairs,
         not_exported={reason: count for reason, count in summary.dropped.items() if count},
-        warnings=[
-            *_warnings_of_pairs(asked, begun.split, summary),
-            *_warnings_of_prompts(imported, prompts, len(states)),
-        ],
+        warnings=[*_warnings_of_pairs(asked, begun.split, summary), *warnings],
         next_commands=[
             shlex.join(["reasonrag", "audit", str(out)]),
             shlex.join(["reasonrag", "train", "qwen2.5-7b-dpo-full", "--data", str(out), "--out", f"saves/{out.name}"]),
@@ -495,14 +486,21 @@ def _import_pairs(
     )
 
 
-def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *, stated: bool) -> FoundPrompts | None:
-    """Put prompts that are not ours beside the data, and the published ones also where --prompts finds them by name.
+def _write_prompts(
+    imported: ImportedPrompts | None, staged: Path, out: Path, *, stated: bool, states: int
+) -> tuple[FoundPrompts | None, list[str]]:
+    """Put prompts that are not ours beside the data, and the published ones also where --prompts finds them by name;
+    with warnings about what they do not cover.
 
     stated: whether rows name their renderer, as those of reasonrag do; the published ones do not. Nothing else in that
     place is overwritten.
     """
     if imported is None:
-        return None
+        unknown = (
+            f"the renderer reproduces none of the {states:,} prompts of these rows, so no prompts were extracted. "
+            "Ask a model trained on these rows with the words of their system turns: --prompts DIR"
+        )
+        return None, [unknown]
     found = FoundPrompts(
         renderer=renderer_hash(imported.prompts),
         states=imported.states,
@@ -510,35 +508,23 @@ def _write_prompts(imported: ImportedPrompts | None, staged: Path, out: Path, *,
         unseen=list(imported.unseen),
     )
     if found.renderer == renderer_hash(load_prompts()):
-        return found
+        return found, imported.warnings
     save_prompts(imported.prompts, staged / PROMPTS)
     found.folders.append(str(out / PROMPTS))
+    if imported.prompts.begin is None or stated:
+        return found, imported.warnings
     named = Path(PROMPTS, PUBLISHED)
-    if imported.prompts.begin is not None and not stated:
-        if not named.exists():
-            save_prompts(imported.prompts, named, shared=True)
-        there = saved_prompts(named)
-        if there and renderer_hash(there) == found.renderer:
-            found.folders.append(str(named))
-        else:
-            found.left_alone = str(named)
-    return found
-
-
-def _warnings_of_prompts(imported: ImportedPrompts | None, found: FoundPrompts | None, states: int) -> list[str]:
-    if imported is None or found is None:
-        unknown = (
-            f"the renderer reproduces none of the {states:,} prompts of these rows, so no prompts were extracted. "
-            "Ask a model trained on these rows with the words of their system turns: --prompts DIR"
-        )
-        return [unknown]
-    if not found.left_alone:
-        return imported.warnings
+    if not named.exists():
+        save_prompts(imported.prompts, named, shared=True)
+    there = saved_prompts(named)
+    if there and renderer_hash(there) == found.renderer:
+        found.folders.append(str(named))
+        return found, imported.warnings
     other = (
-        f"{found.left_alone} has different content and was not changed; --prompts {PUBLISHED} still refers to it. The "
-        f"prompts of these rows are in {found.folders[0]}"
+        f"{named} has different content and was not changed; --prompts {PUBLISHED} still refers to it. The prompts of "
+        f"these rows are in {found.folders[0]}"
     )
-    return [*imported.warnings, other]
+    return found, [*imported.warnings, other]
 
 
 def _take_row(

@@ -47,9 +47,8 @@ from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-_DISTINCT = 50
-"""Distinct renderers that are counted separately; files from elsewhere may have any number."""
 _DETAILS = 20
+"""Distinct details that a check shows."""
 
 
 @public_call(AuditSettings)
@@ -112,8 +111,7 @@ def parse_allowed(names: Iterable[str]) -> list[CheckName]:
         spelled = name.replace("-", "_")
         found = next((each for each in ERRORS if each == spelled), None)
         if found is None:
-            what = "does not block writing" if spelled in CHECKS else "is not a check"
-            raise InputError(f"--allow {name}: it {what}; {choices(spelled, ERRORS)}")
+            raise InputError(f"--allow {name} is not an error of the audit; {choices(spelled, ERRORS)}")
         allowed.append(found)
     return allowed
 
@@ -137,9 +135,9 @@ class DatasetAudit:
         self._parts: Counts[str] = Counts()
         self._found: Counts[CheckName] = Counts()
         self._with_gold = 0
-        self._details: dict[CheckName, _NameCounts] = {}
+        self._details: dict[CheckName, Counts[str]] = {}
         self._examples: dict[CheckName, list[RowExample]] = {}
-        self._renderers = _NameCounts(_DISTINCT)
+        self._renderers: Counts[str] = Counts()
 
     def add(self, row: object, *, file: str, part: SplitName) -> None:
         """Add a row of a file."""
@@ -151,7 +149,7 @@ class DatasetAudit:
             findings.setdefault(name, []).append(detail)
         for name, details in findings.items():
             self._found[name] += 1
-            self._details.setdefault(name, _NameCounts(_DETAILS)).update(each for each in details if each)
+            self._details.setdefault(name, Counts()).update(each for each in details if each)
             examples = self._examples.setdefault(name, [])
             if len(examples) < EXAMPLES:
                 named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
@@ -178,7 +176,7 @@ class DatasetAudit:
         """The report on all rows so far."""
         columns = self._columns
         together = dataset_checks.check_all_rows(columns)
-        if len(self._renderers.counts) > 1:
+        if len(self._renderers) > 1:
             together["mixed_renderers"] = np.arange(len(columns))
         prompt, reply = columns.tokens("prompt"), columns.longer_reply
         advised = advised_cutoff(prompt, reply) if len(columns) else None
@@ -193,7 +191,6 @@ class DatasetAudit:
             cutoffs=[count_cut_rows(prompt, reply, each) for each in cutoffs],
             advised_cutoff=advised,
             length_gap=dataset_checks.length_gap(columns),
-            action_types=dataset_checks.count_action_types(columns),
             worth=dataset_checks.effective_size(columns),
             checks=[self._result(name, together.get(name)) for name in CHECK_NAMES],
             allowed=self._allow,
@@ -234,24 +231,12 @@ class DatasetAudit:
             return self._parts["validation"]
         return len(self._columns)
 
-    def _shown(self, names: _NameCounts) -> dict[str, int]:
-        """Names with their counts, most frequent first, secrets hidden."""
+    def _shown(self, names: Counts[str]) -> dict[str, int]:
+        """The most frequent names with their counts, secrets hidden."""
         shown: Counts[str] = Counts()
-        for name, count in names.counts.items():
+        for name, count in names.most_common(_DETAILS):
             shown[self._hidden(name)] += count
         return dict(shown.most_common())
 
     def _hidden(self, text: str) -> str:
         return mask_secrets(text, self._secrets)
-
-
-class _NameCounts:
-    """Counts of names; beyond `most` distinct ones, the rest is counted together."""
-
-    def __init__(self, most: int) -> None:
-        self.counts: Counts[str] = Counts()
-        self._most = most
-
-    def update(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.counts[name if name in self.counts or len(self.counts) < self._most else "others"] += 1

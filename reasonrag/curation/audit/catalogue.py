@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, get_args
 
 from preference.export.sanitize import PLACEHOLDER
 from preference.statistics import LABEL_LEVEL
@@ -115,5 +115,3 @@ CHECKS: dict[CheckName, CheckDescription] = {
 }
 
 ERRORS: tuple[CheckName, ...] = tuple(name for name in CHECK_NAMES if CHECKS[name].severity == "error")
-TypeName: TypeAlias = Literal["Query Generation", "Evidence Extraction", "Answer Generation", "Other"]
-TYPE_NAMES: tuple[TypeName, ...] = get_args(TypeName)

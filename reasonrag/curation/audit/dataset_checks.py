@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from preference.export.summary import EffectiveSize
 from preference.statistics import effective_sample_size, wilson
-from reasonrag.curation.audit.catalogue import BIAS, TYPE_NAMES, CheckName
+from reasonrag.curation.audit.catalogue import BIAS, CheckName
 from reasonrag.curation.audit.report import Histogram, IntervalEstimate, LengthGap, Lengths, Quantiles, RowExample
 from reasonrag.curation.audit.row_checks import RowFacts
 
@@ -29,7 +29,7 @@ class RowColumns:
     _CODES: tuple[tuple[str, str], ...] = (
         *((name, "Q") for name in ("pair_id", "instruction", "state", "question")),
         *((name, "I") for name in ("prompt_tokens", "chosen_tokens", "rejected_tokens", "row", "file")),
-        *((name, "B") for name in ("part", "named", "chosen_type", "gold_in_system")),
+        *((name, "B") for name in ("part", "named", "gold_in_system")),
     )
 
     def __init__(self) -> None:
@@ -49,7 +49,6 @@ class RowColumns:
             "file": self.files.index(file),
             "row": row,
             "part": part,
-            "chosen_type": TYPE_NAMES.index(facts.chosen_type),
         }
         for name, column in self._arrays.items():
             column.append(values[name] if name in values else getattr(facts, name))
@@ -201,8 +200,3 @@ def effective_size(columns: RowColumns) -> EffectiveSize:
         by_state=independent["state"],
         by_question=independent["question"],
     )
-
-
-def count_action_types(columns: RowColumns) -> dict[str, int]:
-    counts = np.bincount(columns["chosen_type"], minlength=len(TYPE_NAMES))
-    return {name: int(count) for name, count in zip(TYPE_NAMES, counts, strict=True) if count}

@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from preference.export.formats import plain_types
 from preference.statistics import LABEL_LEVEL
 from reasonrag.curation.audit.cutoffs import TRAINERS_DEFAULT
 from reasonrag.curation.audit.report import (
@@ -25,7 +24,7 @@ from reasonrag.curation.audit.report import (
 from reasonrag.curation.display import effective_text
 from reasonrag.data.names import HUB_SPLITS
 from reasonrag.rendering import counted, interval_text, percent
-from reasonrag.terminal import counts_text, on_one_line, print_next, print_prose, print_shown, print_table, print_titled
+from reasonrag.terminal import on_one_line, print_next, print_prose, print_shown, print_table, print_titled
 
 _STYLES = {"error": "bold red", "allowed": "magenta", "warning": "yellow"}
 
@@ -86,7 +85,7 @@ def audit_numbers(report: AuditReport) -> list[tuple[str, str]]:
     if share := gap.shorter_of_unequal:
         ends = interval_text(f"{share.low:.2f}", f"{share.high:.2f}", LABEL_LEVEL)
         rows.append(("shorter where they differ", f"{share.value:.2f} {ends}"))
-    return [*rows, ("by chosen action", plain_types(counts_text(report.action_types)))]
+    return rows
 
 
 def _print_checks(found: list[CheckResult]) -> None:

@@ -140,8 +140,6 @@ class AuditReport(BaseModel):
     advised_cutoff: int | None
     """The smallest multiple of 64 at which nothing is cut; null without rows."""
     length_gap: LengthGap
-    action_types: dict[str, int]
-    """Rows by the chosen side's action type."""
     worth: EffectiveSize
     checks: list[CheckResult]
     allowed: list[CheckName]

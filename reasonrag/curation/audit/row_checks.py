@@ -15,13 +15,12 @@ from typing import Any, Final, TypeAlias, get_args
 
 from preference.answer_scores import normalize_answer
 from preference.candidates import question_key
-from preference.export.formats import ACTION_TYPE_NAMES
 from preference.export.sanitize import PLACEHOLDER
 from preference.labelling import TokenCounter
 from preference.records import AgentAction, Message
 from reasonrag.agent.parsing import ParsedReply, parse_reply, tags_of
 from reasonrag.agent.prompting import load_prompts
-from reasonrag.curation.audit.catalogue import TYPE_NAMES, CheckName, TypeName
+from reasonrag.curation.audit.catalogue import CheckName
 from reasonrag.data.questions import AnswerStyle
 from reasonrag.redaction import excerpt, keys_in, mask_secrets, texts_in
 
@@ -77,7 +76,6 @@ class RowFacts:
     prompt_tokens: int = 0
     chosen_tokens: int = 0
     rejected_tokens: int = 0
-    chosen_type: TypeName = "Other"
     gold_in_system: bool = False
     renderer: str | None = None
 
@@ -267,17 +265,10 @@ def _check_sides(row: Mapping[str, Any], may: frozenset[str], facts: RowFacts) -
         facts.findings.append(("chosen_malformed", better))
     if isinstance(worse, str) and "rejected" not in empty:
         facts.findings.append(("rejected_malformed", worse))
-    facts.chosen_type = _type_name(better, row.get("chosen_action_type"))
     if empty:
         return
     if " ".join(chosen.split()).casefold() == " ".join(rejected.split()).casefold():
         facts.findings.append(("identical_sides", ""))
-
-
-def _type_name(step: ParsedReply | str, named: object) -> TypeName:
-    if isinstance(step, ParsedReply):
-        return next(each for each in TYPE_NAMES if each == ACTION_TYPE_NAMES[step.action_type])
-    return next((each for each in TYPE_NAMES if each == named), "Other")
 
 
 # -- golden answers --------------------------------------------------------------------------------------------

@@ -341,7 +341,6 @@ def test_the_published_recipes_pairs_pass(shared_data: Path, tmp_path: Path) -> 
     path = shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json"
     report = audit(path, out=tmp_path, tokenizer="estimate")
     assert found(report) == {}
-    assert report.action_types == {"Query Generation": 1, "Evidence Extraction": 1, "Answer Generation": 1}
     assert report.worth.questions == 1
     assert not list(path.parent.glob("*audit*")), "nothing is written beside somebody's data"
 
@@ -425,16 +424,11 @@ def test_an_error_keeps_the_rows_from_their_place(
     assert reasonrag("audit", out, "--allow", "secret").status == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"), [("secrets", "did you mean 'secret'"), ("length_bias", "does not block writing")]
-)
-def test_only_errors_can_be_allowed(
-    name: str, complaint: str, run_directory: Path, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
+def test_only_errors_can_be_allowed(run_directory: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """Exit status 2, before anything is read."""
-    done = reasonrag("pairs", run_directory, "--out", tmp_path / "data", "--allow", name)
+    done = reasonrag("pairs", run_directory, "--out", tmp_path / "data", "--allow", "secrets")
     assert done.status == 2
-    assert complaint in done.err
+    assert "secrets is not an error of the audit; did you mean 'secret'" in done.err
     assert not (tmp_path / "data").exists()
 
 
