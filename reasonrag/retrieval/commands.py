@@ -89,7 +89,7 @@ def search(
 def serve(**flags: Any) -> None:
     """Serve an index over HTTP in Search-R1's protocol, for many workers and machines.
 
-    POST /retrieve, GET /health, GET /metrics. With REASONRAG_RETRIEVER_TOKEN set, requests without that token are
+    POST /retrieve, GET /health. With REASONRAG_RETRIEVER_TOKEN set, requests without that token are
     refused.
     """
     from reasonrag.retrieval.index import index_serve

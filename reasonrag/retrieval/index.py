@@ -221,13 +221,8 @@ def index_serve(
 
 
 async def _serve(settings: ServeSettings, say: Callable[[str], None], listening: Callable[[str], None]) -> None:
-    try:
-        from reasonrag.retrieval.server import ServeLimits, serving
-        from reasonrag.web.server import serve_until_stopped
-    except ImportError as error:
-        raise InputError(
-            f"serving needs the serve extra ({error.name} is missing): pip install 'reasonrag[serve]'"
-        ) from error
+    from reasonrag.retrieval.server import ServeLimits, serving
+    from reasonrag.web.server import serve_until_stopped
 
     async with AsyncExitStack() as opened:
         token = os.environ.get(TOKEN_VARIABLE) or None

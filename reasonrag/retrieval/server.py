@@ -1,4 +1,4 @@
-"""A retriever behind HTTP, shared by many workers and machines: POST /retrieve, GET /health, GET /metrics.
+"""A retriever behind HTTP, shared by many workers and machines: POST /retrieve, GET /health.
 
 Decides what a request may ask for, how much may wait at once, what is refused and with which message, and how the
 service ends. Does not know how passages are found. Listens on loopback by default; TLS is left to a reverse proxy.
@@ -27,12 +27,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, get_args
+from typing import Any
 
 import orjson
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
 from reasonrag.concurrency import together
@@ -55,10 +53,6 @@ PIECE_BYTES = 256 * 1024
 """Bytes of the pieces in which an answer is sent, so that unread parts are not held twice."""
 _CUT_OFF_S = 1.0
 """Extra time, granted twice, for connections still open after draining, such as a request arriving byte by byte."""
-_Why = Literal["full", "memory", "slow", "retriever", "draining"]
-"""Why a request is answered with 503; `_ServiceMetrics` explains each."""
-_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""From a cached search to one over a whole Wikipedia without an accelerator."""
 
 
 class ServeLimits(BaseModel):
@@ -141,7 +135,6 @@ def make_app(retriever: Retriever, *, passages: int | None, limits: ServeLimits,
     app[_SERVICE] = _SearchService(retriever, passages, limits, token)
     app.router.add_post("/retrieve", _retrieve)
     app.router.add_get("/health", _health)
-    app.router.add_get("/metrics", _metrics)
     return app
 
 
@@ -155,7 +148,6 @@ class _SearchService:
         self.held = 0
         """Bytes of answers in preparation or being sent."""
         self.draining = False
-        self.counts = _ServiceMetrics(lambda: self.waiting)
         self._token = token
         self._idle = asyncio.Event()
         self._idle.set()
@@ -179,11 +171,9 @@ class _SearchService:
         """Reserve places for this many queries until they are answered. Raises _RefusedRequest if there are not
         enough."""
         if self.draining:
-            raise self.unavailable("draining", "the service is being shut down")
+            raise _unavailable("the service is being shut down")
         if self.waiting + queries > self.limits.max_waiting:
-            raise self.unavailable(
-                "full", f"{self.waiting} queries are waiting, and at most {self.limits.max_waiting} may"
-            )
+            raise _unavailable(f"{self.waiting} queries are waiting, and at most {self.limits.max_waiting} may")
         self.waiting += queries
         self._idle.clear()
         try:
@@ -217,11 +207,11 @@ class _SearchService:
                 for start in range(0, len(different), SEARCHED_TOGETHER):
                     await together(*(find_one(query) for query in different[start : start + SEARCHED_TOGETHER]))
         except TimeoutError:
-            raise self.unavailable(
-                "slow", f"the search took longer than {self.limits.request_timeout_s:g} s; send fewer queries at once"
+            raise _unavailable(
+                f"the search took longer than {self.limits.request_timeout_s:g} s; send fewer queries at once"
             ) from None
         except RetrieverUnavailable as error:
-            raise self.unavailable("retriever", f"the search failed: {error}") from error
+            raise _unavailable(f"the search failed: {error}") from error
         except ReasonragError as error:
             raise _RefusedRequest(HTTPStatus.INTERNAL_SERVER_ERROR, f"the search failed: {error}") from error
 
@@ -231,14 +221,6 @@ class _SearchService:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
-
-    def unavailable(self, why: _Why, message: str) -> _RefusedRequest:
-        self.counts.refused.labels(why).inc()
-        return _RefusedRequest(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            f"{message}. Try again after {RETRY_AFTER_S} s",
-            {"Retry-After": str(RETRY_AFTER_S)},
-        )
 
 
 class _HeldAnswer:
@@ -258,9 +240,7 @@ class _HeldAnswer:
         if self.bytes > limits.max_answer_bytes:
             raise _too_much(f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer")
         if self._service.held + len(rendered) > limits.max_held_bytes:
-            raise self._service.unavailable(
-                "memory", f"{self._service.held:,} bytes of answers have not been read by their clients yet"
-            )
+            raise _unavailable(f"{self._service.held:,} bytes of answers have not been read by their clients yet")
         self._lists[query] = rendered
         self._service.held += len(rendered)
         self.held += len(rendered)
@@ -278,38 +258,6 @@ class _HeldAnswer:
             else:
                 piece += rendered
         yield piece + b'],"identity":' + orjson.dumps(identity) + b"}"
-
-
-class _ServiceMetrics:
-    """The metrics behind GET /metrics, in their own registry: several services may run in one process."""
-
-    def __init__(self, waiting: Callable[[], float]) -> None:
-        self.registry = CollectorRegistry()
-        prefix = "reasonrag_retriever"
-        self.requests = Counter(
-            f"{prefix}_requests",
-            "Requests by path and status; status hung_up: the client went away before the answer",
-            ["path", "status"],
-            registry=self.registry,
-        )
-        self.queries = Counter(f"{prefix}_queries", "Queries answered", registry=self.registry)
-        self.refused = Counter(
-            f"{prefix}_refused",
-            "Requests answered with 503: full, too many queries were waiting; memory, too many answers were not yet "
-            "read; slow, the search took too long; retriever, a server behind this one did not answer; draining",
-            ["why"],
-            registry=self.registry,
-        )
-        for why in get_args(_Why):
-            self.refused.labels(why)  # shown as 0 before the first
-        self.seconds = Histogram(
-            f"{prefix}_request_seconds",
-            "Seconds from letting a request to /retrieve in to its answer",
-            buckets=_BUCKETS_S,
-            registry=self.registry,
-        )
-        now = Gauge(f"{prefix}_queries_waiting", "Queries let in and not yet answered", registry=self.registry)
-        now.set_function(waiting)
 
 
 _SERVICE = web.AppKey("service", _SearchService)
@@ -339,23 +287,6 @@ class _RefusedRequest(Exception):
 async def _answered(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Middleware: turns errors into JSON and counts every answer."""
-    service, resource = request.app[_SERVICE], request.match_info.route.resource
-    outcome = str(HTTPStatus.INTERNAL_SERVER_ERROR.value)  # an unexpected exception, which aiohttp reports
-    try:
-        response = await _guarded(request, handler)
-        outcome = str(response.status)
-    except (asyncio.CancelledError, ConnectionError):
-        outcome = "hung_up"
-        raise
-    finally:
-        service.counts.requests.labels(resource.canonical if resource else "other", outcome).inc()
-    return response
-
-
-async def _guarded(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
     """The handler's answer if the request is authorized, or an error."""
     service = request.app[_SERVICE]
     given = request.headers.get("Authorization")
@@ -366,8 +297,7 @@ async def _guarded(
     except _RefusedRequest as refused:
         return _error(refused.status, str(refused), refused.headers)
     except web.HTTPNotFound:
-        paths = "POST /retrieve, GET /health and GET /metrics"
-        return _error(HTTPStatus.NOT_FOUND, f"there is no such path here; there are {paths}")
+        return _error(HTTPStatus.NOT_FOUND, "there is no such path here; there are POST /retrieve and GET /health")
     except web.HTTPMethodNotAllowed as wrong:
         allowed = ", ".join(sorted(wrong.allowed_methods))
         message = f"this path does not take {_brief(wrong.method)}; it takes {allowed}"
@@ -384,9 +314,8 @@ async def _retrieve(request: web.Request) -> web.StreamResponse:
     service = request.app[_SERVICE]
     search = _parsed_request(await read_body(request), service.limits)
     with service.answer() as answer:
-        with service.places(len(search.queries)), service.counts.seconds.time():
+        with service.places(len(search.queries)):
             await service.find(search, answer)
-        service.counts.queries.inc(len(search.queries))
         body = answer.body(search.queries, service.retriever.identity)
         return await send_pieces(request, body, answer.bytes)
 
@@ -403,12 +332,6 @@ async def _health(request: web.Request) -> web.Response:
     long: LongPassages | None = getattr(service.retriever, "long_passages", None)
     found = {"passages": service.passages} | ({"long_passages": long.model_dump()} if long else {})
     return _json({"status": "ok", "identity": service.retriever.identity} | found | {"limits": limits})
-
-
-async def _metrics(request: web.Request) -> web.Response:
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    text = encode(request.app[_SERVICE].counts.registry)
-    return web.Response(body=text, headers={"Content-Type": content_type})
 
 
 def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:
@@ -461,6 +384,14 @@ def _queries(request_body: dict[str, Any], limits: ServeLimits) -> list[str]:
         if (size := len(query.encode())) > limits.max_query_bytes:
             raise _bad(f"{where} is of {size} bytes; it must be of {limits.max_query_bytes} at most. Shorten it")
     return queries
+
+
+def _unavailable(message: str) -> _RefusedRequest:
+    return _RefusedRequest(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"{message}. Try again after {RETRY_AFTER_S} s",
+        {"Retry-After": str(RETRY_AFTER_S)},
+    )
 
 
 def _bad(message: str) -> _RefusedRequest:

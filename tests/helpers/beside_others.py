@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 OTHERS = [line for line in (ROOT / "tests/beside_others.txt").read_text("utf-8").splitlines() if line[:1] not in "#"]
-EXTRAS = ("corpus", "hub", "index", "ray", "serve", "tokens")
+EXTRAS = ("corpus", "hub", "index", "ray", "tokens")
 """All but those with models: `embed` and `rl` bring torch, `train` has an environment of its own."""
 TARGET = ("--python-version", "3.12", "--python-platform", "x86_64-manylinux_2_34")
 """Where most of them are used, so that the answer is the same on every machine; no package is built for it."""

@@ -371,11 +371,11 @@ async def test_unknown_fields_do_not_matter(retriever: Retriever) -> None:
 
 
 async def test_an_unknown_path_is_told_which_there_are(retriever: Retriever) -> None:
-    """Status 404, and the three paths."""
+    """Status 404, and both paths."""
     async with served(retriever) as client:
         answer = await client.get("/search")
     assert answer.status == 404
-    for path in ("POST /retrieve", "GET /health", "GET /metrics"):
+    for path in ("POST /retrieve", "GET /health"):
         assert path in answer.error
 
 
@@ -422,7 +422,7 @@ async def test_a_failed_search_is_told_without_a_traceback() -> None:
 # -- the token ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/retrieve", "/metrics", "/elsewhere"])
+@pytest.mark.parametrize("path", ["/retrieve", "/elsewhere"])
 @pytest.mark.parametrize(
     "given_token", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer ä"]
 )
@@ -442,7 +442,6 @@ async def test_with_the_token_everything_is_answered(scheme: str, retriever: Ret
     async with served(retriever, token=TOKEN) as client:
         headers = {"Authorization": f"{scheme} {TOKEN}"}
         assert (await client.post(orjson.dumps({"queries": ["cats"]}), **headers)).status == 200
-        assert (await client.get("/metrics", **headers)).status == 200
         assert (await client.get("/health", **headers)).json["identity"] == retriever.identity
 
 
@@ -461,7 +460,7 @@ def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
     assert not token or token not in str(error.value)
 
 
-# -- health and metrics ------------------------------------------------------------------------------------------
+# -- health -----------------------------------------------------------------------------------------------------
 
 
 async def test_health_tells_what_is_served(retriever: Retriever) -> None:
@@ -476,40 +475,6 @@ async def test_health_tells_what_is_served(retriever: Retriever) -> None:
     }
 
 
-async def metrics(client: Client) -> dict[str, float]:
-    """The samples of GET /metrics."""
-    answer = await client.get("/metrics")
-    assert answer.headers["Content-Type"].startswith("text/plain; version=")
-    lines = [each.rpartition(" ") for each in answer.body.decode().splitlines() if not each.startswith("#")]
-    return {name.removeprefix("reasonrag_retriever_"): float(value) for name, _, value in lines}
-
-
-async def test_metrics_count_what_happened(retriever: Retriever) -> None:
-    """Requests by path and status, queries, and seconds; unknown paths are one, so that nobody can fill the memory."""
-    async with served(retriever) as client:
-        await client.retrieve(["cats", "paris", "cats"])
-        await client.retrieve([1])
-        await client.get("/a")
-        await client.get("/b")
-        seen = await metrics(client)
-    assert seen['requests_total{path="/retrieve",status="200"}'] == 1
-    assert seen['requests_total{path="/retrieve",status="400"}'] == 1
-    assert seen['requests_total{path="other",status="404"}'] == 2
-    assert seen["queries_total"] == 3
-    assert seen["queries_waiting"] == 0
-    assert seen["request_seconds_count"] == 1
-    assert seen['request_seconds_bucket{le="+Inf"}'] == 1
-    assert seen['refused_total{why="full"}'] == 0
-
-
-async def test_metrics_of_two_services_are_apart() -> None:
-    """Also in one process."""
-    async with served(Held(may_find=True)) as one, served(Held(may_find=True)) as other:
-        await one.retrieve(["a"])
-        assert (await metrics(one))["queries_total"] == 1
-        assert (await metrics(other))["queries_total"] == 0
-
-
 # -- back-pressure -----------------------------------------------------------------------------------------------
 
 
@@ -520,13 +485,11 @@ async def test_too_much_at_once_is_refused_and_may_come_back() -> None:
         waiting = [asyncio.create_task(client.retrieve(["a", "b"])), asyncio.create_task(client.retrieve(["c"]))]
         await held.was_asked(3)
         refused = await client.retrieve(["d"])
-        seen = await metrics(client)
         held.may_find.set()
         assert [(await each).status for each in waiting] == [200, 200]
         assert (await client.retrieve(["d"])).status == 200
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert "3 queries are waiting, and at most 3 may" in refused.error
-    assert (seen["queries_waiting"], seen['refused_total{why="full"}']) == (3, 1)
     assert "d" not in held.asked[:3]
 
 
@@ -561,7 +524,6 @@ async def test_a_client_that_goes_away_frees_its_place() -> None:
             await held.left.acquire()
         held.may_find.set()
         assert (await client.retrieve(["c", "d"])).status == 200
-        assert (await metrics(client))['requests_total{path="/retrieve",status="hung_up"}'] == 1
 
 
 async def test_a_search_without_end_frees_its_place() -> None:
@@ -634,7 +596,6 @@ async def test_bytes_of_all_answers_together_are_bounded() -> None:
 
         await until(held)
         refused = await client.retrieve(["a"], topk=3)
-        seen = await metrics(client)
         assert (await client.retrieve(["a"], topk=1)).status == 200
         waiting.cancel()
 
@@ -644,7 +605,6 @@ async def test_bytes_of_all_answers_together_are_bounded() -> None:
         await until(free)
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert re.search(r"^17,\d{3} bytes of answers have not been read by their clients yet\. Try again", refused.error)
-    assert seen['refused_total{why="memory"}'] == 1
 
 
 async def test_a_client_that_does_not_read_its_answer_frees_what_it_holds() -> None:
