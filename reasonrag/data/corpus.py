@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
 
 from preference.records import PassageRef
 from reasonrag.data.columns import UnreadColumns, id_of, title_and_text
@@ -55,40 +54,12 @@ class Passage:
         return f"{self.title}\n{self.text}"
 
 
-class LongPassages(BaseModel):
-    """The passages of a corpus with more than LONG_PASSAGE_CHARS characters of text, and the longest of them."""
-
-    model_config = ConfigDict(frozen=True)
-
-    count: int
-    longest_id: str = Field(max_length=_SHOWN_CHARS)
-    longest_title: str = Field(max_length=_SHOWN_CHARS)
-    """The beginning of either."""
-    longest_chars: int
-
-
-def _with_passage(long: LongPassages | None, passage: Passage) -> LongPassages | None:
-    """The long passages so far and this one, if it is long."""
-    chars = len(passage.text)
-    if chars <= LONG_PASSAGE_CHARS:
-        return long
-    if long and long.longest_chars >= chars:
-        return long.model_copy(update={"count": long.count + 1})
-    return LongPassages(
-        count=long.count + 1 if long else 1,
-        longest_id=passage.id[:_SHOWN_CHARS],
-        longest_title=passage.title[:_SHOWN_CHARS],
-        longest_chars=chars,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusScan:
     """Result of one pass over a corpus. `offsets`: byte position of each passage's line, in file order."""
 
     sha256: str
     offsets: npt.NDArray[np.int64]
-    long_passages: LongPassages | None
 
 
 def scan_corpus(
@@ -96,18 +67,21 @@ def scan_corpus(
 ) -> CorpusScan:
     """Check a corpus line by line, in 24 bytes of memory per passage.
 
-    advanced: called with the bytes read so far, about every MiB. say: told of columns that are not read. Raises
-        InputError for a file that cannot be read, is empty, or has a broken line or a duplicate id.
+    advanced: called with the bytes read so far, about every MiB. say: told of columns that are not read,
+        and of long passages. Raises InputError for a file that cannot be read, is empty, or has a broken line or a
+        duplicate id.
     """
     digest = hashlib.sha256()
-    offsets, names, long, unread = array("q"), array("q"), None, UnreadColumns()
+    offsets, names, unread = array("q"), array("q"), UnreadColumns()
+    long, longest = 0, Passage("", "", "")
     with reading(f"the corpus {path}"):
         with path.open("rb") as lines:
             position = told = 0
             for number, line in numbered_lines(path, lines):
                 passage = parse_passage(line, where=f"{path}, line {number}", unread=unread)
                 names.append(hash(passage.id))
-                long = _with_passage(long, passage)
+                if len(passage.text) > LONG_PASSAGE_CHARS:
+                    long, longest = long + 1, max(longest, passage, key=lambda each: len(each.text))
                 digest.update(line)
                 offsets.append(position)
                 position += len(line)
@@ -119,7 +93,20 @@ def scan_corpus(
         raise InputError(f"the corpus {path} is empty; it needs one passage per line")
     if notice := unread.notice(path):
         say(notice)
-    return CorpusScan(digest.hexdigest(), np.frombuffer(offsets, dtype=np.int64), long)
+    if long:
+        say(_long_passages_warning(long, longest))
+    return CorpusScan(digest.hexdigest(), np.frombuffer(offsets, dtype=np.int64))
+
+
+def _long_passages_warning(count: int, longest: Passage) -> str:
+    """What a corpus with long passages costs, and what to do."""
+    many = f"{count:,} passages have" if count > 1 else "one passage has"
+    return (
+        f"warning: {many} more than {LONG_PASSAGE_CHARS:,} characters; the longest, {longest.id[:_SHOWN_CHARS]} "
+        f"({longest.title[:_SHOWN_CHARS]}), has {len(longest.text):,}: about {len(longest.text) // 4:,} tokens of "
+        "English in every prompt that shows it. Split such passages in the corpus, or give --max-passage-chars "
+        f"{LONG_PASSAGE_CHARS // 4}"
+    )
 
 
 def _refuse_duplicates(path: Path, names: npt.NDArray[np.int64]) -> None:

@@ -49,8 +49,6 @@ def show_index(directory: Path, manifest: IndexManifest) -> None:
 
 def _of_index(manifest: IndexManifest) -> list[tuple[str, str]]:
     rows = [("corpus", manifest.corpus), ("passages", f"{manifest.passages:,}")]
-    if long := manifest.long_passages:
-        rows.append(("longest passage", f"{long.longest_chars:,} characters: {long.longest_id} ({long.longest_title})"))
     return rows + (_of_words(manifest) if isinstance(manifest, BM25Manifest) else _of_vectors(manifest))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reasonrag.data.compressed import plain_corpus
-from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Corpus
+from reasonrag.data.corpus import Corpus
 from reasonrag.data.documents.language import recorded_languages
 from reasonrag.errors import InputError, choices
 from reasonrag.files import build_lock
@@ -40,10 +40,9 @@ from reasonrag.retrieval.dense.manifest import (
 )
 from reasonrag.retrieval.lexical.analysis import ANALYSER
 from reasonrag.retrieval.lexical.bm25 import BM25Index, build_bm25_alone
-from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.ranking import LOADING, HybridIndex, Ranking
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
-from reasonrag.retrieval.settings import IndexKind, IndexType, ReadingSettings, SearchSettings
+from reasonrag.retrieval.settings import IndexKind, IndexType, SearchSettings
 from reasonrag.web.client import shown_url
 
 if TYPE_CHECKING:
@@ -76,21 +75,6 @@ async def open_retriever(
         opened: closes the retriever's resources. Raises InputError for indexes that are missing, damaged, of another
         corpus or by another encoder, and for a server that does not answer.
     """
-    retriever = await _open(settings, corpus, opened, say=say, before_building=before_building)
-    most = settings.max_passage_chars if isinstance(settings, ReadingSettings) else None
-    if retriever.long_passages and (most is None or most > LONG_PASSAGE_CHARS):
-        say(long_passages_warning(retriever.long_passages))
-    return retriever
-
-
-async def _open(
-    settings: SearchSettings,
-    corpus: Path | None,
-    opened: AsyncExitStack,
-    *,
-    say: Callable[[str], None],
-    before_building: Sequence[Callable[[], Awaitable[object]]],
-) -> IndexRetriever | RemoteRetriever:
     if is_remote(settings):
         return await _open_remote(settings, opened, say=say)
     places = _places(settings, corpus, say=say)
@@ -259,8 +243,7 @@ def open_index_places(
         from reasonrag.retrieval.reranker import CrossEncoderReranker
 
         reranker = CrossEncoderReranker(options.reranker)
-    corpus, long = open_corpus(places[0].directory, manifests[0]), manifests[0].long_passages
-    return IndexRetriever(corpus, index, reranker=reranker, long_passages=long)
+    return IndexRetriever(open_corpus(places[0].directory, manifests[0]), index, reranker=reranker)
 
 
 def _refuse_other_words(directory: Path, manifest: BM25Manifest, languages: tuple[str, ...]) -> None:

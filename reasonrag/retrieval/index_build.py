@@ -18,7 +18,6 @@ from reasonrag.retrieval.dense.encoders import MINILM, EncoderChoice, short_name
 from reasonrag.retrieval.dense.manifest import IndexManifest, default_index_directory
 from reasonrag.retrieval.dense.piece_encoding import Encoding
 from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.passage_length import long_passages_warning
 from reasonrag.retrieval.settings import IndexSettings
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
@@ -66,7 +65,7 @@ def index_build(
     corpus = plain_corpus(settings.corpus, settings.index_home, say=watcher.say)
     if kind == "bm25":
         directory = settings.out or default_index_directory(corpus, settings.index_home)
-        return directory, _told_of_length(build_bm25(corpus, directory, watcher, settings.language), watcher)
+        return directory, build_bm25(corpus, directory, watcher, settings.language)
     model = settings.encoder or MINILM
     directory = settings.out or default_index_directory(corpus, settings.index_home, f"dense-{short_name(model)}")
     given = {"model": settings.encoder} | shared_fields(settings, EncoderChoice)
@@ -80,15 +79,8 @@ def index_build(
         gpu=settings.gpu,
     )
     if settings.on == "here":
-        return directory, _told_of_length(build_dense(corpus, directory, options, watcher), watcher)
+        return directory, build_dense(corpus, directory, options, watcher)
     if launch is None:
         raise InputError("--on ray is carried out by the command line; from Python give `launch`, too")
     with launch(address=settings.address, workers=settings.workers, say=watcher.say) as encoding:
-        return directory, _told_of_length(build_dense(corpus, directory, options, watcher, encoding), watcher)
-
-
-def _told_of_length(manifest: IndexManifest, watcher: BuildWatcher) -> IndexManifest:
-    """The manifest, after a warning of long passages, if there are any."""
-    if manifest.long_passages:
-        watcher.say(long_passages_warning(manifest.long_passages))
-    return manifest
+        return directory, build_dense(corpus, directory, options, watcher, encoding)

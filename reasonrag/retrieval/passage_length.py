@@ -1,4 +1,4 @@
-"""How a prompt shows passages: in which order, where a long one is cut, and the warning about long ones.
+"""How a prompt shows passages: in which order, and where a long one is cut.
 
 Counts characters, so that no tokenizer decides. Does not know how passages are found.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reasonrag.data.corpus import LONG_PASSAGE_CHARS, LongPassages, Passage
+from reasonrag.data.corpus import Passage
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.settings import BEST_FIRST, PassageOrder
 
@@ -73,14 +73,3 @@ def cut(text: str, most: int) -> str:
         if fitting:
             return text[: fitting[-1]] + MARK
     return text[:room] + MARK
-
-
-def long_passages_warning(long: LongPassages) -> str:
-    """What a corpus with long passages costs, and what to do."""
-    many = f"{long.count:,} passages have" if long.count > 1 else "one passage has"
-    return (
-        f"warning: {many} more than {LONG_PASSAGE_CHARS:,} characters; the longest, {long.longest_id} "
-        f"({long.longest_title}), has {long.longest_chars:,}: about {long.longest_chars // 4:,} tokens of English in "
-        "every prompt that shows it. Split such passages in the corpus, or give --max-passage-chars "
-        f"{LONG_PASSAGE_CHARS // 4}"
-    )

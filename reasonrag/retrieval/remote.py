@@ -98,7 +98,6 @@ class RemoteRetriever:
         """Number of passages on the server; None if it does not report it."""
         self.unread: str | None = None
         """A notice that names what of its passages is not read, as far as the probe found any."""
-        self.long_passages = server_info.long_passages if server_info else None
         self._server = server
         self._most = min(MAX_BATCH, server_info.max_queries) if server_info else MAX_BATCH
         self._latest = ResultCache()

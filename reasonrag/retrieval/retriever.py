@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
-from reasonrag.data.corpus import Corpus, LongPassages, Passage
+from reasonrag.data.corpus import Corpus, Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.lexical.bm25 import BM25Index
 from reasonrag.retrieval.ranking import Ranked, Ranking
@@ -125,10 +125,9 @@ class IndexRetriever:
         index: Ranking,
         *,
         reranker: Reranker | None = None,
-        long_passages: LongPassages | None = None,
     ) -> None:
         self.identity = index.identity + (f" > {reranker.identity}" if reranker else "")
-        self.passages, self.long_passages = len(corpus), long_passages
+        self.passages = len(corpus)
         self._corpus, self._index, self._reranker = corpus, index, reranker
         self._instant = index.instant and reranker is None
         self._latest = ResultCache()

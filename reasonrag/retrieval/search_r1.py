@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import orjson
 from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeoutError
-from pydantic import ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
 from reasonrag.data.columns import UnreadColumns, id_of
-from reasonrag.data.corpus import LongPassages, Passage, parse_passage
+from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE
@@ -67,7 +66,6 @@ class ServerInfo:
     identity: str
     passages: int | None
     max_queries: int
-    long_passages: LongPassages | None = None
 
 
 class SearchFailed(Exception):
@@ -150,7 +148,6 @@ class SearchServer(HttpClient):
             identity,
             _count(answer.get("passages")),
             _count(most) or MAX_BATCH,
-            _long_passages(answer.get("long_passages")),
         )
 
     async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
@@ -272,13 +269,6 @@ def identity_of(answer: object) -> str:
 
 def _count(said: object) -> int | None:
     return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
-
-
-def _long_passages(said: object) -> LongPassages | None:
-    try:
-        return LongPassages.model_validate(said)
-    except ValidationError:
-        return None
 
 
 def parsed_passages(found: object, top_k: int, unread: UnreadColumns | None = None) -> tuple[Passage, ...]:

@@ -34,7 +34,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
 from reasonrag.concurrency import together
-from reasonrag.data.corpus import LongPassages, Passage
+from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever, RetrieverUnavailable
 from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES
@@ -329,9 +329,8 @@ async def _health(request: web.Request) -> web.Response:
     if service.has_token and "Authorization" not in request.headers:
         return _json({"status": "ok"})
     limits = service.limits.model_dump() | {"max_queries": service.limits.queries_at_once}
-    long: LongPassages | None = getattr(service.retriever, "long_passages", None)
-    found = {"passages": service.passages} | ({"long_passages": long.model_dump()} if long else {})
-    return _json({"status": "ok", "identity": service.retriever.identity} | found | {"limits": limits})
+    found = {"status": "ok", "identity": service.retriever.identity, "passages": service.passages, "limits": limits}
+    return _json(found)
 
 
 def _parsed_request(body: bytes, limits: ServeLimits) -> _SearchRequest:

@@ -250,7 +250,6 @@ class _Build:
             corpus_bytes=self.stat.st_size,
             corpus_mtime_ns=self.stat.st_mtime_ns,
             passages=len(scan.offsets),
-            long_passages=scan.long_passages,
             encoder=encoder.spec,
             precision="unknown" if adopted else encoder.precision,
             probe=probe,

@@ -18,8 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from preference.export.files import write_file
-from preference.records import SparseRecord, first_error
-from reasonrag.data.corpus import LongPassages
+from preference.records import first_error
 from reasonrag.errors import InputError
 from reasonrag.files import file_digest, read_small
 from reasonrag.retrieval.dense.encoders import EncoderSpec
@@ -68,11 +67,10 @@ class FileDigest(BaseModel):
         return None
 
 
-class _CorpusManifest(SparseRecord):
+class _CorpusManifest(BaseModel):
     """Fields of every index: its corpus and its files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    ABSENT_IF_EMPTY = ("long_passages",)
 
     schema_version: Literal["reasonrag.index/1"] = "reasonrag.index/1"
     corpus: str
@@ -81,7 +79,6 @@ class _CorpusManifest(SparseRecord):
     corpus_bytes: int
     corpus_mtime_ns: int
     passages: int
-    long_passages: LongPassages | None = None
     versions: dict[str, str]
     files: Mapping[str, FileDigest]
     """The files that a search reads, by name, or absolute path if adopted; faiss indexes are in `indexes`."""

@@ -136,7 +136,6 @@ def build_bm25_alone(
             corpus_bytes=stat.st_size,
             corpus_mtime_ns=stat.st_mtime_ns,
             passages=len(scan.offsets),
-            long_passages=scan.long_passages,
             k1=BM25_K1,
             b=BM25_B,
             analyser=ANALYSER,

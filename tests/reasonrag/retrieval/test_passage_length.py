@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 
 import reasonrag as package
 from preference import RolloutRecord, read_rollouts
-from reasonrag.data.corpus import LONG_PASSAGE_CHARS, LongPassages, Passage, scan_corpus
+from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Passage, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
-from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.passage_length import MARK, cut
-from reasonrag.retrieval.remote import open_remote
-from reasonrag.retrieval.server import ServeLimits, serving
 from reasonrag.retrieval.settings import MIN_PASSAGE_CHARS
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
@@ -97,19 +94,14 @@ TOLD = (
 
 
 @pytest.mark.usefixtures("long_world")
-def test_long_passages_are_told_wherever_they_will_be_paid_for(reasonrag: Reasonrag) -> None:
-    """When the index is built, and whenever it is opened, from its manifest; once, and not where they are cut."""
+def test_long_passages_are_told_when_they_are_indexed(reasonrag: Reasonrag) -> None:
+    """By the command that builds the index, once, and also before an estimate."""
     for command in (
-        ("index", "build", "--corpus", "corpus.jsonl"),
+        ("index", "build", "--corpus", "corpus.jsonl", "--out", "index"),
         ("generate", *OWN, "--run", "runs/dry", "--dry-run"),
-        ("generate", *OWN, "--run", "runs/a"),
-        ("evaluate", *OWN, "--run", "evals/a"),
-        ("ask", "Which river flows through Paris?", "--corpus", "corpus.jsonl", "--model", "offline"),
     ):
         told = reasonrag(*command)
         assert (told.status, told.err.count(TOLD)) == (0, 1), told
-        if command[0] != "index":
-            assert TOLD not in reasonrag(*command, "--max-passage-chars", 2000).err
 
 
 @pytest.mark.usefixtures("long_world")
@@ -122,25 +114,12 @@ def test_an_estimate_is_of_what_will_be_shown(reasonrag: Reasonrag) -> None:
     assert less < whole / 4
 
 
-def test_a_corpus_of_usual_passages_says_nothing_and_keeps_its_manifest(tmp_path: Path) -> None:
+def test_a_corpus_of_usual_passages_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(orjson.dumps({"id": "a", "contents": "T\n" + "x" * LONG_PASSAGE_CHARS}))
-    assert scan_corpus(path).long_passages is None
-    _, manifest = package.index_build(corpus=path, out=tmp_path / "index")
-    assert "long_passages" not in manifest.model_dump()
-    assert b"long_passages" not in (tmp_path / "index/manifest.json").read_bytes()
-
-
-async def test_a_server_of_ours_tells_it_too(long_world: dict[str, Any]) -> None:
-    """One of others does not say it, and nothing is searched to find out."""
-    directory, manifest = package.index_build(corpus=long_world["corpus"])
-    async with serving(open_index(directory), limits=ServeLimits()) as address:
-        remote = await open_remote(address, token=None)
-        assert remote.long_passages == manifest.long_passages
-        assert remote.long_passages == LongPassages(
-            count=2, longest_id="paris", longest_title="Paris", longest_chars=12_419
-        )
-        await remote.close()
+    said: list[str] = []
+    scan_corpus(path, say=said.append)
+    assert said == []
 
 
 # -- what is shown ---------------------------------------------------------------------------------------------
