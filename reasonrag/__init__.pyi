@@ -1158,14 +1158,9 @@ def index_build(
     """
 
 def index_check(
-    directory: Path | str,
-    *,
-    queries: int = 200,
-    at: int = 10,
-    questions: Path | str | None = None,
-    watcher: BuildWatcher | None = None,
+    directory: Path | str, *, questions: Path | str | None = None, watcher: BuildWatcher | None = None
 ) -> IndexCheck:
-    """Check a whole index and its corpus: hashes, row counts, and recall of every faiss index against an exact search.
+    """Check a whole index and its corpus: hashes and row counts.
 
     Raises InputError if there is no index, and for a bad question file.
 
@@ -1175,8 +1170,6 @@ def index_check(
 
     Args:
         directory: of an index.
-        queries: number of test queries.
-        at: passages compared per query.
         questions: a question file, each question used as a query, to measure recall of gold passages and of
             answers.
         watcher: is told what happens while it goes on; none: silent.

@@ -11,8 +11,6 @@ import typer
 from reasonrag.options import FAILED, Json, interrupts, options, print_result
 from reasonrag.rendering import counted
 from reasonrag.retrieval.settings import (
-    CHECKED_AT,
-    CHECKED_QUERIES,
     MAX_TOP_K,
     TOP_K,
     IndexSettings,
@@ -43,8 +41,6 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
 def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of an index")],
     *,
-    queries: Annotated[int, typer.Option(min=1, metavar="N", help="Queries to measure recall with")] = CHECKED_QUERIES,
-    at: Annotated[int, typer.Option(min=1, metavar="N", help="Passages to compare per query")] = CHECKED_AT,
     questions: Annotated[
         Path | None,
         typer.Option(
@@ -54,12 +50,12 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what an index is; read it and its corpus in full: hashes, rows, and recall against exact search."""
+    """Show what an index is; read it and its corpus in full: hashes and rows."""
     from reasonrag.retrieval.display import TerminalBuildWatcher, show_check
     from reasonrag.retrieval.index import index_check
 
     with interrupts():
-        found = index_check(directory, queries=queries, at=at, questions=questions, watcher=TerminalBuildWatcher())
+        found = index_check(directory, questions=questions, watcher=TerminalBuildWatcher())
     print_result(found, show_check, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)

@@ -101,12 +101,8 @@ def show_found(found: SearchResult) -> None:
 
 
 def show_check(check: IndexCheck) -> None:
-    """Show what an index is and a check's result: recall of each type, then faults."""
+    """Show what an index is and a check's result."""
     rows = _of_index(check.manifest)
-    rows += [
-        (each.index_type, f"recall@{each.at} {each.recall:.3f} against exact search, {each.queries:,} queries")
-        for each in check.recalls
-    ]
     rows += _of_questions(check.found) if check.found else []
     rows += [("fault", each) for each in check.faults] or [("sound", "corpus, rows and files are unchanged")]
     print_table(f"{check.manifest.kind} index  {check.directory}", rows)

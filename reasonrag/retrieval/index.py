@@ -20,7 +20,7 @@ from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
-from reasonrag.retrieval.dense.check import RecallAgainstExact, check_dense
+from reasonrag.retrieval.dense.check import check_dense
 from reasonrag.retrieval.dense.encoders import choice_of_card
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
@@ -29,7 +29,6 @@ from reasonrag.retrieval.dense.manifest import (
     IndexManifest,
     current_manifest,
     damaged_files,
-    extra_files,
     read_manifest,
 )
 from reasonrag.retrieval.from_settings import is_remote, open_corpus, open_index, open_retriever
@@ -37,8 +36,6 @@ from reasonrag.retrieval.passage_length import cut
 from reasonrag.retrieval.recall import RecallReport, measure_recall
 from reasonrag.retrieval.retriever import TOKEN_VARIABLE, IndexRetriever, Retriever
 from reasonrag.retrieval.settings import (
-    CHECKED_AT,
-    CHECKED_QUERIES,
     MAX_TOP_K,
     SNIPPET_CHARS,
     TOP_K,
@@ -58,7 +55,6 @@ class IndexCheck(BaseModel):
     directory: Path
     manifest: IndexManifest
     faults: list[str]
-    recalls: list[RecallAgainstExact]
     found: RecallReport | None = None
     """Recall over a question file, if one was given and there are no faults."""
 
@@ -67,12 +63,10 @@ class IndexCheck(BaseModel):
 def index_check(
     directory: Path | str,
     *,
-    queries: int = CHECKED_QUERIES,
-    at: int = CHECKED_AT,
     questions: Path | str | None = None,
     watcher: BuildWatcher | None = None,
 ) -> IndexCheck:
-    """Check a whole index and its corpus: hashes, row counts, and recall of every faiss index against an exact search.
+    """Check a whole index and its corpus: hashes and row counts.
 
     Raises InputError if there is no index, and for a bad question file.
 
@@ -82,8 +76,6 @@ def index_check(
 
     Args:
         directory: of an index.
-        queries: number of test queries.
-        at: passages compared per query.
         questions: a question file, each question used as a query, to measure recall of gold passages and of
             answers.
         watcher: is told what happens while it goes on; none: silent.
@@ -94,9 +86,8 @@ def index_check(
     if source and source.unread:
         watcher.say(source.unread)
     manifest = read_manifest(place)
-    recalls: list[RecallAgainstExact] = []
     if isinstance(manifest, DenseManifest):
-        damaged, recalls = check_dense(place, manifest, queries=queries, at=at, watcher=watcher)
+        damaged = check_dense(place, manifest, watcher)
         encoder, trained = manifest.encoder, choice_of_card(manifest.encoder.model).pooling
         if trained and encoder.pooling != trained:
             watcher.say(
@@ -107,8 +98,6 @@ def index_check(
         damaged = damaged_files(place, manifest, manifest.all_files)
     watcher.say(f"reading {manifest.corpus}")
     faults = [*damaged.values(), *_check_corpus(place, manifest, damaged)]
-    for each in extra_files(place, manifest):
-        watcher.say(f"{each} is not a file of this index and is ignored")
     if not faults and manifest.kind == "bm25":
         try:
             open_index(place)
@@ -118,7 +107,7 @@ def index_check(
     if source and not faults:
         watcher.say(f"searching for the {counted(source.total, 'question')} of {source.path}")
         found = measure_recall(open_index(place), source.read())
-    return IndexCheck(directory=place, manifest=manifest, faults=faults, recalls=recalls, found=found)
+    return IndexCheck(directory=place, manifest=manifest, faults=faults, found=found)
 
 
 class FoundPassage(PassageRef):

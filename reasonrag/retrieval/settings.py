@@ -22,8 +22,6 @@ MIN_PASSAGE_CHARS = 100
 PassageOrder = Literal["best-first", "worst-first"]
 BEST_FIRST: PassageOrder = "best-first"
 RETRIEVER_PORT = 8977
-CHECKED_QUERIES, CHECKED_AT = 200, 10
-"""Queries with which `index check` measures recall, and passages compared per query."""
 MAX_WAITING = 4096
 """Queries that a retrieval server lets wait: a whole step of Search-R1's trainer, which sends 2,560 at once."""
 IndexType = Literal["flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"]

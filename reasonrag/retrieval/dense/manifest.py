@@ -253,12 +253,6 @@ def damaged_files(
     return found
 
 
-def extra_files(directory: Path, manifest: IndexManifest) -> list[Path]:
-    """The files of an index's directory that are not the index's; hidden ones do not count."""
-    known = {*manifest.all_files, MANIFEST}
-    return sorted(each for each in directory.iterdir() if not (each.name.startswith(".") or each.name in known))
-
-
 def write_manifest(manifest: IndexManifest, directory: Path) -> None:
     """Write a manifest atomically."""
     content = manifest.model_dump(mode="json")

@@ -87,16 +87,6 @@ def test_the_size_of_a_large_file_is_checked_at_opening(kind: str, name: str) ->
     assert CHECKED_AT_OPENING >= 1 << 20
 
 
-def test_a_file_that_does_not_belong_to_the_index_is_named(reasonrag: Reasonrag) -> None:
-    """By `check`, which finds no fault in it: no search reads it, and a README may stand there."""
-    index = built("bm25")
-    (index / "nonoccurrence_array.index.npy").write_bytes(b"")
-    checked = reasonrag("index", "check", index, "--json")
-    assert (checked.status, json.loads(checked.out)["faults"]) == (0, [])
-    assert "nonoccurrence_array.index.npy is not a file of this index and is ignored" in checked.err
-    assert len(open_index(index).search("Seine", 1)) == 1
-
-
 @pytest.mark.parametrize("kind", FLAGS)
 def test_the_suggested_command_repairs_the_offsets(kind: str) -> None:
     """Without encoding again; a dense index is not given up for them."""
