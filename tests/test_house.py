@@ -21,19 +21,19 @@ LINES = {
     "agent": 2713,
     "critics": 1645,
     "curation": 5213,
-    "data": 3611,
+    "data": 3598,
     "evaluation": 4589,
     "exploration": 3655,
     "llm": 5535,
     "publishing": 1485,
-    "retrieval": 5533,
+    "retrieval": 5165,
     "scale": 582,
     "serving": 1399,
     "studies": 1782,
     "training": 5544,
     "viewing": 2850,
-    "tests": 60_411,
-    "benchmarks": 8181,
+    "tests": 60_153,
+    "benchmarks": 8183,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

@@ -112,8 +112,6 @@ async def _open_remote(
     opened.push_async_callback(remote.close)
     if remote.warning:
         say(f"warning: {remote.warning}")
-    if remote.unread:
-        say(remote.unread)
     return remote
 
 

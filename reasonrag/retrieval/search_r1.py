@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeou
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
-from reasonrag.data.columns import UnreadColumns, id_of
+from reasonrag.data.columns import id_of
 from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError
 from reasonrag.redaction import excerpt, hide_in, is_word, secrets, spellings
@@ -30,14 +31,14 @@ from reasonrag.web.client import (
     shown_url,
 )
 
-MAX_BATCH = 64
-"""Most searches per request; larger ones save the server nothing, and all wait for the slowest."""
+MAX_IN_FLIGHT = 32
+"""Requests at a time; more wait for their turn."""
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 30.0
 KEEP_ALIVE_S = 4.0
 """How long an idle connection is reused: uvicorn, behind Search-R1's servers, closes it after 5 s."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""64 searches of 100 passages of 10 kB each."""
+"""1,000 passages of 64 kB."""
 MAX_SAID = 300
 """Most characters shown of a server's error text."""
 MAX_IDENTITY = 1000
@@ -57,15 +58,6 @@ ATTEMPTS_AT_OPENING: Mapping[FailureKind, int] = {"busy": 3}
 _BUSY_STATUSES = frozenset({429, 502, 503, 504})
 _BAD_REQUEST_STATUSES = frozenset({400, 413, 422})
 _LOCKED_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """What our own server reports about itself."""
-
-    identity: str
-    passages: int | None
-    max_queries: int
 
 
 class SearchFailed(Exception):
@@ -131,24 +123,15 @@ class SearchServer(HttpClient):
     def __post_init__(self) -> None:
         self._of_token = sorted(spellings(self.token or ""), key=len, reverse=True)
 
-    async def server_info(self) -> ServerInfo | None:
-        """Info of our own server; None for another one. Raises SearchFailed."""
+    async def identity(self) -> str | None:
+        """What our own server says it serves; None for another one. Raises SearchFailed."""
         try:
             answer = await self.ask("GET", "/health", None, ATTEMPTS_AT_OPENING)
         except SearchFailed as failed:
             if failed.kind in ("unreachable", "busy", "slow") or failed.status in _LOCKED_STATUSES:
                 raise
             return None  # no such path, or it means something else there
-        identity = identity_of(answer)
-        if not identity:
-            return None
-        limits = answer.get("limits")
-        most = limits.get("max_queries") if isinstance(limits, dict) else None
-        return ServerInfo(
-            identity,
-            _count(answer.get("passages")),
-            _count(most) or MAX_BATCH,
-        )
+        return identity_of(answer) or None
 
     async def ask(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> Any:
         """A successful answer, without the token if the server echoes it. Raises SearchFailed, after retries where they
@@ -179,8 +162,12 @@ class SearchServer(HttpClient):
         return await retrying(attempt)
 
     async def _once(self, method: str, path: str, body: bytes | None) -> bytes:
+        session = self._session  # opens `_slots`, too
         try:
-            async with self._session.request(method, self.url + path, data=body, allow_redirects=False) as response:
+            async with (
+                self._slots,
+                session.request(method, self.url + path, data=body, allow_redirects=False) as response,
+            ):
                 content = await _content(response)
         except ConnectionTimeoutError as error:
             raise SearchFailed("unreachable", f"no connection within {min(CONNECT_S, self.timeout):g} s") from error
@@ -214,6 +201,7 @@ class SearchServer(HttpClient):
         return line if len(line) <= MAX_SAID else f"{line[:MAX_SAID]}.."
 
     def _open(self) -> ClientSession:
+        self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -267,18 +255,14 @@ def identity_of(answer: object) -> str:
     return said if isinstance(said, str) and said.isprintable() and len(said) <= MAX_IDENTITY else ""
 
 
-def _count(said: object) -> int | None:
-    return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
-
-
-def parsed_passages(found: object, top_k: int, unread: UnreadColumns | None = None) -> tuple[Passage, ...]:
-    """One query's passages, at most `top_k`. unread: collects columns that are not read. Raises SearchFailed."""
+def parsed_passages(found: object, top_k: int) -> list[Passage]:
+    """One query's passages, at most `top_k`. Raises SearchFailed."""
     if not isinstance(found, list):
         raise SearchFailed("garbled", "the result for a query is not a list")
-    return tuple(_passage(each, position, unread) for position, each in enumerate(found[:top_k], start=1))
+    return [_passage(each, position) for position, each in enumerate(found[:top_k], start=1)]
 
 
-def _passage(item: object, position: int, unread: UnreadColumns | None) -> Passage:
+def _passage(item: object, position: int) -> Passage:
     """A passage from a document, bare or with a score, with `contents` (or `title` and `text`) as in a corpus."""
     score: object = 0.0
     document = item
@@ -294,8 +278,6 @@ def _passage(item: object, position: int, unread: UnreadColumns | None) -> Passa
             f"{where} has no id, by which passages are told apart: some servers (Search-R1's BM25 and web search) "
             "leave it out. Serve the corpus with reasonrag index serve",
         )
-    if unread is not None:
-        unread.add_passage(document | {"score": None})
     score = 0.0 if score is None else score
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         raise SearchFailed("garbled", f"{where} has a score that is not a number")

@@ -7,7 +7,7 @@ import gzip
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -21,11 +21,9 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.errors import EndpointLost, InputError, RetrievalError
-from reasonrag.exploration.settings import GenerateSettings
-from reasonrag.retrieval.from_settings import open_retriever
-from reasonrag.retrieval.remote import LOST_AFTER, MAX_IN_FLIGHT, RemoteRetriever, open_remote
-from reasonrag.retrieval.retriever import SEARCHES_KEPT, TOKEN_VARIABLE, Retriever
-from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_BATCH, SearchServer
+from reasonrag.retrieval.remote import LOST_AFTER, RemoteRetriever, open_remote
+from reasonrag.retrieval.retriever import TOKEN_VARIABLE, Retriever
+from reasonrag.retrieval.search_r1 import ATTEMPTS, MAX_ANSWER_BYTES, MAX_IN_FLIGHT, SearchServer
 from reasonrag.retrieval.server import ServeLimits, serving
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
@@ -179,7 +177,7 @@ async def test_a_run_over_the_service_finds_what_one_over_the_index_finds(retrie
     """The same identity, and for every query the same passages with the same scores in the same order."""
     async with ours(retriever) as found:
         assert found.identity == retriever.identity
-        assert (found.foreign, found.warning, found.passages) == (False, None, 4)
+        assert (found.foreign, found.warning) == (False, None)
         for query in (f"{first} {second}" for first in WORDS for second in WORDS):
             assert await found.retrieve(query, 3) == await retriever.retrieve(query, 3)
 
@@ -264,15 +262,14 @@ async def test_a_service_that_is_full_answers_everybody_in_the_end(retriever: Re
 
 
 async def test_a_query_that_the_service_refuses_fails_alone(retriever: Retriever) -> None:
-    """Those that travelled with it are answered; the message is the server's, without the query."""
+    """Others are answered, however many are refused; the message is the server's, without the query."""
     async with ours(retriever, max_query_bytes=1000) as found:
-        queries = ["cats", "x" * 10_000, "rome", *WORDS]
-        outcomes = await asyncio.gather(*(found.retrieve(each, 2) for each in queries), return_exceptions=True)
-    failed = outcomes.pop(1)
-    assert outcomes == [await retriever.retrieve(each, 2) for each in queries if len(each) < 100]
-    assert isinstance(failed, RetrievalError)
-    assert "status 400: queries[0] is of 10000 bytes; it must be of 1000 at most" in str(failed)
-    assert "xxx" not in str(failed)
+        for size in range(10_000, 10_000 + 2 * LOST_AFTER):
+            with pytest.raises(RetrievalError, match=rf"400: queries\[0\] is of {size} bytes; .* 1000 at") as error:
+                await found.retrieve("x" * size, 2)
+            assert "xxx" not in str(error.value)
+        for query in WORDS:
+            assert await found.retrieve(query, 2) == await retriever.retrieve(query, 2)
 
 
 # -- a server of others ------------------------------------------------------------------------------------------
@@ -299,35 +296,6 @@ async def test_documents_of_other_servers_are_read(item: dict[str, Any], passage
     """Beside a score or bare, with contents or with title and text: as a corpus of the same lines would be."""
     async with foreign(lambda _: [[item]]) as (_, found):
         assert await found.retrieve("anything", 1) == [passage]
-
-
-UNREAD = {
-    "columns of its own": ({"id": "7", "contents": "A\nb", "url": "u", "lang": "de"}, "'lang', 'url'"),
-    "a title that contents contradict": (
-        {"document": {"id": "7", "title": "Z", "text": "y", "contents": "A\nb"}, "score": 1},
-        "'text', 'title'",
-    ),
-    "metadata beside title and text": (
-        {"document": {"_id": "7", "title": "A", "text": "b", "meta": {"k": 1}}},
-        "'meta'",
-    ),
-    "a score beside the passage": ({"id": "7", "contents": "A\nb", "score": 0.5}, None),
-    "columns that are empty": ({"id": "7", "title": "", "contents": "A\nb", "url": None, "tags": []}, None),
-    "as our service": ({"document": {"id": "7", "title": "A", "contents": "A\nb"}, "score": 1.0}, None),
-}
-
-
-@pytest.mark.parametrize(("item", "named"), UNREAD.values(), ids=UNREAD.keys())
-async def test_what_is_not_read_of_passages_is_named_once(item: dict[str, Any], named: str | None) -> None:
-    """When the retriever is opened, as for the rows of a corpus."""
-    said: list[str] = []
-    server = Foreign(lambda _: [[item]])
-    server.opening = False  # the probe finds something, too
-    async with running(server) as url, AsyncExitStack() as opened:
-        found = await open_retriever(GenerateSettings(retriever=url), None, opened, say=said.append)
-        await found.retrieve("anything", 1)
-    told = [each for each in said if "columns that are not read" in each]
-    assert told == ([f"passages of {url}: columns that are not read: {named}"] if named else [])
 
 
 async def test_other_servers_are_asked_as_search_r1_asks_them() -> None:
@@ -369,8 +337,8 @@ async def test_a_query_with_half_a_character_is_searched() -> None:
 
 
 BAD_ANSWERS: list[tuple[Any, str]] = [
-    ([], "0 lists of passages for 1 queries"),
-    ([[], []], "2 lists of passages for 1 queries"),
+    ([], "0 lists of passages for a query"),
+    ([[], []], "2 lists of passages for a query"),
     ({"cats": []}, 'not {"result": [..]}'),
     (["cats"], "not a list"),
     ([["cats"]], "passage 1 of its answer is not a document"),
@@ -412,21 +380,6 @@ async def test_a_body_that_is_no_answer_fails_the_search(body: bytes, words: str
     async with foreign(lambda _: web.Response(body=body)) as (server, found):
         with fails(server.url, words):
             await found.retrieve("cats", 3)
-
-
-async def test_one_bad_passage_fails_only_the_search_that_found_it() -> None:
-    """The others of the same request keep what they found."""
-
-    def answers(asked: dict[str, Any]) -> Any:
-        return [[{"contents": "no id"} if query == "bad" else document(query)] for query in asked["queries"]]
-
-    async with foreign(answers) as (server, found):
-        outcomes = await asyncio.gather(
-            *(found.retrieve(each, 1) for each in ("a", "bad", "b")), return_exceptions=True
-        )
-        assert len(server.asked) == 1
-    assert isinstance(outcomes[1], RetrievalError)
-    assert [outcomes[0], outcomes[2]] == [[Passage(each, f'"{each}"', f"about {each}")] for each in "ab"]
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
@@ -797,166 +750,41 @@ async def test_a_server_that_echoes_the_token_brings_it_into_no_passage_and_no_i
     assert not any(said[each : each + 12] in shown for each in range(len(said) - 11))
 
 
-async def test_a_query_that_breaks_the_server_fails_alone() -> None:
-    """Status 500 for every request that holds it: the others are answered without it, after
-    a few requests more."""
-
-    def answers(asked: dict[str, Any]) -> Any:
-        return status(500, "oops")() if "bad" in asked["queries"] else found_by_name(asked)
-
-    queries = [*(f"q{each}" for each in range(20)), "bad", *(f"r{each}" for each in range(20))]
-    async with foreign(answers) as (server, found):
-        outcomes = await asyncio.gather(*(found.retrieve(each, 1) for each in queries), return_exceptions=True)
-        assert len(server.asked) < 20
-    for query, outcome in zip(queries, outcomes, strict=True):
-        if query == "bad":
-            assert isinstance(outcome, RetrievalError)
-        else:
-            assert isinstance(outcome, list)
-            assert [each.id for each in outcome] == [query]
+# -- many searches -----------------------------------------------------------------------------------------------
 
 
-# -- which searches go together ----------------------------------------------------------------------------------
+async def test_no_more_searches_are_sent_at_a_time_than_a_server_takes_together() -> None:
+    """The others wait for their turn; one that is called off is not sent."""
+    gate = asyncio.Event()
 
-
-class Gate:
-    """Answers as Search-R1 does, but not before it is opened."""
-
-    def __init__(self) -> None:
-        self.opened = asyncio.Event()
-
-    async def __call__(self, asked: dict[str, Any]) -> Any:
-        await self.opened.wait()
+    async def answers(asked: dict[str, Any]) -> Any:
+        await gate.wait()
         return found_by_name(asked)
 
-
-async def test_a_lone_search_goes_at_once() -> None:
-    """Nothing waits for company."""
-    gate = Gate()
-    async with foreign(gate) as (server, found):
-        searches = []
-        for each in range(MAX_IN_FLIGHT):
-            searches.append(asyncio.create_task(found.retrieve(f"q{each}", 1)))
-            await server.was_asked(each + 1)
-        gate.opened.set()
-        await asyncio.gather(*searches)
-    assert [each["queries"] for each in server.asked] == [[f"q{each}"] for each in range(MAX_IN_FLIGHT)]
-
-
-async def test_searches_that_wait_go_together() -> None:
-    """Few requests, of MAX_BATCH at most, and no more than MAX_IN_FLIGHT at a time; the oldest first."""
-    gate, count = Gate(), 10 * MAX_BATCH
-    async with foreign(gate) as (server, found):
-        searches = [asyncio.create_task(found.retrieve(f"q{each}", 1)) for each in range(count)]
+    async with foreign(answers) as (server, found):
+        searches = [asyncio.create_task(found.retrieve(f"q{each}", 1)) for each in range(2 * MAX_IN_FLIGHT)]
         await server.was_asked(MAX_IN_FLIGHT)
         assert server.in_flight == MAX_IN_FLIGHT
-        gate.opened.set()
+        searches.pop().cancel()
+        gate.set()
         for each, search in enumerate(searches):
             assert [passage.id for passage in await search] == [f"q{each}"]
-    sizes = [len(each["queries"]) for each in server.asked]
-    assert sizes == [MAX_BATCH] * 10
     assert server.most_in_flight == MAX_IN_FLIGHT
-    assert "q0" in server.asked[0]["queries"]
+    assert sorted(each["queries"][0] for each in server.asked) == sorted(f"q{each}" for each in range(len(searches)))
 
 
-async def test_one_request_asks_for_one_top_k() -> None:
-    """Searches for another number of passages go in another request."""
-    async with foreign() as (server, found):
-        await asyncio.gather(*(found.retrieve(f"q{each}", 1 + each % 2) for each in range(6)))
-    asked = sorted((each["topk"], each["queries"]) for each in server.asked)
-    assert asked == [(1, ["q0", "q2", "q4"]), (2, ["q1", "q3", "q5"])]
-
-
-async def test_a_service_is_sent_no_more_at_once_than_it_takes(retriever: Retriever) -> None:
-    """It has told its limit."""
-    async with ours(retriever, max_queries=3) as found:
-        assert await asyncio.gather(*(found.retrieve(each, 1) for each in WORDS)) == [
-            await retriever.retrieve(each, 1) for each in WORDS
-        ]
-        async with aiohttp.ClientSession() as session, session.get(f"{found.url}/metrics") as answer:
-            assert 'path="/retrieve",status="400"' not in await answer.text()
-
-
-async def test_equal_searches_are_one_and_are_kept() -> None:
-    """Siblings of a tree ask the same at the same time, and again later."""
-    async with foreign() as (server, found):
-        at_once = await asyncio.gather(*(found.retrieve("cats", 1) for _ in range(5)))
-        later = await found.retrieve("cats", 1)
-        later.clear()
-        assert await found.retrieve("cats", 1) == at_once[0]
-        assert at_once == [at_once[0]] * 5
-        await found.retrieve("cats", 2)
-    assert [(each["queries"], each["topk"]) for each in server.asked] == [(["cats"], 1), (["cats"], 2)]
-
-
-async def test_only_the_latest_searches_are_kept() -> None:
-    """As many as an index keeps; the one that was used longest ago goes first."""
-    async with foreign() as (server, found):
-        await found.retrieve("first", 1)
-        await found.retrieve("second", 1)
-        await found.retrieve("first", 1)
-        await asyncio.gather(*(found.retrieve(f"q{each}", 1) for each in range(SEARCHES_KEPT - 1)))
-        before = len(server.asked)
-        await found.retrieve("first", 1)
-        assert len(server.asked) == before
-        await found.retrieve("second", 1)
-        assert len(server.asked) == before + 1
-
-
-async def test_a_failed_search_is_not_kept() -> None:
-    """Asked again, it may be answered."""
-    async with foreign(made(status(400))) as (_, found):
+async def test_a_search_is_kept_unless_it_failed() -> None:
+    """Siblings of a tree ask the same again; what failed may be answered when it is asked again."""
+    async with foreign(made(status(400))) as (server, found):
         with fails("status 400"):
             await found.retrieve("cats", 1)
-        assert await found.retrieve("cats", 1)
-
-
-async def test_who_goes_away_takes_nothing_from_others() -> None:
-    """Neither from those in the same request nor from those who asked the same."""
-    gate = Gate()
-    async with foreign(gate) as (server, found):
-        searches = [asyncio.create_task(found.retrieve(each, 1)) for each in ("a", "b", "a")]
-        await server.was_asked(1)
-        searches[0].cancel()
-        gate.opened.set()
-        outcomes = await asyncio.gather(*searches, return_exceptions=True)
-    assert isinstance(outcomes[0], asyncio.CancelledError)
-    assert [[each.id for each in found] for found in outcomes[1:] if isinstance(found, list)] == [["b"], ["a"]]
-
-
-async def test_what_nobody_waits_for_is_not_sent() -> None:
-    """A search that was called off before its turn; whoever asks it again is answered."""
-    gate = Gate()
-    async with foreign(gate) as (server, found):
-        first = []
-        for each in range(MAX_IN_FLIGHT):
-            first.append(asyncio.create_task(found.retrieve(f"q{each}", 1)))
-            await server.was_asked(each + 1)
-        off = [asyncio.create_task(found.retrieve(each, 1)) for each in ("off", "again")]
-        await asyncio.sleep(0)
-        for each in off:
-            each.cancel()
-        await asyncio.gather(*off, return_exceptions=True)
-        again = asyncio.create_task(found.retrieve("again", 1))
-        gate.opened.set()
-        assert [each.id for each in await again] == ["again"]
-        await asyncio.gather(*first)
-        assert [each["queries"] for each in server.asked[MAX_IN_FLIGHT:]] == [["again"]]
-        assert [each.id for each in await found.retrieve("off", 1)] == ["off"]
-
-
-async def test_whoever_waits_when_it_is_closed_is_told() -> None:
-    """Those in flight and those in line; nobody waits for ever."""
-    async with foreign(Gate()) as (server, found):
-        searches = [
-            asyncio.create_task(found.retrieve(f"q{each}", 1)) for each in range((MAX_IN_FLIGHT + 1) * MAX_BATCH)
-        ]
-        await server.was_asked(MAX_IN_FLIGHT)
-        await found.close()
-        outcomes = await asyncio.gather(*searches, return_exceptions=True)
-        assert {str(each) for each in outcomes} == {
-            f"the retriever {server.url} was closed before it answered. Open it again"
-        }
+        first = await found.retrieve("cats", 1)
+        later = await found.retrieve("cats", 1)
+        assert later == first
+        later.clear()
+        assert await found.retrieve("cats", 1) == first
+        await found.retrieve("cats", 2)
+    assert [(each["queries"], each["topk"]) for each in server.asked] == [(["cats"], 1), (["cats"], 1), (["cats"], 2)]
 
 
 def test_it_may_be_used_from_one_event_loop_after_another() -> None:

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.remote import open_remote
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, make_app, serving
 from reasonrag.web.server import serve_until_stopped
@@ -561,17 +560,6 @@ async def test_beyond_the_limit_nothing_more_is_searched() -> None:
     async with served(long, max_answer_bytes=50_000) as client:
         assert (await client.retrieve([f"q{each}" for each in range(4000)], topk=1)).status == 413
     assert long.asked <= SEARCHED_TOGETHER
-
-
-async def test_our_client_splits_a_request_whose_answer_is_too_large() -> None:
-    """It divides the request until each answer is within the server's limit."""
-    async with served(Long(), max_answer_bytes=4_500) as client:
-        remote = await open_remote(client.base_url, token=None)
-        try:
-            found = await asyncio.gather(*(remote.retrieve(f"q{each}", 2) for each in range(20)))
-        finally:
-            await remote.close()
-    assert [each[0].text.strip("x") for each in found] == [f"q{each}" for each in range(20)]
 
 
 async def test_equal_lists_are_held_once() -> None:
