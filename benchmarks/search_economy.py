@@ -405,7 +405,7 @@ class Exploration:
             seed=0,
             recipe=RecipeRef(
                 name=plan.recipe.name,
-                reward=plan.recipe.reward_name,
+                reward=plan.recipe.reward,
                 alpha=plan.search.alpha,
                 margin_by_layer=plan.recipe.margin_by_layer,
             ),

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from mcts.search import Configuration, SearchConfig
 
 RecipeName = Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"]
-JudgeKind = Literal["score", "rank"]
 SupportBy = Literal["strings", "judge"]
 JUDGED_OUTCOMES = frozenset({"judge", "rubric"})
 """Outcomes that a judge decides."""
@@ -34,11 +31,6 @@ class Recipe(Configuration):
     """The quality of an answer that is backed up and rewarded; to the search it is only a number."""
     margin_by_layer: bool
     """Divide margins between siblings by alpha**layer, so that deep pairs are not penalised."""
-    judge: JudgeKind | None = None
-    """How a judge rates siblings after the search, for their rewards: one by one (score) or against each other
-    (rank)."""
-    judge_weight: float = Field(default=0.0, ge=0, le=1)
-    """The judgement's share in a reward; the rest comes from `reward`. 1 where that is itself a judgement."""
     judge_sees_gold: bool = False
     """Show judges the correct answers, including judges of answers and those that guide the search."""
 
@@ -57,16 +49,8 @@ class Recipe(Configuration):
 
     @property
     def judged(self) -> bool:
-        """Whether a judge is asked for anything: in the search, after it, or about answers."""
-        in_search = self.search.valuation != "continuation"
-        return self.judge is not None or in_search or self.outcome in JUDGED_OUTCOMES
-
-    @property
-    def reward_name(self) -> str:
-        """The rules and judgements that make up a reward, joined by a plus sign."""
-        if self.judge is None:
-            return self.reward
-        return f"judge-{self.judge}" if self.judge_weight == 1 else f"{self.reward}+judge-{self.judge}"
+        """Whether a judge is asked for anything: in the search, or about answers."""
+        return self.search.valuation != "continuation" or self.outcome in JUDGED_OUTCOMES
 
 
 RECIPES: dict[RecipeName, Recipe] = {
@@ -192,7 +176,6 @@ RECIPES: dict[RecipeName, Recipe] = {
         reward="rank",
         outcome="f1",
         margin_by_layer=False,
-        judge_weight=1.0,
         unreadable="missing",
     ),
 }

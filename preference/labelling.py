@@ -394,12 +394,10 @@ def _margin(rollout: RolloutRecord, chosen: RolloutNode, rejected: RolloutNode) 
 
 
 def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, common: float) -> float | None:
-    """Computed from continuations alone, even if a judgement is part of the reward: how often a judge is right is
-    unknown. common: the share of what both reveal that they have in common; by it each counts the observations of the
-    other, too, unless the rewards already do."""
-    if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.judge_weight == 1:
-        return None
-    if rollout.recipe.reward == "rank":
+    """Computed from continuations; ranks have none, as it is unknown how often a judge is right. common: the share of
+    what both reveal that they have in common; by it each counts the observations of the other, too, unless the rewards
+    already do."""
+    if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.reward == "rank":
         return None
     better, worse = observed(rollout, chosen.node, rejected.node), observed(rollout, rejected.node, chosen.node)
     if better is None or worse is None:
@@ -418,12 +416,10 @@ def _with_common(own: tuple[float, float], other: tuple[float, float], share: fl
 def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> tuple[float, float] | None:
     """What a pair's confidence rests on, of one side: r, the reward of its continuations as a share of that of a right
     answer in its place, so that one k steps below counts alpha**k; and n, their effective sample size, weighted."""
-    rule, judged, _ = (rollout.recipe.reward or "").partition("+")
-    worth = node.rewards.get(rule) if judged else node.reward
-    if worth is None:
+    if node.reward is None:
         return None
     n = (node.observations or max(1, len(node.rollouts))) * answer_weight(node.action_type, other.action_type)
-    return min(1.0, worth / _discount(rollout, _layer(node) + 1)), n
+    return min(1.0, node.reward / _discount(rollout, _layer(node) + 1)), n
 
 
 def answer_weight(action_type: ActionType | None, other: ActionType | None) -> float:
@@ -449,8 +445,7 @@ def _gold(chosen: RolloutNode, rejected: RolloutNode) -> GoldVerdict:
 def _tags(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, sure: float | None) -> list[Tag]:
     tags: list[Tag] = []
     left, right = chosen.mean_outcome, rejected.mean_outcome
-    judged = rollout.recipe.judge_weight > 0 or rollout.recipe.reward == "rank"
-    if not judged and left is not None and right is not None and abs(left - right) <= TOLERANCE:
+    if rollout.recipe.reward != "rank" and left is not None and right is not None and abs(left - right) <= TOLERANCE:
         tags.append("efficiency_only")
     both_answer = chosen.node.action_type == rejected.node.action_type == "answer"
     if both_answer and rollout.golden_answers and chosen.covers == rejected.covers:

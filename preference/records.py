@@ -171,7 +171,7 @@ class Usage(SparseRecord):
     repairs: int = 0
     """Repair turns among the calls."""
     judgements: int = 0
-    """Completions of a judge of answers, or of one asked after the search, among the calls."""
+    """Completions of a judge of answers, among the calls."""
     bounded_requests: int = 0
     """Requests whose endpoint reported no token counts: theirs are an upper bound, one token per byte."""
     cached_calls: int = 0
@@ -256,8 +256,7 @@ class RolloutNode(SparseRecord):
     reward: float | None = None
     """Used by labels; null if no counted continuation runs through the step, or its judgement is missing."""
     rewards: dict[str, float | None] = {}
-    """The step's reward under each computed rule, by name. `judge-score`, `judge-rank`: a judge's; null if it is
-    missing or there was nothing to choose between."""
+    """The step's reward under each computed rule, by name."""
     observations: float | None = None
     """Effective sample size (Kish) behind the step's estimate: the continuations that began at it or at an equivalent
     sibling; fewer if several began with the same step, which was explored once. For an answer: its draws. Null without
@@ -302,15 +301,12 @@ class RecipeRef(Record):
     """How a record's rewards were computed.
 
     outcome: the answer quality behind them, an `OutcomeName` or the name of a user's function.
-    reward: which of a node's `rewards` is its reward, or which two it is the mean of, joined by a plus sign; null if
-        not stated.
-    judge_weight: the judgement's share in a reward; 0 without a judge, 1 if it is the whole reward.
+    reward: which of a node's `rewards` is its reward; null if not stated.
     judge_sees_gold: whether judges, of answers and steps, were shown the gold answers; null without any judge.
     """
 
     name: str
     reward: str | None = None
-    judge_weight: float = Field(default=0.0, ge=0, le=1)
     judge_sees_gold: bool | None = None
     outcome: str = "f1"
     alpha: float = Field(gt=0, le=1)

@@ -465,9 +465,7 @@ def estimate(
     recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
     rubric: str | Path | None = None,
     support: Literal["strings", "judge"] = "strings",
-    reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
-    | None = None,
-    judge_weight: float | None = None,
+    reward: Literal["spre", "outcome"] | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
     continuations: int | None = None,
@@ -572,9 +570,7 @@ def estimate(
         support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
             judge, where the teacher is also asked about right answers that strings do not find but that may follow
             (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
-        reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
-            spre+judge-score or spre+judge-rank [default: the recipe's]
-        judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
+        reward: Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
         continuations: Real continuations per step [default: the recipe's]
@@ -915,9 +911,7 @@ def generate(
     recipe: Literal["economy", "reasonrag", "continuation", "released", "prorag", "ragym"] = "economy",
     rubric: str | Path | None = None,
     support: Literal["strings", "judge"] = "strings",
-    reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
-    | None = None,
-    judge_weight: float | None = None,
+    reward: Literal["spre", "outcome"] | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
     continuations: int | None = None,
@@ -1029,9 +1023,7 @@ def generate(
         support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
             judge, where the teacher is also asked about right answers that strings do not find but that may follow
             (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
-        reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
-            spre+judge-score or spre+judge-rank [default: the recipe's]
-        judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
+        reward: Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
         continuations: Real continuations per step [default: the recipe's]
@@ -1692,9 +1684,7 @@ def tune(
     outcome: Literal["f1", "em", "evident_f1", "builder_f1", "prorag_f1", "choice", "judge", "rubric"] | None = None,
     rubric: str | Path | None = None,
     support: Literal["strings", "judge"] = "strings",
-    reward: Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
-    | None = None,
-    judge_weight: float | None = None,
+    reward: Literal["spre", "outcome"] | None = None,
     judge_gold: bool | None = None,
     siblings: int | None = None,
     continuations: int | None = None,
@@ -1813,9 +1803,7 @@ def tune(
         support: With evident_f1, who says whether evidence supports an answer that it does not contain: strings, or
             judge, where the teacher is also asked about right answers that strings do not find but that may follow
             (yes and no, comparisons, counts); these calls are not in --max-calls-per-question
-        reward: Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, judge-rank,
-            spre+judge-score or spre+judge-rank [default: the recipe's]
-        judge_weight: Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]
+        reward: Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]
         judge_gold: Show judges the gold answers [default: no; reasonrag and released: yes]
         siblings: Steps to sample per state [default: the recipe's]
         continuations: Real continuations per step [default: the recipe's]

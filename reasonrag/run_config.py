@@ -68,7 +68,6 @@ class RecordedRecipe(_Kept):
     repairs_count: bool = False
     support: Literal["strings", "judge"] = "strings"
     reward: str = ""
-    judge: str | None = None
 
 
 class DecidesAnswers(_Kept):

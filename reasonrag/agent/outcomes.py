@@ -315,9 +315,8 @@ def name_of_function(function: OutcomeFunction) -> str:
 
 
 def answers_rehearsed(judge: str, outcome: str, *, reward: str, support: str = "strings") -> list[str]:
-    """A warning where the offline teacher decides what an answer or a step is worth, and so labels and pairs. reward:
-    its name, or how a judge makes it."""
+    """A warning where the offline teacher decides what an answer or a step is worth, and so labels and pairs."""
     judged = outcome in JUDGED_OUTCOMES or support == "judge"
-    if not judged and not reward.endswith(("score", "rank")):
+    if not judged and reward != "rank":
         return []
     return rehearsed_judge(judge, f"{'outcomes' if judged else 'rewards'}, labels and pairs", "--model")

@@ -314,10 +314,9 @@ def render_judgement(
     question: str,
     thoughts: Sequence[str],
     golden_answers: Sequence[str] = (),
-    passages: Sequence[Passage] = (),
 ) -> tuple[Message, Message]:
     """The prompt for scoring some reasoning. `golden_answers`: empty unless the recipe shows them to judges."""
-    lines = [*_known(question, golden_answers, passages), f"Reasoning: {_one_line(thoughts)}"]
+    lines = [*_known(question, golden_answers, ()), f"Reasoning: {_one_line(thoughts)}"]
     return Message(role="system", content=prompts.judge), Message(role="user", content="\n".join(lines))
 
 

@@ -155,9 +155,7 @@ def _rehearsed(sources: Sequence[Path], judge: StateJudge | None) -> list[str]:
         return rehearsed_judge(judge.model.name, "labels", "--model")
     made = [find_config((each.parent if each.is_file() else each) / CONFIG) for each in sources]
     answers = [(each.decides_answers.model, each.decides_answers.recipe) for each in made if each]
-    found = [
-        answers_rehearsed(name, of.outcome, support=of.support, reward=of.judge or of.reward) for name, of in answers
-    ]
+    found = [answers_rehearsed(name, of.outcome, support=of.support, reward=of.reward) for name, of in answers]
     return found[0] if found else []
 
 

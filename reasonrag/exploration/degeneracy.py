@@ -139,7 +139,7 @@ def all_wrong(rollout: RolloutRecord) -> bool:
 
 def all_right(rollout: RolloutRecord) -> bool:
     """All continuations, at least two, have outcome 1; not where a judge alone decides which step is better."""
-    return rollout.recipe.judge_weight < 1 and _all_have(rollout, outcome=1.0)
+    return rollout.recipe.reward != "rank" and _all_have(rollout, outcome=1.0)
 
 
 ALIKE = Sign(

@@ -333,7 +333,7 @@ def _summarise(run: RunDirectory, session: ExplorationSession, *, total: int) ->
             config_hash=identity.config_hash,
             recipe=identity.recipe.name,
             outcome=identity.recipe.outcome,
-            reward=identity.recipe.reward_name,
+            reward=identity.recipe.reward,
             model=models.main.name,
             value_model=models.second.name if models.second else None,
             dataset=identity.dataset,

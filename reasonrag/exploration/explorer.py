@@ -30,7 +30,7 @@ from mcts import (
 )
 from mcts.rewards import ANSWER_REWARDS, REWARDS
 from mcts.search import RIGHT
-from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord, equivalent_steps
+from preference import FinalScore, QuestionError, RolloutNode, RolloutRecord
 from preference.records import (
     OF_THE_STATE,
     FailedContinuation,
@@ -41,14 +41,7 @@ from preference.records import (
 )
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.outcomes import AnswerValuer, counts, outcome_of, with_value
-from reasonrag.agent.step_judge import (
-    DistinctStep,
-    JudgedState,
-    StepJudgements,
-    judge_states,
-    rank_actions,
-    scoring_prompt,
-)
+from reasonrag.agent.step_judge import rank_actions, scoring_prompt
 from reasonrag.concurrency import together
 from reasonrag.data.questions import Question
 from reasonrag.errors import ModelError
@@ -110,19 +103,12 @@ class Explorer:
         self._unreadable: dict[int, UnreadableJudgement] = {}
         self._unjudged: dict[int, list[UnreadableJudgement]] = {}
         """Failures that are not nodes, by work, to keep them in work order."""
-        self._verdicts = StepJudgements()
 
     async def run(self) -> None:
-        """Search to the end, then have the steps judged if the recipe says so. Raises the first ReasonragError of any
-        piece of work; the others are cancelled."""
+        """Search to the end. Raises the first ReasonragError of any piece of work; the others are cancelled."""
         while work := self.search.ask():
             await together(*(self._carry_out(item) for item in work))
             self._check_root()
-        if self.recipe.judge:
-            choices = [choice for node in self.search.tree.nodes if (choice := self._judged_state(node))]
-            self._verdicts = await judge_states(
-                self.agent, self.question, choices, kind=self.recipe.judge, gold=self.recipe.judge_sees_gold
-            )
 
     def _check_root(self) -> None:
         """Raises ModelError where nothing can be explored: the question's first state has ended."""
@@ -151,7 +137,7 @@ class Explorer:
         elif isinstance(work, Rank):
             result = await self._ranked(node, work)
         else:
-            prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold, passages=False)
+            prompt = scoring_prompt(self.agent.prompts, node.payload, gold=self.recipe.judge_sees_gold)
             judgement = await self.agent.score(self.question, prompt, work.sample)
             if judgement.unreadable is not None:
                 self._unreadable[work.id] = UnreadableJudgement(
@@ -172,10 +158,9 @@ class Explorer:
     async def _ranked(self, node: Node[AgentStep], work: Rank) -> Ranked:
         """The steps of a state ranked, equal texts and all; those that did not parse are not shown to the judge."""
         children = self.search.tree.children(node)
-        options = tuple(DistinctStep(each.payload, (each.id,)) for each in children if not each.payload.parse_error)
-        state = JudgedState(node.id, options)
+        steps = {each.id: each.payload for each in children if not each.payload.parse_error}
         ranks, judgement = await rank_actions(
-            self.agent, self.question, state, sample=work.sample, gold=self.recipe.judge_sees_gold
+            self.agent, self.question, steps, sample=work.sample, gold=self.recipe.judge_sees_gold
         )
         if judgement and judgement.unreadable is not None:
             self._unreadable[work.id] = UnreadableJudgement(
@@ -186,18 +171,6 @@ class Explorer:
     async def _valued(self, steps: Sequence[AgentStep]) -> list[AgentStep]:
         """The steps, with their answers valued if there is a valuer."""
         return await together(*(with_value(step, self.valuer, self.agent) for step in steps))
-
-    def _judged_state(self, node: Node[AgentStep]) -> JudgedState | None:
-        """The distinct steps of the state below a node, without failed ones; None if there are fewer than two."""
-        said: list[list[Node[AgentStep]]] = []
-        for child in self.search.tree.children(node):
-            alike = next((each for each in said if equivalent_steps(each[0].payload, child.payload)), None)
-            if alike is not None:
-                alike.append(child)
-            elif not child.payload.parse_error:
-                said.append([child])
-        options = [DistinctStep(each[0].payload, tuple(child.id for child in each)) for each in said]
-        return JudgedState(node.id, tuple(options)) if len(options) > 1 else None
 
     async def _state_after(self, node: Node[AgentStep]) -> State:
         if node.id not in self._states:
@@ -290,8 +263,6 @@ class Explorer:
         by_rule = {name: rule(tree, alpha=self.recipe.search.alpha) for name, rule in rules.items()}
         for node, shares in zip(tree.nodes, common, strict=True):
             node.in_common = shares
-        if self.recipe.judge:
-            by_rule[f"judge-{self.recipe.judge}"] = [self._verdicts.values.get(node.id) for node in tree.nodes]
         nodes = [
             _as_record(
                 node,
@@ -303,7 +274,7 @@ class Explorer:
             for node in tree.nodes
         ]
         failed = [each for work_id in sorted(self._failed) for each in self._failed[work_id]]
-        unreadable = [self._unreadable[work_id] for work_id in sorted(self._unreadable)] + self._verdicts.unreadable
+        unreadable = [self._unreadable[work_id] for work_id in sorted(self._unreadable)]
         unreadable += [each for node in tree.nodes[1:] for each in _unreadable(node.id, node.payload)]
         unreadable += [each for work_id in sorted(self._unjudged) for each in self._unjudged[work_id]]
         return self._record(
@@ -355,8 +326,7 @@ class Explorer:
             renderer=run.renderer,
             recipe=RecipeRef(
                 name=run.recipe.name,
-                reward=run.recipe.reward_name,
-                judge_weight=run.recipe.judge_weight,
+                reward=run.recipe.reward,
                 judge_sees_gold=run.recipe.judge_sees_gold if run.recipe.judged else None,
                 outcome=run.recipe.outcome,
                 alpha=run.recipe.search.alpha,
@@ -382,7 +352,7 @@ def _as_record(
     found = shared_fields(node, RolloutNode) | {
         "layer": node.layer,
         "value": node.value,
-        "reward": _reward(rewards, recipe),
+        "reward": rewards[recipe.reward],
         "rewards": rewards,
         "observations": known.observations if known else None,
         "expected_outcome": known.mean if known else None,
@@ -409,17 +379,6 @@ def _final_score(rollout: Rollout[AgentStep], outcome: str) -> FinalScore:
         end="failed" if last.parse_error else own,
         outcome=None if outcome == "f1" else rollout.outcome,
     )
-
-
-def _reward(rewards: dict[str, float | None], recipe: Recipe) -> float | None:
-    """The reward that labels use, or the mean of two; None if one of them is missing."""
-    drawn = rewards[recipe.reward]
-    if recipe.judge is None:
-        return drawn
-    judged, weight = rewards[f"judge-{recipe.judge}"], recipe.judge_weight
-    if weight == 1:
-        return judged
-    return None if drawn is None or judged is None else (1 - weight) * drawn + weight * judged
 
 
 def _failures(node_id: int, paths: Sequence[Sequence[AgentStep]]) -> list[FailedContinuation]:

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from mcts import RECIPES, Recipe, SearchConfig
-from mcts.recipes import JudgeKind
 from mcts.selection import SCORES
 from preference import OutcomeName
 from preference.records import first_error
@@ -29,12 +28,7 @@ from reasonrag.agent.prompting import Prompts, renderer_hash, style_identity
 from reasonrag.data.questions import QuestionSource, criteria
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import RunIdentity
-from reasonrag.exploration.settings import (
-    DEFAULT_TEACHER,
-    JUDGE_WEIGHT,
-    GenerateSettings,
-    RewardName,
-)
+from reasonrag.exploration.settings import DEFAULT_TEACHER, GenerateSettings
 from reasonrag.files import read_small_text, reading
 from reasonrag.llm.chat import ChatModel, Sampling
 from reasonrag.llm.endpoint.endpoint import KEY_VARIABLE, VALUE_KEY_VARIABLE
@@ -181,43 +175,23 @@ def resolve_recipe(settings: GenerateSettings) -> Recipe:
         raise InputError(f"recipe {recipe.name}: {first_error(error)}") from error
 
 
-_JUDGES: dict[RewardName, JudgeKind] = {
-    "judge-score": "score",
-    "judge-rank": "rank",
-    "spre+judge-score": "score",
-    "spre+judge-rank": "rank",
-}
-
-
 def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
-    """The recipe with the chosen rewards. A judge's rewards are not discounted by path length, so their margins are not
-    scaled."""
+    """The recipe with the chosen rewards, and with what its judges are shown."""
     name = settings.reward
     if name is not None and recipe.search.valuation == "rank":
         raise InputError(f"the rewards of recipe {recipe.name} are the ranks that guide its search; leave out --reward")
-    judge = _JUDGES.get(name) if name else None
-    from_continuations = name is not None and name.startswith("spre")
-    if from_continuations and recipe.search.valuation != "continuation":
+    if name == "spre" and recipe.search.valuation != "continuation":
         raise InputError(
-            f"--reward {name} is a mean over continuations, and recipe {recipe.name} samples none; "
-            "choose --reward outcome, judge-score or judge-rank, or --recipe economy or continuation"
+            f"--reward spre is a mean over continuations, and recipe {recipe.name} samples none; "
+            "choose --reward outcome, or --recipe economy or continuation"
         )
-    if settings.judge_weight is not None and not (judge and from_continuations):
-        raise InputError("--judge-weight goes with --reward spre+judge-score or spre+judge-rank")
-    changed: dict[str, Any] = {"reward": "outcome"} if name == "outcome" else {}
-    if from_continuations and recipe.reward == "value":
-        changed = {"reward": "spre"}
-    if judge:
-        weight = (settings.judge_weight or JUDGE_WEIGHT) if from_continuations else 1.0
-        changed |= {"judge": judge, "judge_weight": weight}
-        changed |= {"margin_by_layer": recipe.margin_by_layer and from_continuations}
-    recipe = recipe.model_copy(update=changed)
+    if name == "outcome" or (name == "spre" and recipe.reward == "value"):
+        recipe = recipe.model_copy(update={"reward": name})
     if settings.judge_gold is None:
         return recipe
     if settings.judge_gold and not recipe.judged:
         raise InputError(
-            "--judge-gold needs a judge: choose --reward judge-score, judge-rank, spre+judge-score or spre+judge-rank, "
-            "or --outcome judge or rubric"
+            "--judge-gold needs a judge: choose --outcome judge or rubric, or --recipe reasonrag, released or ragym"
         )
     return recipe.model_copy(update={"judge_sees_gold": settings.judge_gold})
 
@@ -225,7 +199,7 @@ def _with_rewards(recipe: Recipe, settings: GenerateSettings) -> Recipe:
 def judged_by_offline(settings: GenerateSettings, teacher: ModelSpec, rule: OutcomeRule) -> list[str]:
     """A warning where the offline teacher judges."""
     recipe = resolve_recipe(settings)
-    return answers_rehearsed(teacher.name, rule.name, support=rule.support, reward=recipe.judge or recipe.reward)
+    return answers_rehearsed(teacher.name, rule.name, support=rule.support, reward=recipe.reward)
 
 
 def call_budget(search: SearchConfig, *, path: float) -> float:

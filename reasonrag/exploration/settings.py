@@ -25,7 +25,7 @@ DEFAULT_WORKERS = 2
 """Ranks of a new run on Ray: those of the smallest machine's cores."""
 OF_RANKS = ("shard", "on", "workers", "address")
 """Settings that say by which processes a run is explored."""
-RewardName = Literal["spre", "outcome", "judge-score", "judge-rank", "spre+judge-score", "spre+judge-rank"]
+RewardName = Literal["spre", "outcome"]
 
 
 class GenerateSettings(AgentSettings):
@@ -101,12 +101,7 @@ class GenerateSettings(AgentSettings):
         default="strings",
     )
     reward: RewardName | None = setting(
-        "Reward of a step: spre (continuations), outcome (weighted by visits), judge-score, "
-        "judge-rank, spre+judge-score or spre+judge-rank [default: the recipe's]",
-        Panel.SEARCH,
-    )
-    judge_weight: float | None = setting(
-        "Weight of the judge in spre+judge-score and spre+judge-rank [default: 0.5]", Panel.SEARCH, gt=0, lt=1
+        "Reward of a step: spre (continuations) or outcome (weighted by visits) [default: the recipe's]", Panel.SEARCH
     )
     judge_gold: bool | None = setting(
         "Show judges the gold answers [default: no; reasonrag and released: yes]", Panel.SEARCH
@@ -180,7 +175,3 @@ class GenerateSettings(AgentSettings):
             return self.run
         named = self.questions.stem if self.questions else "+".join(map(canonical_dataset, self.dataset)) or ATLAS
         return RUN_HOME / f"{named}-{self.split}-{self.recipe}"
-
-
-JUDGE_WEIGHT = 0.5
-"""Share of the judge where it is combined with continuations: ours, the plain mean of the two."""

@@ -97,8 +97,7 @@ async def _calibrate(run: Path, settings: CalibrateSettings, asked: Injected) ->
         raise InputError(f"there is no {run / ROLLOUTS}; give a run directory of reasonrag generate")
     place, made = run / PLACE, made_with(run)
     recipe, teacher = made.decides_answers.recipe, made.decides_answers.model
-    reward = recipe.judge or recipe.reward
-    warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=reward), asked.watcher)
+    warn_all(answers_rehearsed(teacher, recipe.outcome, support=recipe.support, reward=recipe.reward), asked.watcher)
     rules, questions = PairingRules(min_confidence=settings.min_confidence), 0
 
     def passing() -> Iterator[SampledPair]:

@@ -256,7 +256,7 @@ async def _tune(
     source, corpus = find_data(base, find_rule(base).check, searched=retriever is None, say=watcher.say)
     asked = [question.id for question in source.limited(base.limit)]
     check_prices(watcher.say, teacher, capped=base.max_cost is not None)
-    if resolve_recipe(base).judge_weight == 1:
+    if resolve_recipe(base).reward == "rank":
         watcher.say(
             "labels of a judge have no confidence, so right pairs cannot be counted: trials show what they cost and "
             "how many pairs they give, and none is suggested"

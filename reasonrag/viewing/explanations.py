@@ -127,30 +127,30 @@ def _rewarded(each: Candidate, step: StepRecord, tree: ExploredTree | None) -> s
         return f"The trajectory in which this step was first drawn {ended}."
     record = tree.record if tree else None
     node = record.nodes[step.id] if record and step.id < len(record.nodes) else None
-    rule, _, judged = _reward_rule(each, record).partition("+")
+    rule = (record.recipe.reward if record else each.state.origin.reward) or ""
     if step.parse_error is not None:
         reward = "without a reward" if step.reward is None else f"with reward {number(step.reward)}"
         if step.parse_error in OF_THE_STATE:
             return f"There is no reply ({step.parse_error}): the path ends here, {reward}, and counts nowhere."
         return f"The reply could not be parsed as a step ({step.parse_error}): the path ends here, {reward}."
     if step.reward is None:
-        return _unknown(each, node, rule, judged or (rule if rule in _JUDGED else ""))
+        return _unknown(each, rule)
     shared = _shared(step, record if node else None)
     reward = f"Reward {number(step.reward)}"
-    if rule in _JUDGED:
-        return f"{reward}: {_JUDGED[rule]}.{shared}"
+    if rule == "rank":
+        return (
+            f"{reward}: 1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all steps if the "
+            f"judge failed.{shared}"
+        )
     if rule == "value":
         visits = "the simulations" if node is None else counted(node.visits, "simulation")
         return f"{reward}: the mean value backed up by {visits} through this step, discounted per level.{shared}"
-    drawn = step.reward if node is None or not judged else node.rewards.get(rule)
-    how = _answer(node, record, drawn) if step.action_type == "answer" else _continued(step, node, record, rule, drawn)
-    if not judged:
-        return f"{reward}. {how}{shared}"
-    word = node.rewards.get(judged) if node else None
-    return (
-        f"{reward}, {_two_parts(step.reward, drawn, word, record)}. Continuations, {number(drawn)}: {how} "
-        f"Judge, {number(word)}: {_JUDGED.get(judged, judged)}.{shared}"
+    how = (
+        _answer(node, record, step.reward)
+        if step.action_type == "answer"
+        else _continued(step, node, record, rule, step.reward)
     )
+    return f"{reward}. {how}{shared}"
 
 
 def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
@@ -161,32 +161,6 @@ def _shared(step: StepRecord, record: RolloutRecord | None) -> str:
     return f"{said} Continuations of siblings that reveal the same count too: {others}." if common else said
 
 
-_JUDGED = {
-    "judge-score": "a judge's score of the path down to this step",
-    "judge-rank": "a judge's ranking of the distinct steps of this state",
-    "rank": "1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all steps if the judge failed",
-}
-
-
-def _two_parts(reward: float, drawn: float | None, word: float | None, record: RolloutRecord | None) -> str:
-    """How what a step led to and what a judge says of it make up its reward."""
-    if record is None:
-        return "in two parts"
-    weight = record.recipe.judge_weight
-    shares = f"{1 - weight:g}", f"{weight:g}"
-    if drawn is not None and word is not None:
-        form = f"{shares[0]} x {{}} + {shares[1]} x {{}}"
-        worked = _equation(form, (drawn, word), reward, lambda a, b: float(shares[0]) * a + float(shares[1]) * b)
-        if worked:
-            return f"in two parts: {worked}"
-    return f"in two parts, weighted {shares[0]} and {shares[1]}"
-
-
-def _reward_rule(each: Candidate, record: RolloutRecord | None) -> str:
-    """Name of the rule, or of the two, that rewards are made of."""
-    return (record.recipe.reward if record else each.state.origin.reward) or ""
-
-
 _UNKNOWN = {
     "rank": "its state was not ranked",
     "value": "the search simulated another step of this state and never returned to this one",
@@ -194,13 +168,11 @@ _UNKNOWN = {
 }
 
 
-def _unknown(each: Candidate, node: RolloutNode | None, rule: str, judged: str) -> str:
+def _unknown(each: Candidate, rule: str) -> str:
     if rule in _UNKNOWN:
         return f"Reward unknown: {_UNKNOWN[rule]}."
     if each.pair.label == "imported":
         return "Reward unknown: the imported file does not give one."
-    if judged and (node is None or node.rewards.get(judged) is None):
-        return "Reward unknown: no judgement, because it could not be parsed or there was nothing to choose from."
     return "Reward unknown: no counted continuation from this step reached an answer."
 
 

@@ -338,12 +338,10 @@ def test_steps_that_reveal_the_same_are_a_pair_only_where_they_differ_all_the_sa
 
 
 def test_what_is_not_known_of_a_label_drops_nothing() -> None:
-    """Where a judge alone values steps there is no confidence to ask for, and of a label by outcome there are no draws
-    to count."""
-    record = siblings(query("who", 0.9, **ONCE), query("what", 0.1, **ONCE))
-    recipe = record.recipe.model_copy(update={"reward": "judge-score", "judge_weight": 1.0})
-    assert only(record.model_copy(update={"recipe": recipe}), min_confidence=1.0) is None
-    (state,) = labelled_states(record)
+    """Ranks have no confidence to ask for, and of a label by outcome there are no draws to count."""
+    (state,) = labelled_states(siblings(query("who", 0.9, **ONCE), query("what", 0.1, **ONCE)))
+    ranked = state.model_copy(update={"pairs": [each.model_copy(update={"confidence": None}) for each in state.pairs]})
+    assert [each.dropped for each in select([ranked], PairingRules(min_confidence=1.0))] == [None]
     known = [each.model_copy(update={"own_outcome": float(each.id == 1)}) for each in state.steps]
     by_outcome = with_outcome_label(state.model_copy(update={"steps": known}))
     assert [each.dropped for each in select([by_outcome], replace(NO_FILTERS, min_draws=9))] == [None]

@@ -263,9 +263,7 @@ def test_pairs_that_differ_only_in_length_or_style_are_tagged(first: Fields, sec
     assert only(siblings(first, second)).tags == tags
 
 
-@pytest.mark.parametrize(
-    ("reward", "tags"), [("spre", []), ("spre_even", ["efficiency_only"]), ("spre_even+judge", [])]
-)
+@pytest.mark.parametrize(("reward", "tags"), [("spre", []), ("spre_even", ["efficiency_only"]), ("rank", [])])
 def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(reward: str, tags: list[str]) -> None:
     """With rewards in which every draw of a state weighs the same, outcomes are compared so: below the first step one
     right draw was explored twice and a wrong one once (2/3 of the answers), of the second one of two answers is right;
@@ -273,8 +271,7 @@ def test_only_length_differs_if_the_outcomes_that_rewards_are_made_of_are_equal(
     uneven = query("who", 0.405, expected_outcome=0.5, rollouts=rollouts_of(1, 2, 2) + rollouts_of(0, 2))
     even = query("what", 0.36, expected_outcome=0.5, rollouts=rollouts_of(1, 3) + rollouts_of(0, 2))
     record = siblings(uneven, even)
-    judged_by = {"reward": reward, "judge_weight": 0.5 if "judge" in reward else 0.0}
-    recipe = record.recipe.model_copy(update=judged_by)
+    recipe = record.recipe.model_copy(update={"reward": reward})
     assert only(record.model_copy(update={"recipe": recipe})).tags == tags
 
 
@@ -298,7 +295,7 @@ def test_pairs_that_rest_on_one_continuation_a_side_are_tagged(first: Fields, se
     [state] = labelled_states(record)
     judged = with_judge_label(state, (1, 2))
     assert judged.pairs[0].tags == with_outcome_label(state).pairs[0].tags == []
-    by_judge = record.recipe.model_copy(update={"reward": "judge-rank", "judge_weight": 1.0})
+    by_judge = record.recipe.model_copy(update={"reward": "rank"})
     assert only(record.model_copy(update={"recipe": by_judge})).tags == []
 
 

@@ -177,7 +177,7 @@ def test_the_bytes_of_a_line_are_stable() -> None:
             '{"schema_version":"reasonrag.rollouts/1","question_id":"q1","question":"Who?",'
             '"golden_answers":["Ada Lovelace"],"rubric":null,"gold_passages":null,'
             '"dataset":"toy","split":"train","config_hash":"0f","seed":7,"renderer":null,'
-            '"recipe":{"name":"paper","reward":null,"judge_weight":0.0,"judge_sees_gold":null,"outcome":"f1","alpha":0.9,"margin_by_layer":true},'
+            '"recipe":{"name":"paper","reward":null,"judge_sees_gold":null,"outcome":"f1","alpha":0.9,"margin_by_layer":true},'
             '"usage":{"calls":0,"requests":0,"prompt_tokens":0,"completion_tokens":0,"cached_tokens":0,"repairs":0,'
             '"judgements":0,"bounded_requests":0,"cached_calls":0,'
             '"cost_usd":null},"value_usage":null,'

@@ -122,14 +122,11 @@ GOLD = {"golden_answers": ["Seine"], "metadata": {"rubric": ["names a river"]}}
 REHEARSED: dict[str, tuple[list[object], bool]] = {
     "generate by a judge of answers": (["generate", *OWN, "--outcome", "judge"], True),
     "generate with support by a judge": (["generate", *OWN, "--support", "judge"], True),
-    "generate with rewards by a judge": (["generate", *OWN, "--outcome", "f1", "--reward", "judge-score"], True),
-    "an estimate of rewards by a judge": (["generate", *OWN, "--reward", "judge-rank", "--dry-run"], True),
+    "generate with ranks by a judge": (["generate", *OWN, "--recipe", "ragym"], True),
+    "an estimate of ranks by a judge": (["generate", *OWN, "--recipe", "ragym", "--dry-run"], True),
     "an estimate by gold answers": (["generate", *OWN, "--outcome", "f1", "--dry-run"], False),
-    "tune of rewards by a judge": (
-        ["tune", *OWN, "--reward", "judge-score", "--vary", "siblings", "--pilot", 2],
-        True,
-    ),
-    "pairs of a run with judged rewards": (["pairs", "rewarded", "--out", "data"], True),
+    "tune of ranks by a judge": (["tune", *OWN, "--recipe", "ragym", "--vary", "siblings", "--pilot", 2], True),
+    "pairs of a run with ranks": (["pairs", "ranked", "--out", "data"], True),
     "generate by evidence": (["generate", *OWN], False),
     "evaluate with a judge": (["evaluate", *OWN, "--judge", "offline"], True),
     "pairs of a judged run": (["pairs", "judged", "--out", "data"], True),
@@ -147,8 +144,8 @@ def test_the_offline_teacher_as_judge_says_that_its_scores_mean_nothing(
     write_questions(QUESTIONS[0] | GOLD)
     if command[0] in ("pairs", "calibrate"):
         outcome = "judge" if "judged" in str(command[1]) else "f1"
-        rewarded = {"reward": "judge-score"} if command[1] == "rewarded" else {}
-        package.generate(**flags(run=str(command[1]).partition("/")[0], outcome=outcome, **rewarded))
+        ranked = {"recipe": "ragym"} if command[1] == "ranked" else {}
+        package.generate(**flags(run=command[1], outcome=outcome, **ranked))
     else:
         command = [*command, "--run", "runs/a"]
     if command[0] != "calibrate" and "--model" not in command and (command[0] != "pairs" or "judge" in command):
@@ -665,12 +662,11 @@ def test_a_run_by_golden_answers_has_the_configuration_it_always_had(reasonrag: 
     assert set(decided()["recipe"]) == set(Recipe.model_fields) - set(Recipe.ABSENT_IF_DEFAULT)
 
 
-@pytest.mark.parametrize("by_judge", [["--outcome", "judge"], ["--reward", "judge-rank"]], ids=["answers", "steps"])
-def test_an_estimate_counts_the_judge(by_judge: list[str], reasonrag: Reasonrag) -> None:
+def test_an_estimate_counts_the_judge(reasonrag: Reasonrag) -> None:
     """Its replies are in the rehearsal, and come on top of what the search may use at most."""
     plain, judged = (
         json.loads(reasonrag("generate", "--limit", 10, "--run", "runs/a", *more, "--dry-run", "--json").out)
-        for more in ([], by_judge)
+        for more in ([], ["--outcome", "judge"])
     )
     assert plain["calls"]["high"] >= 10 * (RECIPES["economy"].search.max_calls or 0)
     for end in ("low", "high"):

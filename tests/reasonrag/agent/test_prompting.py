@@ -77,7 +77,7 @@ def prompt_of(case: str) -> Sequence[Message]:
         "judge": render_judgement(
             PROMPTS, question=QUESTION, golden_answers=["Seine", "the River Seine"], thoughts=THOUGHTS
         ),
-        "judge_without_gold": render_judgement(PROMPTS, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES),
+        "judge_without_gold": render_judgement(PROMPTS, question=QUESTION, thoughts=THOUGHTS),
         "rank": render_ranking(
             PROMPTS, question=QUESTION, thoughts=query_only, candidates=[THOUGHTS[1], NOTHING], passages=PASSAGES
         ),

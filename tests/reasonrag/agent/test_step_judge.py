@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,8 +12,7 @@ from hypothesis import strategies as st
 
 import reasonrag as package
 from mcts import RECIPES, Recipe
-from preference import PairingRules, RolloutRecord, candidates, read_rollouts
-from preference.records import UnreadableJudgement
+from preference import RolloutRecord
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.parsing import parse_ranking, parse_score
 from reasonrag.agent.prompting import load_prompts, render_answer, render_judgement, render_ranking
@@ -29,7 +26,6 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import reply
 from reasonrag.retrieval.retriever import IndexRetriever
-from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import Script, ScriptedModel
 
 PROMPTS = load_prompts()
@@ -37,7 +33,6 @@ GOLDEN = "zq-golden-4711"
 QUESTION = Question(id="q1", question="Which river flows through the capital of France?", golden_answers=[GOLDEN])
 
 GOOD = "So the next query is <query>capital of France</query>"
-GOOD_AGAIN = "Hm. So the next query is <query>Capital of France!</query>"
 IDLE = "So the next query is <query>cats</query>"
 GUESS = "So the answer is <answer>Tiber</answer>"
 NO_TAG = "I would rather not say."
@@ -92,11 +87,11 @@ def play(*first: str, judged: Callable[[ChatRequest], str] = judge) -> Script:
     return script
 
 
-def recipe(base: str = "economy", *, siblings: int = 4, **rewards: Any) -> Recipe:
+def recipe(base: str, *, siblings: int, **changes: Any) -> Recipe:
     """A recipe that samples the question's state once, judged as told."""
     known = {str(name): each for name, each in RECIPES.items()}[base]
-    small = {"siblings": siblings, "simulations": 1, "wave": 1, "root_siblings": None, "resamples": 0}
-    return known.model_copy(update={"search": known.search.model_copy(update=small)} | rewards)
+    small = {"siblings": siblings, "simulations": 1, "siblings_at_once": None}
+    return known.model_copy(update={"search": known.search.model_copy(update=small)} | changes)
 
 
 @pytest.fixture
@@ -113,81 +108,32 @@ def explored(retriever: IndexRetriever) -> Explored:
     return make
 
 
-def judgements(requests: Iterable[ChatRequest]) -> list[ChatRequest]:
-    return [request for request in requests if turn(request) in ("score", "rank")]
-
-
 # -- who is judged ---------------------------------------------------------------------------------------------
 
 
-async def test_a_rank_is_worth_1_for_the_best_and_0_for_the_last(explored: Explored) -> None:
-    """One request orders all the steps of a state."""
-    of = recipe(siblings=3, judge="rank", judge_weight=1.0)
-    record, requests = await explored(play(GUESS, GOOD, IDLE), of)
-    [request] = judgements(requests)
-    assert sorted(candidates_in(request)) == sorted([GUESS, GOOD, IDLE])
-    worth = {node.response: node.reward for node in record.nodes if node.layer == 0}
-    assert worth == {GOOD: 1.0, IDLE: 0.5, GUESS: 0.0}
-    assert all(node.rewards["judge-rank"] == node.reward for node in record.nodes)
-    assert record.usage.judgements == 1
-    assert record.usage.calls == sum(len(request.samples) for request in requests)
-
-
-async def test_a_score_is_asked_for_step_by_step(explored: Explored) -> None:
-    """It is a share of 100, of the whole path down to the step."""
-    of = recipe(siblings=3, judge="score", judge_weight=1.0)
-    record, requests = await explored(play(GUESS, GOOD, IDLE), of)
-    assert len(judgements(requests)) == record.usage.judgements == 3
-    worth = {node.response: node.reward for node in record.nodes if node.layer == 0}
-    assert worth == {GOOD: 0.9, IDLE: 0.4, GUESS: 0.1}
-
-
-@pytest.mark.parametrize("kind", ["rank", "score"])
-async def test_steps_that_say_the_same_share_a_judgement(kind: str, explored: Explored) -> None:
-    """Other words are no other choice; the first of them is what the judge sees."""
-    of = recipe(judge=kind, judge_weight=1.0)
-    record, requests = await explored(play(GOOD, IDLE, GOOD_AGAIN, GUESS), of)
-    assert not any(GOOD_AGAIN in shown(request) for request in judgements(requests))
-    worth = {node.response: node.reward for node in record.nodes}
-    assert worth[GOOD_AGAIN] == worth[GOOD] is not None
-    assert record.usage.judgements == {"rank": 1, "score": 3}[kind]
-
-
-@pytest.mark.parametrize("kind", ["rank", "score"])
-@pytest.mark.parametrize("first", [(GOOD,), (GOOD, GOOD_AGAIN), (GOOD, NO_TAG)])
-async def test_where_there_is_nothing_to_choose_nobody_is_asked(
-    first: tuple[str, ...], kind: str, explored: Explored
+@pytest.mark.parametrize(
+    ("first", "rewards"), [((GOOD, NO_TAG), [1.0, None]), ((NO_TAG, NO_TAG), [None, None]), ((GOOD, GOOD), [1.0, 0.5])]
+)
+async def test_where_there_is_nothing_to_rank_nobody_is_asked(
+    first: tuple[str, ...], rewards: list[float | None], explored: Explored
 ) -> None:
-    """One step, the same in other words, or one beside failed ones: no pair could come of it."""
-    record, requests = await explored(play(*first), recipe(judge=kind, judge_weight=1.0))
-    assert judgements(requests) == []
-    assert {node.reward for node in record.nodes} == {None}
-
-
-@pytest.mark.parametrize("kind", ["rank", "score"])
-async def test_failed_steps_are_not_judged(kind: str, explored: Explored) -> None:
-    """They have no place among the others, and no reward from a judge."""
-    of = recipe(siblings=3, judge=kind, judge_weight=1.0)
-    record, requests = await explored(play(GOOD, NO_TAG, GUESS), of)
-    assert not any(NO_TAG in shown(request) for request in judgements(requests))
-    [failed] = [node for node in record.nodes if node.parse_error]
-    assert (failed.reward, failed.rewards[f"judge-{kind}"]) == (None, None)
-    assert (
-        sorted(node.reward for node in record.nodes if node.reward is not None)
-        == {
-            "rank": [0.0, 1.0],
-            "score": [0.1, 0.9],
-        }[kind]
-    )
+    """Failed steps have no place among the others and no reward; equal ones are ranked each for itself."""
+    record, requests = await explored(play(*first), recipe("ragym", siblings=2))
+    asked = [each for each in requests if turn(each) == "rank"]
+    assert len(asked) == rewards.count(0.5)
+    assert not any(NO_TAG in shown(each) for each in asked)
+    assert sorted(node.reward or 0.0 for node in record.nodes[1:]) == sorted(each or 0.0 for each in rewards)
+    assert [node.reward for node in record.nodes if node.parse_error] == [None] * first.count(NO_TAG)
 
 
 async def test_candidates_are_listed_in_an_order_that_the_seed_draws(explored: Explored) -> None:
     """Judges favour places, and what is drawn first is what the teacher says most; it stands at every place."""
     places = set()
     for seed in range(12):
-        _, requests = await explored(play(GOOD, IDLE, GUESS), recipe(siblings=3, judge="rank", judge_weight=1.0), seed)
-        [request] = judgements(requests)
+        record, requests = await explored(play(GOOD, IDLE, GUESS), recipe("ragym", siblings=3), seed)
+        [request] = [each for each in requests if turn(each) == "rank"]
         places.add(candidates_in(request).index(GOOD))
+        assert {node.response: node.reward for node in record.nodes[1:]} == {GOOD: 1.0, IDLE: 1 / 2, GUESS: 1 / 3}
     assert places == {0, 1, 2}
 
 
@@ -195,40 +141,33 @@ async def test_candidates_are_listed_in_an_order_that_the_seed_draws(explored: E
 
 
 @pytest.mark.parametrize("gold", [False, True])
-@pytest.mark.parametrize("kind", ["rank", "score"])
+@pytest.mark.parametrize(("base", "kind"), [("ragym", "rank"), ("released", "score")])
 async def test_golden_answers_reach_a_judge_only_where_the_recipe_says_so(
-    kind: str, *, gold: bool, explored: Explored
+    base: str, kind: str, *, gold: bool, explored: Explored
 ) -> None:
     """Every message of every request is looked at, repairs included; the policy's never hold one."""
-    of = recipe(siblings=3, judge=kind, judge_weight=1.0, judge_sees_gold=gold)
-    script = play(GOOD, IDLE, NO_TAG, judged=lambda request: judge(request) if len(request.messages) > 2 else "hm")
-    record, requests = await explored(script, of)
+    script = play(GOOD, IDLE, judged=lambda request: judge(request) if len(request.messages) > 2 else "hm")
+    record, requests = await explored(script, recipe(base, siblings=2, judge_sees_gold=gold))
     told = {turn(each) for each in requests if any(GOLDEN in message.content for message in each.messages)}
     assert told == ({kind} if gold else set())
-    assert {turn(each) for each in requests} >= {"think", "read", kind}
+    assert {turn(each) for each in requests} >= {"think", kind}
     assert record.recipe.judge_sees_gold is gold
 
 
-def reads_in_two_ways(request: ChatRequest, position: int) -> str:
-    """A teacher that finds two things in the same passages."""
-    if turn(request) in ("score", "rank"):
-        return judge(request)
-    if turn(request) == "think":
-        return FOUND if "<evidence>" in shown(request) else GOOD
-    return (EVIDENCE, "<evidence>Cats are animals.</evidence>")[request.samples[position] % 2]
-
-
-@pytest.mark.parametrize("kind", ["rank", "score"])
-async def test_a_judge_of_evidence_sees_the_passages_that_were_read(kind: str, explored: Explored) -> None:
+async def test_a_judge_of_evidence_sees_the_passages_that_were_read(explored: Explored) -> None:
     """It can check what is reported; the tag that holds passages belongs to read turns alone."""
-    of = recipe("continuation", siblings=2, judge=kind, judge_weight=1.0)
-    of = of.model_copy(update={"search": of.search.model_copy(update={"simulations": 8})})
+
+    def reads_in_two_ways(request: ChatRequest, position: int) -> str:
+        if turn(request) == "read":
+            return (EVIDENCE, "<evidence>Cats are animals.</evidence>")[request.samples[position] % 2]
+        return play(GOOD, IDLE)(request, position)
+
+    of = recipe("ragym", siblings=2)
+    of = of.model_copy(update={"search": of.search.model_copy(update={"simulations": 2})})
     _, requests = await explored(reads_in_two_ways, of)
-    of_evidence = [each for each in judgements(requests) if shown(each).endswith("</evidence>")]
-    assert of_evidence
-    for request in of_evidence:
-        assert "\nPassage 1: Paris: Paris is the capital of France. It lies on the Seine.\n" in shown(request)
-    assert not any("<reference>" in message.content for each in judgements(requests) for message in each.messages)
+    [request] = [each for each in requests if turn(each) == "rank" and shown(each).endswith("</evidence>")]
+    assert "\nPassage 1: Paris: Paris is the capital of France. It lies on the Seine.\n" in shown(request)
+    assert "<reference>" not in shown(request)
 
 
 HOSTILE = st.lists(
@@ -260,17 +199,13 @@ def test_no_text_can_pass_for_a_line_or_a_tag_of_ours(
 ) -> None:
     """Each text stays within its own line, whoever wrote it; tags of judges and passages cannot be spelt: an answer
     cannot give itself a score, nor a passage a criterion."""
-    told: dict[str, Any] = {
-        "question": question,
-        "thoughts": [thought],
-        "golden_answers": [golden],
-        "passages": [Passage("1", text, text)],
-    }
-    ranking = render_ranking(PROMPTS, candidates=said, **told)[1].content
+    told: dict[str, Any] = {"question": question, "thoughts": [thought], "golden_answers": [golden]}
+    passages = [Passage("1", text, text)]
+    ranking = render_ranking(PROMPTS, candidates=said, passages=passages, **told)[1].content
     score = render_judgement(PROMPTS, **told)[1].content
-    answer = render_answer(PROMPTS, answer=said[0], rubric=[said[1]], **told)[1].content
+    answer = render_answer(PROMPTS, answer=said[0], rubric=[said[1]], passages=passages, **told)[1].content
     known = ["Question", "Correct answer", "Passage 1", "Reasoning"]
-    assert [line.partition(":")[0] for line in score.splitlines()] == known
+    assert [line.partition(":")[0] for line in score.splitlines()] == [each for each in known if each != "Passage 1"]
     assert [line.partition(":")[0] for line in ranking.splitlines()] == [
         *known,
         *(f"Candidate {number + 1}" for number in range(len(said))),
@@ -378,26 +313,6 @@ def test_what_was_asked_for_is_read(order: list[int], score: int, lead: str) -> 
         assert parse_score(scored + end, "stopped") == score / 100
 
 
-@pytest.mark.parametrize("weight", [1.0, 0.5])
-@pytest.mark.parametrize(("kind", "nodes"), [("rank", [0]), ("score", [1, 2])])
-async def test_what_cannot_be_read_twice_is_missing_and_never_a_number(
-    kind: str, nodes: list[int], weight: float, explored: Explored
-) -> None:
-    """Neither the judge's part nor a mean with it has a value; what was said is kept, and no pair comes of it."""
-    of = recipe(siblings=2, judge=kind, judge_weight=weight)
-    script = play(GOOD, GUESS, judged=lambda request: f"no idea {len(request.messages)}")
-    record, requests = await explored(script, of)
-    assert len(judgements(requests)) == record.usage.judgements == 2 * len(nodes)
-    assert record.unreadable_judgements == [
-        UnreadableJudgement(kind=kind, node_id=each, response="no idea 4") for each in nodes
-    ]
-    assert [node.rewards[f"judge-{kind}"] for node in record.nodes] == [None] * len(record.nodes)
-    assert [node.reward for node in record.nodes] == [None] * len(record.nodes)
-    assert record.nodes[2].rewards["spre_even"] == 0.0
-    assert {each.dropped for each in candidates(record, PairingRules())} == {"unvalued"}
-    assert RolloutRecord.model_validate_json(record.to_line()) == record
-
-
 async def test_the_search_of_released_goes_on_without_a_judgement(explored: Explored) -> None:
     """A judgement that guides the search and cannot be read is a visit that changes no mean."""
     released = RECIPES["released"].model_copy(
@@ -413,72 +328,34 @@ async def test_the_search_of_released_goes_on_without_a_judgement(explored: Expl
     assert record.recipe.judge_sees_gold is True
 
 
-# -- what it is worth ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("weight", [0.25, 0.5])
-async def test_a_combination_is_the_weighted_mean_of_both(weight: float, explored: Explored) -> None:
-    """Each part stands beside it."""
-    record, _ = await explored(play(GOOD, GUESS), recipe(siblings=2, judge="score", judge_weight=weight))
-    for node in record.nodes[1:3]:
-        drawn, judged = node.rewards["spre_even"], node.rewards["judge-score"]
-        assert drawn is not None
-        assert judged is not None
-        assert node.reward == pytest.approx((1 - weight) * drawn + weight * judged)
-    assert record.recipe.reward == "spre_even+judge-score"
-    assert record.recipe.judge_weight == weight
-
-
-LOOSE = PairingRules(min_margin=0.0, min_confidence=0.0)
-
-
-@pytest.mark.parametrize(("weight", "known"), [(1.0, False), (0.5, True)])
-async def test_how_sure_a_pair_is_no_judge_says(explored: Explored, weight: float, *, known: bool) -> None:
-    """Nobody knows how often a judge alone is right, so there is no confidence and nothing is dropped for want of it;
-    beside continuations the judge counts in the margin, and the continuations say how sure it is."""
-    record, _ = await explored(play(GOOD, GUESS), recipe(siblings=2, judge="rank", judge_weight=weight))
-    plain, _ = await explored(play(GOOD, GUESS), recipe(siblings=2))
-    judged, unjudged = (next(each for each in candidates(of, LOOSE) if each.layer == 0) for of in (record, plain))
-    assert unjudged.confidence is not None
-    assert judged.confidence == (unjudged.confidence if known else None)
-    strict = next(each for each in candidates(record, PairingRules(min_confidence=1)) if each.layer == 0)
-    assert strict.dropped == ("uncertain" if known else None)
-
-
 def chosen(**flags: Any) -> Recipe:
     return resolve_recipe(GenerateSettings.model_validate({"run": "runs/a"} | flags))
 
 
 @pytest.mark.parametrize(
-    ("flags", "name", "judge_weight", "scaled"),
+    ("flags", "name", "scaled"),
     [
-        ({}, "spre_even", 0.0, True),
-        ({"reward": "spre"}, "spre_even", 0.0, True),
-        ({"recipe": "continuation", "reward": "spre"}, "spre", 0.0, True),
-        ({"recipe": "released"}, "outcome", 0.0, False),
-        ({"recipe": "continuation", "reward": "outcome"}, "outcome", 0.0, True),
-        ({"reward": "judge-rank"}, "judge-rank", 1.0, False),
-        ({"recipe": "released", "reward": "judge-score"}, "judge-score", 1.0, False),
-        ({"reward": "spre+judge-rank"}, "spre_even+judge-rank", 0.5, True),
-        ({"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.2}, "spre+judge-score", 0.2, True),
+        ({}, "spre_even", True),
+        ({"reward": "spre"}, "spre_even", True),
+        ({"recipe": "continuation", "reward": "spre"}, "spre", True),
+        ({"recipe": "prorag", "reward": "spre"}, "spre", False),
+        ({"recipe": "released"}, "outcome", False),
+        ({"recipe": "continuation", "reward": "outcome"}, "outcome", True),
     ],
 )
-def test_a_recipe_takes_the_rewards_that_are_chosen(
-    flags: dict[str, Any], name: str, judge_weight: float, *, scaled: bool
-) -> None:
-    """The search stays as it is; margins are scaled only where rewards fall with the length of the path."""
+def test_a_recipe_takes_the_rewards_that_are_chosen(flags: dict[str, Any], name: str, *, scaled: bool) -> None:
+    """The search stays as it is, and so does what margins are divided by."""
     of = chosen(**flags)
-    assert (of.reward_name, of.judge_weight, of.margin_by_layer) == (name, judge_weight, scaled)
+    assert (of.reward, of.margin_by_layer) == (name, scaled)
     assert of.search == RECIPES[of.name].search
 
 
 @pytest.mark.parametrize(
     ("flags", "gold"),
     [
-        ({"reward": "judge-rank"}, False),
-        ({"reward": "judge-rank", "judge_gold": True}, True),
+        ({"outcome": "judge"}, False),
+        ({"outcome": "judge", "judge_gold": True}, True),
         ({"recipe": "released"}, True),
-        ({"recipe": "released", "reward": "judge-score"}, True),
         ({"recipe": "released", "judge_gold": False}, False),
     ],
 )
@@ -492,11 +369,9 @@ def test_judges_see_golden_answers_by_default_only_in_the_published_recipe(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"recipe": "released", "reward": "spre"}, r"samples none; choose --reward outcome, judge-score or judge-rank"),
-        ({"recipe": "released", "reward": "spre+judge-rank"}, r"--reward spre\+judge-rank is a mean over"),
-        ({"judge_weight": 0.3}, r"--judge-weight goes with --reward spre\+judge-score or spre\+judge-rank"),
-        ({"reward": "judge-rank", "judge_weight": 0.3}, r"--judge-weight goes with"),
-        ({"reward": "outcome", "judge_gold": True}, r"--judge-gold needs a judge: choose --reward judge-score"),
+        ({"recipe": "released", "reward": "spre"}, r"samples none; choose --reward outcome, or --recipe economy or"),
+        ({"recipe": "ragym", "reward": "outcome"}, r"are the ranks that guide its search; leave out --reward"),
+        ({"reward": "outcome", "judge_gold": True}, r"--judge-gold needs a judge: choose --outcome judge or rubric"),
     ],
 )
 def test_rewards_that_do_not_go_together_say_what_to_do(flags: dict[str, Any], message: str) -> None:
@@ -505,26 +380,9 @@ def test_rewards_that_do_not_go_together_say_what_to_do(flags: dict[str, Any], m
         chosen(**flags)
 
 
-# -- whole runs ------------------------------------------------------------------------------------------------
-
-KINDS = ("judge-score", "judge-rank", "spre+judge-rank")
-
-
-@pytest.mark.parametrize("reward", KINDS)
-def test_a_judged_run_is_the_same_bytes_at_any_concurrency_and_from_its_journal(reward: str) -> None:
-    """Judgements come in any order and are placed by what they judge; a replay asks nobody."""
-    small: dict[str, Any] = {"dataset": "atlas", "limit": 5, "simulations": 4, "reward": reward}
-    for concurrency in (1, 64):
-        package.generate(**small, run=f"runs/{concurrency}", concurrency=concurrency)
-    package.generate(**small, run="runs/replayed", replay="runs/64/journal.jsonl")
-    runs = [Path("runs", each, "rollouts.jsonl").read_bytes() for each in ("1", "64", "replayed")]
-    assert len(set(runs)) == 1
-    assert b'"judge-' in runs[0]
-
-
-@pytest.mark.parametrize("flags", [{"reward": "judge-score"}, {"reward": "judge-score", "recipe": "released"}])
-def test_no_judgement_is_asked_for_twice(flags: dict[str, Any]) -> None:
-    """Judges within the search and after it see the same texts; their draws still have names of their own."""
+@pytest.mark.parametrize("recipe", ["released", "ragym"])
+def test_no_judgement_is_asked_for_twice(recipe: str) -> None:
+    """A judge may be shown one text for several steps; its draws still have names of their own."""
     asked: list[str] = []
 
     def teacher(request: ChatRequest, position: int) -> Completion:
@@ -532,53 +390,8 @@ def test_no_judgement_is_asked_for_twice(flags: dict[str, Any]) -> None:
         text = reply(request.messages, temperature=1, seed=request.seeds[0], choice=position)
         return Completion(text=text, finish_reason="stop")
 
-    package.generate(dataset="atlas", limit=5, run="runs/a", chat_model=ScriptedModel(teacher), **flags)
+    package.generate(dataset="atlas", limit=5, run="runs/a", chat_model=ScriptedModel(teacher), recipe=recipe)
     assert len(asked) == len(set(asked)) > 100
-
-
-async def test_paths_that_differ_in_white_space_only_are_judged_apart(explored: Explored) -> None:
-    """A judge is shown the same text for both; each has a draw of its own."""
-
-    def script(request: ChatRequest, position: int) -> str:
-        if turn(request) == "read":
-            return (EVIDENCE, "<evidence>Cats are animals.</evidence>")[request.samples[position] % 2]
-        return play(GOOD, f"Hm.  {IDLE}", f"Hm. {IDLE}")(request, position)
-
-    of = recipe("continuation", siblings=3, judge="score", judge_weight=1.0)
-    of = of.model_copy(update={"search": of.search.model_copy(update={"simulations": 6})})
-    _, requests = await explored(script, of)
-    scored = judgements(requests)
-    assert len({shown(request) for request in scored}) < len(scored)
-    assert len({request.key(0, model="any") for request in scored}) == len(scored)
-
-
-def test_a_judged_run_becomes_pairs_that_name_their_reward(reasonrag: Reasonrag) -> None:
-    """From the command line: the reward is in configuration, summary, rollouts and rows."""
-    flags = ["--dataset", "atlas", "--limit", 10, "--reward", "judge-rank"]
-    done = reasonrag("generate", *flags, "--run", "runs/a", "--json")
-    assert done.status == 0, done.err
-    assert json.loads(done.out)["reward"] == "judge-rank"
-    decided = json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]
-    assert (decided["judge"], decided["judge_weight"], decided["judge_sees_gold"]) == ("rank", 1.0, False)
-    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
-    assert {rollout.recipe.reward for rollout in rollouts} == {"judge-rank"}
-    assert not any(rollout.unreadable_judgements for rollout in rollouts)
-    made = reasonrag("pairs", "runs/a", "--out", "data/a")
-    assert made.status == 0, made.err
-    rows = json.loads(Path("data/a/RAG_ProGuide.json").read_text())
-    assert rows
-    assert {row["reward"] for row in rows} == {"judge-rank"}
-    assert all(row["chosen_reward"] > row["rejected_reward"] for row in rows)
-
-
-def test_another_reward_is_another_configuration(reasonrag: Reasonrag) -> None:
-    """A run is held to its reward, and to what its judge sees."""
-    flags = ["generate", "--limit", 2, "--simulations", 2, "--run", "runs/a", "--reward", "judge-rank"]
-    assert reasonrag(*flags).status == 0
-    for changed in (["--judge-gold"], ["--reward", "judge-score"]):
-        refused = reasonrag(*flags, *changed)
-        assert refused.status == 2
-        assert "recipe.judge" in refused.err
 
 
 @pytest.mark.parametrize("gold", [False, True])

@@ -153,7 +153,7 @@ def test_failed_steps_that_count_nowhere_are_ends_all_the_same() -> None:
 def test_where_a_judge_alone_decides_right_answers_differ_by_more_than_their_length() -> None:
     """Recipe ragym wants trajectories that end right: that all do is no fault."""
     right = tree(query("a"), rollouts=ends((1, 1, "answer"), (1, 3, "answer")))
-    ranked = right.model_copy(update={"recipe": right.recipe.model_copy(update={"judge_weight": 1.0})})
+    ranked = right.model_copy(update={"recipe": right.recipe.model_copy(update={"reward": "rank"})})
     assert [("all_right" in observed_signs(each).signs) for each in (right, ranked)] == [True, False]
 
 

@@ -598,9 +598,7 @@ async def test_ragym_goes_on_with_the_step_that_a_judge_ranks_first(
     assert [(each.kind, each.node_id) for each in record.unreadable_judgements] == [("rank", query.id)]
     assert (
         record.recipe.model_dump()
-        == RecipeRef(
-            name="ragym", reward="rank", judge_weight=1.0, judge_sees_gold=False, alpha=1.0, margin_by_layer=False
-        ).model_dump()
+        == RecipeRef(name="ragym", reward="rank", judge_sees_gold=False, alpha=1.0, margin_by_layer=False).model_dump()
     ), "no gold reaches the judge"
 
 

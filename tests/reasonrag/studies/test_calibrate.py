@@ -309,7 +309,7 @@ def test_a_run_is_continued_by_its_own_defaults_not_by_later_ones(run: Path) -> 
 
 def test_labels_of_a_judge_claim_no_confidence(reasonrag: Reasonrag) -> None:
     """Scores have no sampling error to tell: the report has null, and no bin takes them."""
-    package.generate(**FEW | {"reward": "judge-score"})
+    package.generate(**FEW | {"recipe": "ragym"})
     shown = reasonrag("calibrate", "runs/a", "--revalue", 4, "--k", 2)
     assert "these labels have no confidence" in shown.out, shown.err
     found = json.loads(REPORT.read_text())["revaluation"]

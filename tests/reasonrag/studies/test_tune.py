@@ -245,8 +245,8 @@ def test_the_suggested_configuration_is_one_that_generate_takes(reasonrag: Reaso
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
-        ({"reward": "judge-score", "judge_gold": True}, "--judge-gold"),
-        ({"recipe": "released", "reward": "judge-rank", "judge_gold": False}, "--no-judge-gold"),
+        ({"outcome": "judge", "judge_gold": True}, "--judge-gold"),
+        ({"recipe": "released", "judge_gold": False}, "--no-judge-gold"),
     ],
 )
 def test_a_switch_in_the_printed_command_has_no_value(flags: dict[str, Any], word: str, reasonrag: Reasonrag) -> None:
@@ -441,4 +441,4 @@ def test_the_warnings_of_the_base_are_shown_and_written_once(reasonrag: Reasonra
 
 def test_labels_of_a_judge_are_not_suggested_which_is_said_before(reasonrag: Reasonrag) -> None:
     common = ["--pilot", 2, "--max-calls-per-question", 24, "--vary", "max-steps", "--run", "runs/t"]
-    assert "and none is suggested" in reasonrag("tune", *common, "--reward", "judge-score").err
+    assert "and none is suggested" in reasonrag("tune", *common, "--recipe", "ragym").err

@@ -383,16 +383,7 @@ BAD = query("bad", 0.0, rollouts=rollouts_of(0.0, 3), observations=1, expected_o
         (recipe("spre", alpha=1.0), "2 right. Mean 1.00.\n"),
         (recipe("spre_even"), "2 right. Mean 1.00. Discounted"),
         (recipe("outcome"), "The mean, weighted by visits of the search."),
-        (recipe("judge-score"), "Reward 0.81: a judge's score of the path down to this step."),
-        (recipe("judge-rank"), "a judge's ranking of the distinct steps"),
-        (
-            recipe("spre+judge-score", judge_weight=0.3),
-            "in two parts, weighted 0.7 and 0.3. Continuations, unknown",
-        ),
-        (
-            recipe("spre+judge-rank", judge_weight=0.5),
-            "Judge, unknown: a judge's ranking of the distinct steps of this state.",
-        ),
+        (recipe("rank"), "Reward 0.81: 1 / (1 + rank), where a judge ranks all steps of this state from 0; 0 for all"),
     ],
 )
 def test_a_reward_is_told_by_the_rule_that_found_it(fields: Fields, says: str) -> None:

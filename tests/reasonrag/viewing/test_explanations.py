@@ -42,7 +42,7 @@ RULES = PairingRules()
 EXPLORED: dict[str, dict[str, object]] = {
     "economy": {"recipe": "economy"},
     "released, margins not by layer": {"recipe": "released", "simulations": 64},
-    "a reward in two parts": {"recipe": "continuation", "reward": "spre+judge-score", "judge_weight": 0.3},
+    "continuations": {"recipe": "continuation"},
     "another discount": {"recipe": "economy", "alpha": 0.85},
 }
 CLOSE = 0.005 + 1e-9
@@ -182,30 +182,19 @@ def test_a_margin_that_is_worked_out_is_the_pairs_margin(shown: Shown) -> None:
     assert forms == ({True} if shown.reward == "outcome" else {True, False})
 
 
-@pytest.mark.parametrize("reward", ["judge-score", "judge-rank"])
-def test_a_judges_reward_is_not_told_by_golden_answers(reward: str) -> None:
+def test_a_judges_rank_is_not_told_by_golden_answers() -> None:
     """Neither that of an answer, whose F1 is in the tree and is not its reward, nor that of a query."""
     steps = [
         answer("right", 0.3, f1=1.0, em=1.0, rollouts=rollouts_of(1.0, 1)),
         answer("wrong", 0.8, f1=0.0, em=0.0, rollouts=rollouts_of(0.0, 1)),
         query("who", 0.6, rollouts=rollouts_of(1.0, 2, 2), expected_outcome=1.0),
     ]
-    recipe = {"name": "released", "reward": reward, "judge_weight": 1.0, "alpha": 0.9, "margin_by_layer": True}
+    recipe = {"name": "ragym", "reward": "rank", "alpha": 0.9, "margin_by_layer": True}
     for each in said_by(siblings(*steps, recipe=recipe)):
         for topic in ("chosen", "rejected"):
             text = each.texts[topic]
             assert "judge" in text
             assert not re.search(r"gold|F1|continuation|scores|[Mm]ean|Discounted", text), text
-
-
-def test_two_parts_of_a_reward_are_told_apart() -> None:
-    """What it led to, by its rule, and what a judge says: each with its own number."""
-    known = {"expected_outcome": 0.5, "rewards": {"spre": 0.45, "judge-score": 0.95}}
-    steps = [query("who", 0.7, rollouts=[*rollouts_of(1.0, 2), *rollouts_of(0.0, 2)], **known), query("what", 0.0)]
-    recipe = {"name": "paper", "reward": "spre+judge-score", "judge_weight": 0.5, "alpha": 0.9, "margin_by_layer": True}
-    [each] = said_by(siblings(*steps, recipe=recipe))
-    assert "Reward 0.70, in two parts: 0.5 x 0.45 + 0.5 x 0.95 = 0.70. Continuations, 0.45: 2" in each.texts["chosen"]
-    assert "Judge, 0.95: a judge's score of the path down to this step." in each.texts["chosen"]
 
 
 # -- labels that need review -----------------------------------------------------------------------------------
