@@ -9,9 +9,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from preference.candidates import is_training_split
+from reasonrag.curation.audit.report import AuditReport
 from reasonrag.curation.dataset_directory import DatasetInventory
 from reasonrag.data.eval_splits import ALL
 from reasonrag.errors import InputError
@@ -33,13 +34,15 @@ class Blocker:
         return self.name in allow if self.flag == "--allow" else not {self.name, ALL}.isdisjoint(allow_eval)
 
 
-def find_blockers(inventory: DatasetInventory, audit: dict[str, Any]) -> list[Blocker]:
-    """All blockers at once, so that users need not fix them one by one. audit: the content of `audit.json`."""
-    return [
-        *_evaluation_blockers(inventory),
-        *_audit_blockers(audit),
-        *_row_blockers(inventory),
+def find_blockers(inventory: DatasetInventory, audit: AuditReport) -> list[Blocker]:
+    """All blockers at once, so that users need not fix them one by one. Errors that the audit was told to allow are
+    among them: a name holds for the command that was given it."""
+    errors = [
+        Blocker("--allow", each.name, f"the audit has an error, {each.name} ({each.count:,})")
+        for each in audit.checks
+        if each.severity == "error" and each.count
     ]
+    return [*_evaluation_blockers(inventory), *errors, *_row_blockers(inventory)]
 
 
 def refuse_unless_allowed(
@@ -62,12 +65,6 @@ def refuse_unless_allowed(
     return aside
 
 
-def readable_checks(audit: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The checks of an audit that can be read."""
-    checks = (audit or {}).get("checks")
-    return [each for each in checks if isinstance(each, dict) and "name" in each] if isinstance(checks, list) else []
-
-
 def evaluation_blockers(by_split: Mapping[str, int], in_evaluation: Mapping[str, int]) -> list[Blocker]:
     """Blockers for questions that a model must not be trained on. by_split: questions drawn from each dataset/split.
     in_evaluation: questions found in an evaluation split, by its name."""
@@ -88,14 +85,6 @@ def _evaluation_blockers(inventory: DatasetInventory) -> list[Blocker]:
         else [Blocker("--allow", "no_contamination_check", "its questions were not checked against evaluation sets")]
     )
     return evaluation_blockers(inventory.candidate_questions, inventory.in_evaluation) + unchecked
-
-
-def _audit_blockers(audit: dict[str, Any]) -> list[Blocker]:
-    return [
-        Blocker("--allow", str(each["name"]), f"the audit has an error, {each['name']} ({each.get('count', '?')})")
-        for each in readable_checks(audit)
-        if each.get("severity") == "error" and each.get("count", 1)
-    ]
 
 
 def _row_blockers(inventory: DatasetInventory) -> list[Blocker]:

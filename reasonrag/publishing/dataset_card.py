@@ -20,7 +20,8 @@ from preference import ExportOptions, PairingRules
 from preference.candidates import Origin
 from preference.export.formats import plain_types
 from preference.export.summary import SUMMARY, PairSummary
-from reasonrag.curation.blockers import Blocker, readable_checks
+from reasonrag.curation.audit.report import AuditReport
+from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.dataset_directory import DatasetInventory, RunContribution
 from reasonrag.errors import needs_extra
 from reasonrag.publishing.licences import KNOWN_LICENCES, UNKNOWN, Licence, languages_of, licence_of
@@ -53,7 +54,7 @@ class DatasetCardFacts:
 
     repo: str
     inventory: DatasetInventory
-    audit: dict[str, Any] | None
+    audit: AuditReport
     licence: str | None
     """As given; None to derive it."""
     aside: Sequence[Blocker]
@@ -101,7 +102,7 @@ def _licence(facts: DatasetCardFacts) -> str:
 
 
 def _values(facts: DatasetCardFacts) -> dict[str, Any]:
-    inventory, summary = facts.inventory, facts.inventory.summary
+    inventory, summary, counter = facts.inventory, facts.inventory.summary, facts.audit.token_counter
     return {
         "repo": facts.repo,
         "name": facts.repo.rpartition("/")[2],
@@ -120,10 +121,9 @@ def _values(facts: DatasetCardFacts) -> dict[str, Any]:
         "by_split": inventory.candidate_questions,
         "filters": _filters(summary),
         "dropped": {reason: count for reason, count in summary.dropped.items() if count},
-        "checks": readable_checks(facts.audit),
-        "audited": facts.audit is not None,
-        "cutoff_len": _cutoff_len(facts.audit),
-        "tokenizer": _tokenizer(facts.audit),
+        "checks": facts.audit.checks,
+        "cutoff_len": facts.audit.advised_cutoff,
+        "tokenizer": f"{counter.name}{'' if counter.exact else ', an estimate'}",
         "compared": _compared(summary.contamination),
         "contamination": _flat(without_addresses(_without_compared(summary.contamination))),
         "aside": facts.aside,
@@ -174,20 +174,6 @@ def _part(name: str) -> tuple[str, Licence]:
 def _filters(summary: PairSummary) -> dict[str, Any]:
     shown = {name: "none" if value is None else value for name, value in (summary.rules | summary.options).items()}
     return {name: ", ".join(value) if isinstance(value, list | tuple) else value for name, value in shown.items()}
-
-
-def _cutoff_len(audit: dict[str, Any] | None) -> int | None:
-    """The smallest cutoff_len at which nothing is cut; None if unknown."""
-    advised = (audit or {}).get("advised_cutoff")
-    return advised if isinstance(advised, int) else None
-
-
-def _tokenizer(audit: dict[str, Any] | None) -> str:
-    """The audit's token counter, and whether it is an estimate."""
-    counter = (audit or {}).get("token_counter")
-    if not isinstance(counter, dict) or "name" not in counter:
-        return UNKNOWN
-    return f"{counter['name']}{'' if counter.get('exact') else ', an estimate'}"
 
 
 def _compared(contamination: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,11 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from preference.export.formats import pairs_files
 from reasonrag.curation.audit.audit import audit
-from reasonrag.curation.audit.report import AUDIT
+from reasonrag.curation.audit.report import AUDIT, AuditReport, read_audit
 from reasonrag.curation.blockers import find_blockers, refuse_unless_allowed
 from reasonrag.curation.dataset_directory import DatasetInventory, read_dataset_directory, secrets_in
 from reasonrag.curation.existing_data_set import STAGED
@@ -115,20 +113,14 @@ def _check_extra() -> None:
         raise InputError(f"publishing needs {missing[0]}, which the hub extra installs: pip install 'reasonrag[hub]'")
 
 
-def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> dict[str, Any]:
+def _fresh_audit(inventory: DatasetInventory, say: Callable[[str], None]) -> AuditReport:
     """The audit of these rows, made now if it is missing or out of date."""
     path = inventory.directory / AUDIT
     newest = max(each.stat().st_mtime_ns for each in pairs_files(inventory.directory).values())
     if not path.is_file() or path.stat().st_mtime_ns < newest:
         say(f"{path} is missing or older than the rows; auditing them now")
         audit(inventory.directory, out=inventory.directory)  # regardless of where settings would put it
-    try:
-        found = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON. Audit again: reasonrag audit {inventory.directory}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("checks"), list):
-        raise InputError(f"{path} is not an audit. Audit again: reasonrag audit {inventory.directory}")
-    return found
+    return read_audit(inventory.directory)
 
 
 def _warnings(licence: str | None, inventory: DatasetInventory) -> list[str]:

@@ -17,8 +17,11 @@ from preference import ExportOptions, Message, PairingRules, export_pairs
 from preference.candidates import Origin, PairRecord, QuestionRecord, StateRecord, StepRecord, pair_key, state_key
 from preference.export.summary import ExportFacts
 from preference.records import QuestionError, Usage
+from reasonrag.curation.audit.audit import DatasetAudit
+from reasonrag.curation.audit.report import TokenCounterName
 from reasonrag.curation.blockers import Blocker
 from reasonrag.curation.dataset_directory import read_dataset_directory
+from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.publishing.dataset_card import DatasetCardFacts, render_dataset_card
 from reasonrag.publishing.licences import licence_of
 from reasonrag.publishing.staging import stage_files
@@ -43,20 +46,17 @@ HOTPOT = Origin(
 )
 CHECKED = {"name": "hotpotqa/dev", "path": "/home/me/dev.jsonl", "sha256": "ab" * 32, "questions": 7405}
 CONTAMINATION = {"checked": [CHECKED], "questions": 1, "matched_by_split": {"hotpotqa/dev": 1}, "dropped": 1}
-AUDIT: dict[str, Any] = {
-    "advised_cutoff": 1536,
-    "token_counter": {"name": "Qwen2.5", "exact": True},
-    "checks": [
-        {"name": "empty_side", "severity": "error", "finds": "a side that is empty", "checked": 4, "count": 0},
-        {
-            "name": "length_gap",
-            "severity": "warning",
-            "finds": "chosen sides that are shorter",
-            "checked": 4,
-            "count": 3,
-        },
-    ],
-}
+AUDIT = DatasetAudit(EstimatingCounter()).report()
+AUDIT = AUDIT.model_copy(
+    update={
+        "advised_cutoff": 1536,
+        "token_counter": TokenCounterName(name="Qwen2.5", exact=True),
+        "checks": [
+            AUDIT.check("empty_reply").model_copy(update={"checked": 4}),
+            AUDIT.check("length_bias").model_copy(update={"checked": 4, "count": 3}),
+        ],
+    }
+)
 
 
 def state(question: str, number: int, *, origin: Origin = HOTPOT) -> StateRecord:
@@ -141,7 +141,7 @@ def card_of(directory: Path, tmp_path: Path, *, repo: str = "org/hotpot-pairs", 
 def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> None:
     """The whole card, so that every change of it is seen."""
     directory = data_set(tmp_path / "h", contamination=CONTAMINATION)
-    text = card_of(directory, tmp_path, aside=[Blocker("--allow", "length_gap", "chosen sides are shorter")])
+    text = card_of(directory, tmp_path, aside=[Blocker("--allow", "length_bias", "chosen sides are shorter")])
     assert "/home/me" not in text
     golden("dataset_card.md", text.encode())
 
@@ -149,13 +149,11 @@ def test_the_card_tells_all_facts_of_a_data_set(tmp_path: Path, golden: Any) -> 
 def test_what_nobody_recorded_is_unknown(tmp_path: Path) -> None:
     """An imported data set of an unknown question set: neither teacher nor licence nor language is guessed."""
     origin = Origin(dataset="somebody's", split="train")
-    text = card_of(data_set(tmp_path / "d", origin=origin), tmp_path, audit=None)
+    text = card_of(data_set(tmp_path / "d", origin=origin), tmp_path)
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["license"] == "unknown"
     assert "language" not in front
     assert "teacher `unknown`" in text
-    assert "These rows have not been audited" in text
-    assert "The `cutoff_len` that these rows need is unknown" in text
     assert "Overlap with evaluation sets was not checked" in text
     assert "| `somebody's` | unknown | not given | unknown |" in text
 
@@ -167,7 +165,8 @@ def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     """Names from data stay names: in one line, in a code span, never markup, never YAML, never a template."""
     origin = HOTPOT.model_copy(update={"dataset": HOSTILE, "teacher": HOSTILE, "retriever": HOSTILE, "recipe": HOSTILE})
     contamination = {"checked": [{"name": HOSTILE, "questions": HOSTILE}], HOSTILE: HOSTILE}
-    audit = {"checks": [{"name": HOSTILE, "severity": HOSTILE, "finds": HOSTILE, "count": HOSTILE}]}
+    checks = [AUDIT.check("empty_reply").model_copy(update={"finds": HOSTILE})]
+    audit = AUDIT.model_copy(update={"data": HOSTILE, "checks": checks})
     directory = data_set(tmp_path / "d", origin=origin, contamination=contamination)
     text = card_of(directory, tmp_path, audit=audit, aside=[Blocker("--allow", HOSTILE, HOSTILE)])
     _, front, body = text.split("---\n", 2)
