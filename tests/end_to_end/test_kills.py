@@ -105,25 +105,12 @@ def test_a_killed_export_never_mixes_parts_and_the_same_command_completes_it(
         assert result(case, sources, each, tmp_path / f"again-{number}") == expected
 
 
-def test_the_next_command_removes_what_a_killed_one_left_hidden(sources: Path, tmp_path: Path) -> None:
-    """Staging folders and temporary files, whose names begin with a dot."""
-    case = CASES["other parts and formats"]
-    begun = prepared(case, sources, tmp_path)
-    expected = result(case, sources, begun, tmp_path / "whole")
-    for number in (15, 30):
-        place = tmp_path / str(number)
-        shutil.copytree(begun, place)
-        killed = finished(*words(case.command, sources), cwd=place, killed_at=number)
-        assert killed.returncode == -9
-        assert any(each.name.startswith(".sources-") for each in (place / "data").iterdir())
-        assert result(case, sources, place, tmp_path / f"{number}-again") == expected
-
-
 CORPUS = '{"id": "1", "contents": "Paris\\nIt lies on the Seine."}\n'
 GENERATE = ("generate", "--dataset", "atlas", "--model", "offline", "--limit", 2, "--run", "run", "--simulations", 2)
 LAST_CHANGES: dict[str, Words] = {
     "run/config.json": GENERATE,
     "run/rollouts.jsonl": GENERATE,
+    "data/candidates.jsonl": ("pairs", "SOURCES/a", "--out", "data", *LOOSE, "--replace"),
     "data/view.html": ("view", "data"),
     "data/audit.html": ("audit", "data"),
     "index": ("index", "build", "--corpus", "corpus.jsonl", "--out", "index"),

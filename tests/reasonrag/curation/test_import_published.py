@@ -529,20 +529,3 @@ def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path
     saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
     assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
     assert "rag_proguide_validation" in read_json(tmp_path / "data/p/dataset_info.json")
-
-
-def test_the_question_is_the_one_that_is_trained_on(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """A file may say another one than its prompts ask: such an item is refused, as the gate against evaluation splits
-    must see what is trained on. Case and punctuation make no other question."""
-    asked = [row(question="Who was Grace?"), row(question="who was ada", rejected="<query>x</query>")]
-    saved(tmp_path / "rows.json", asked)
-    evaluated = {"id": "t1", "question": "Who was Ada?", "golden_answers": ["x"]}
-    (tmp_path / "test.jsonl").write_text(json.dumps(evaluated) + "\n")
-    saved(tmp_path / "trees.json", [tree(question="Who was Grace?", asked="Who was Ada?"), tree("dev_2")])
-    for source, out in (("rows.json", "data/p"), ("trees.json", "runs/a")):
-        assert reasonrag("import", source, "--out", out).status == 0
-        refused = read_json(tmp_path / out / "import.json")["refusals"]["other_question"]
-        assert (refused["count"], refused["examples"]) == (1, [f"{source}:1"])
-    assert [each["question"] for each in lines(tmp_path / "data/p/questions.jsonl")] == ["who was ada"]
-    done = reasonrag("pairs", "data/p", "--out", "data/q", "--eval", "test.jsonl")
-    assert read_json(tmp_path / "data/q/summary.json")["pairs"] == 0, done.err
