@@ -218,91 +218,68 @@ def _held_out(rows: Mapping[str, int], options: ExportOptions) -> frozenset[str]
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-class _RowWriter(Protocol):
-    rows: int
-
-    def write(self, row: Row) -> None: ...
-
-    def finish(self) -> None: ...
-
-
 class _JsonRows:
-    """A JSON list with one row per line, or JSON lines."""
+    """A JSON list with one row per line, or JSON lines, and the SHA-256 of its bytes."""
 
-    def __init__(self, file: _HashingFile, *, listed: bool) -> None:
+    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
         self.rows = 0
+        self.digest = hashlib.sha256()
         self._file = file
         self._listed = listed
 
     def write(self, row: Row) -> None:
         if self._listed:
-            self._file.write((b",\n" if self.rows else b"[\n") + orjson.dumps(row))
+            self._add((b",\n" if self.rows else b"[\n") + orjson.dumps(row))
         else:
-            self._file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+            self._add(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
         self.rows += 1
 
     def finish(self) -> None:
         if self._listed:
-            self._file.write(b"\n]\n" if self.rows else b"[]\n")
+            self._add(b"\n]\n" if self.rows else b"[]\n")
+
+    def _add(self, content: bytes) -> None:
+        self.digest.update(content)
+        self._file.write(content)
 
 
-class _HashingFile:
-    """A file written sequentially, with the SHA-256 of its bytes."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-
-    def write(self, content: bytes) -> int:
-        self._digest.update(content)
-        return self._file.write(content)
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-
-class _SpacedByState:
+class _SpacedByState(_JsonRows):
     """Keeps rows of one state apart where possible: each waits until a row of another state was written.
 
     KTO trainers (LLaMA-Factory and TRL) pair each prompt with the previous row's reply to estimate the KL divergence; a
     sibling's reply would match the prompt and spoil that estimate.
     """
 
-    def __init__(self, file: _RowWriter) -> None:
-        self.rows = 0
-        self._file = file
+    def __init__(self, file: BinaryIO, *, listed: bool) -> None:
+        super().__init__(file, listed=listed)
         self._waiting: list[Row] = []
         self._last: str | None = None
 
     def write(self, row: Row) -> None:
-        self.rows += 1
         self._waiting.append(row)
         while (another := next((row for row in self._waiting if row["state_id"] != self._last), None)) is not None:
             self._waiting.remove(another)
-            self._file.write(another)
+            super().write(another)
             self._last = another["state_id"]
 
     def finish(self) -> None:
         for row in self._waiting:
-            self._file.write(row)
-        self._waiting.clear()
-        self._file.finish()
+            super().write(row)
+        super().finish()
 
 
 class _Writers:
     """The files of all formats and splits; validation files only if there is a validation split."""
 
     def __init__(self, files: ExitStack, folder: Path, options: ExportOptions) -> None:
-        self._open: dict[tuple[FormatName, SplitName], _RowWriter] = {}
-        self._hashed: dict[str, _HashingFile] = {}
+        self._open: dict[tuple[FormatName, SplitName], _JsonRows] = {}
         self._taught: tuple[str, set[tuple[str, str, str]]] = "", set()
         for name in dict.fromkeys(("proguide", *options.formats)):
             for split in SPLITS if options.validation else SPLITS[:1]:
                 path = folder / FORMATS[name].file_name(split)
-                self._hashed[path.name] = _HashingFile(files.enter_context(atomic_replacement(path)))
-                file = self._hashed[path.name]
-                rows = _JsonRows(file, listed=path.suffix == ".json")
-                self._open[name, split] = _SpacedByState(rows) if name == "kto" else rows
+                kind = _SpacedByState if name == "kto" else _JsonRows
+                file = files.enter_context(atomic_replacement(path))
+                self._open[name, split] = kind(file, listed=path.suffix == ".json")
 
     @property
     def kinds(self) -> list[tuple[FormatName, SplitName]]:
@@ -337,4 +314,4 @@ class _Writers:
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 by file; complete after `finish`."""
-        return {name: file.hexdigest() for name, file in self._hashed.items()}
+        return {FORMATS[name].file_name(split): file.digest.hexdigest() for (name, split), file in self._open.items()}
