@@ -25,8 +25,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column, Table
 from rich.text import Text
 
-from preference import GoldAgreement
 from preference.export.formats import plain_types
+from preference.export.summary import GoldAgreement
 from preference.statistics import LABEL_LEVEL, Share, SignAgreement
 from reasonrag.progress import SessionTally
 from reasonrag.rendering import counted, interval_text

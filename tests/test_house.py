@@ -16,14 +16,14 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1521,
-    "preference": 6134,
+    "preference": 6083,
     "hall": 3612,
-    "agent": 2596,
+    "agent": 2589,
     "critics": 1645,
     "curation": 5200,
     "data": 3598,
     "evaluation": 4589,
-    "exploration": 3579,
+    "exploration": 3578,
     "llm": 5535,
     "publishing": 1463,
     "retrieval": 5165,
@@ -31,8 +31,8 @@ LINES = {
     "serving": 1399,
     "studies": 1781,
     "training": 5544,
-    "viewing": 2822,
-    "tests": 59_901,
+    "viewing": 2820,
+    "tests": 59_903,
     "benchmarks": 8183,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

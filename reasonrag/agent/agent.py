@@ -10,17 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from preference import (
-    ActionType,
-    AgentAction,
-    Message,
-    ParseFailure,
-    PassageRef,
-    exact_match,
-    f1_score,
-)
+from preference import ActionType, AgentAction, Message, exact_match, f1_score
 from preference.answer_scores import in_language
 from preference.export.sanitize import plain_text
+from preference.records import ParseFailure, PassageRef
 from reasonrag.agent.grounding import grounded_by_evidence, is_grounded
 from reasonrag.agent.model_calls import Judgement, ModelCaller, Spending
 from reasonrag.agent.parsing import (

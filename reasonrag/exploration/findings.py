@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from preference import equivalent_steps
 from preference.answer_scores import VERDICTS, comparable
-from preference.similarity import jaccard, overlap
+from preference.similarity import equivalent_steps, jaccard, overlap
 from reasonrag.agent.agent import AgentStep, State
 from reasonrag.agent.grounding import SENTENCE_END, is_in_evidence, reports
 from reasonrag.data.corpus import Passage

@@ -21,10 +21,10 @@ from preference import (
     RolloutNode,
     RolloutRecord,
     StepRecord,
-    confidence,
     f1_score,
 )
 from preference.candidates import Tag
+from preference.confidence import confidence
 from preference.export.formats import SplitName
 from preference.filters import DRAWS_TO_DIFFER, SURE_TO_DIFFER
 from preference.labelling import observed, shares_estimates

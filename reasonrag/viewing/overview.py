@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel
 
-from preference import GoldAgreement, Usage
+from preference import Usage
 from preference.candidates import QuestionRecord
 from preference.causes import CauseCount, CauseCounts
-from preference.export.summary import gold_agreement
+from preference.export.summary import GoldAgreement, gold_agreement
 from preference.filters import DROP_REASONS
 from preference.labelled_runs import without_cycle_collection
 from reasonrag.curation.audit.dataset_checks import histogram, whole_edges

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, Field
 
-from preference import Candidate, DropReason, GoldVerdict
-from preference.candidates import Ends, Tag
+from preference import Candidate, DropReason
+from preference.candidates import Ends, GoldVerdict, Tag
 from reasonrag.exploration.summary import counted_ends
 from reasonrag.viewing.collection import ExploredQuestion
 from reasonrag.viewing.explanations import cautions

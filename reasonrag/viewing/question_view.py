@@ -15,23 +15,21 @@ from pydantic import BaseModel
 from preference import (
     DropReason,
     FinalScore,
-    GoldVerdict,
-    LabelName,
     Message,
     PairingRules,
-    ParseFailure,
     QuestionError,
     RolloutNode,
     RolloutRecord,
     StateRecord,
     Usage,
 )
-from preference.candidates import Ends, StepRecord, Tag
+from preference.candidates import Ends, GoldVerdict, LabelName, StepRecord, Tag
 from preference.export.formats import SplitName
 from preference.records import (
     ContinuationResult,
     FailedContinuation,
     Outcome,
+    ParseFailure,
     RecipeRef,
     UnreadableJudgement,
     shared_fields,

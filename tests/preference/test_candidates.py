@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import MalformedCandidatesError, Message, PairRecord, QuestionRecord, RolloutRecord, StateRecord
+from preference import Message, RolloutRecord, StateRecord
 from preference.best_path import question_record
-from preference.candidates import is_training_split, pair_key, parse_line, question_key, read_lines, state_key
+from preference.candidates import (
+    MalformedCandidatesError,
+    PairRecord,
+    QuestionRecord,
+    is_training_split,
+    pair_key,
+    parse_line,
+    question_key,
+    read_lines,
+    state_key,
+)
 from preference.labelling import labelled_states
 from tests.helpers.trees import Fields, ada, asked, candidates_in, failure, prompt, random_trees
 

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from preference import (
     NO_FILTERS,
     ExportOptions,
-    MalformedCandidatesError,
     MalformedRolloutsError,
     Message,
     Origin,
     RolloutRecord,
     export_pairs,
 )
-from preference.candidates import question_key
+from preference.candidates import MalformedCandidatesError, question_key
 from preference.labelled_runs import merge_candidates, write_candidates
 from tests.helpers.trees import Fields, ada, asked, candidates_in, contents, failure, prompt, query, rows, siblings
 

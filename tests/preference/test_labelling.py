@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import Message, Origin, PairRecord, RolloutRecord, StateRecord, cover_em, similarity
-from preference.candidates import state_key
+from preference import Message, Origin, RolloutRecord, StateRecord, cover_em
+from preference.candidates import PairRecord, state_key
 from preference.confidence import confidence
 from preference.labelling import labelled_states, origin_of, own_outcomes, with_judge_label, with_outcome_label
+from preference.similarity import similarity
 from tests.helpers.trees import (
     THINK,
     Fields,

@@ -17,8 +17,6 @@ from preference import (
     FinalScore,
     MalformedRolloutsError,
     Message,
-    ParseFailure,
-    PassageRef,
     QuestionError,
     RolloutNode,
     RolloutRecord,
@@ -26,7 +24,7 @@ from preference import (
     read_rollouts,
 )
 from preference.candidates import QuestionRecord, StateRecord
-from preference.records import FailedContinuation, Outcome, RecipeRef, parse_rollout
+from preference.records import FailedContinuation, Outcome, ParseFailure, PassageRef, RecipeRef, parse_rollout
 
 
 def node(node_id: int, parent_id: int | None = 0, children_ids: tuple[int, ...] = (), **fields: Any) -> RolloutNode:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import NEARLY_THE_SAME, ActionType, equivalent_steps, similarity
+from preference import ActionType
+from preference.similarity import NEARLY_THE_SAME, equivalent_steps, similarity
 
 NINE = "birth place of Ada Lovelace who wrote first program"
 

@@ -15,19 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preference import (
-    NO_FILTERS,
-    ExportFacts,
-    ExportOptions,
-    MalformedCandidatesError,
-    PairingRules,
-    PairSummary,
-    RolloutRecord,
-    export_pairs,
-)
-from preference.candidates import question_key
+from preference import NO_FILTERS, ExportOptions, PairingRules, PairSummary, RolloutRecord, export_pairs
+from preference.candidates import MalformedCandidatesError, question_key
 from preference.export.formats import Row, SplitName
 from preference.export.staging import is_unfinished
+from preference.export.summary import ExportFacts
 from preference.filters import DROP_REASONS
 from tests.helpers.trees import (
     Fields,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from preference import ActionType, AgentAction, PassageRef, Usage
+from preference import ActionType, AgentAction, Usage
+from preference.records import PassageRef
 from reasonrag.agent.agent import Agent, AgentStep, Judgement, State
 from reasonrag.agent.parsing import ParseCause
 from reasonrag.agent.prompting import (

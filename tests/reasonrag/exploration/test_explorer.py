@@ -11,8 +11,8 @@ import pytest
 
 from mcts import RECIPES, Recipe
 from mcts.rewards import ANSWER_REWARDS
-from preference import ActionType, FinalScore, ParseFailure, PassageRef, QuestionError, RolloutRecord
-from preference.records import FailedContinuation, Outcome, RecipeRef
+from preference import ActionType, FinalScore, QuestionError, RolloutRecord
+from preference.records import FailedContinuation, Outcome, ParseFailure, PassageRef, RecipeRef
 from reasonrag.agent.agent import Agent, AgentStep, State
 from reasonrag.agent.outcomes import outcome_of
 from reasonrag.agent.prompting import load_prompts, render_prompt, render_variation
