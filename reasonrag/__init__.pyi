@@ -127,7 +127,6 @@ def ask(
     max_wait: float = 2880.0,
     critic: str | Path | None = None,
     allow_critic: bool = False,
-    critic_price_in: float | None = None,
     best_of: int | None = None,
     preset: Literal["reasonrag"] | None = None,
     base_model: str | Path | None = None,
@@ -213,7 +212,6 @@ def ask(
             or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
-        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         best_of: Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores
             highest (arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default
         preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
@@ -642,7 +640,6 @@ def evaluate(
     max_wait: float = 2880.0,
     critic: str | Path | None = None,
     allow_critic: bool = False,
-    critic_price_in: float | None = None,
     best_of: int | None = None,
     preset: Literal["reasonrag"] | None = None,
     base_model: str | Path | None = None,
@@ -746,7 +743,6 @@ def evaluate(
             or the URL of a server. Its scores count as calls towards the caps
         allow_critic: Use the critic although it failed its evaluation, was trained on these questions or on other
             prompts
-        critic_price_in: Dollars per million tokens that the critic reads [default: 0]
         best_of: Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores
             highest (arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default
         preset: reasonrag: the settings of the published model: 9 completions (4 searches) of 256 tokens, 3
@@ -792,10 +788,7 @@ def evaluate_critic(
     bootstrap: int = 2000,
     seed: int = 0,
     concurrency: int = 32,
-    max_cost: float | None = None,
     max_calls: int | None = None,
-    yes: bool = False,
-    critic_price_in: float | None = None,
 ) -> CriticEvaluation:
     """Measure how well a critic judges the steps of trees that it was not trained on.
 
@@ -821,10 +814,7 @@ def evaluate_critic(
         bootstrap: Bootstrap resamples of questions per interval
         seed: Seed of the resamples, the halves and the controls
         concurrency: HTTP requests in flight
-        max_cost: Stop before the critics cost more than this many dollars
         max_calls: Stop before the critics give more than this many scores
-        yes: Without --max-cost: start without asking or warning about the cost
-        critic_price_in: Dollars per million tokens that critics read [default: 0]
     """
 
 def from_dataset(
@@ -1307,7 +1297,6 @@ def pairs(
     consensus: bool = False,
     critic: str | Path | Sequence[str | Path] = [],
     critic_threshold: float = 0.0,
-    critic_price_in: float | None = None,
     allow_critic: bool = False,
     judge_gold: bool = False,
     prompts: str | Path | None = None,
@@ -1383,7 +1372,6 @@ def pairs(
             every step scores --critic-threshold. Repeatable: none judges a question that it was trained on
             (train-critic --folds)
         critic_threshold: Lowest raw score of a step of a path
-        critic_price_in: Dollars per million tokens that critics read [default: 0]
         allow_critic: Use critics although they failed their evaluation, or were trained on other prompts
         judge_gold: Show the judge the gold answers
         prompts: Folder with your own prompts; the judge's is pick.txt

@@ -18,7 +18,6 @@ from reasonrag.rendering import counted
 from reasonrag.terminal import (
     counts_text,
     depths_text,
-    dollars,
     dollars_or_unknown,
     gold_rows,
     on_one_line,
@@ -131,7 +130,7 @@ def _critic_rows(critics: dict[str, Any], refinement: dict[str, Any]) -> list[tu
     lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
     rows = [
         (f"scored by {', '.join(found.critics)}", f"{counted(found.scored, 'step')}{lost}"),
-        ("cost of scoring", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new"),
+        ("asked of them", f"{counted(found.calls, 'score')}, {found.session_calls:,} new"),
     ]
     if refinement:
         kept = Refinement.model_validate(refinement)

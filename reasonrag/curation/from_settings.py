@@ -63,13 +63,9 @@ def critic_witnesses(
         raise InputError("--critic goes with --consensus, or with --format sft; give one of them")
     limits = Limits(settings.concurrency, TIMEOUT_S)
     return CriticWitnesses(
-        tuple(
-            AskedCritic(each, critic_spec(each, limits, price_in=settings.critic_price_in), critic_model)
-            for each in found
-        ),
+        tuple(AskedCritic(each, critic_spec(each, limits), critic_model) for each in found),
         settings.rules if confirms else None,
         paths=paths,
         allowed=settings.allow_critic,
-        caps=Caps(settings.max_cost, settings.max_calls),
-        yes=settings.yes,
+        max_calls=settings.max_calls,
     )

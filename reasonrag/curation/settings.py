@@ -28,7 +28,6 @@ from reasonrag.settings import (
     Panel,
     Places,
     PlacesOrNames,
-    Price,
     PromptPrice,
     Seed,
     Settings,
@@ -236,7 +235,6 @@ class PairsSettings(PairingSettings):
     critic_threshold: float = setting(
         "Lowest raw score of a step of a path", Panel.CRITIC, default=0.0, allow_inf_nan=False
     )
-    critic_price_in: Price = setting("Dollars per million tokens that critics read [default: 0]", Panel.CRITIC)
     allow_critic: Annotated[bool, Opposite(None)] = setting(
         "Use critics although they failed their evaluation, or were trained on other prompts",
         Panel.CRITIC,

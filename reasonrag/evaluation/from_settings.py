@@ -141,7 +141,7 @@ def find_step_critic(
     else:
         found, allowed = find_critic(settings.critic or ""), settings.allow_critic
         check_critic(found, renderer=renderer, questions=questions, allowed=allowed, warn=warnings.append)
-    return StepCritic(found, critic_spec(found, model.limits, price_in=settings.critic_price_in), tuple(warnings))
+    return StepCritic(found, critic_spec(found, model.limits), tuple(warnings))
 
 
 def judge_spec(judged: ModelSpec, settings: EvaluateSettings, chat_model: ChatModel | None) -> ModelSpec | None:

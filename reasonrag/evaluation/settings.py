@@ -81,7 +81,6 @@ class ModelSettings(AgentSettings):
         Panel.CRITIC,
         default=False,
     )
-    critic_price_in: Price = setting("Dollars per million tokens that the critic reads [default: 0]", Panel.CRITIC)
     best_of: int | None = setting(
         "Draw so many replies in every state (2, 4, 8 or 10, say) and take the step that --critic scores highest "
         "(arXiv 2502.13957, Algorithm 1); --temperature is then 1 by default",

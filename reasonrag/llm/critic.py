@@ -23,8 +23,7 @@ from reasonrag.concurrency import run_to_end, together
 from reasonrag.errors import InputError, ModelError
 from reasonrag.files import FAILURES, JOURNAL
 from reasonrag.llm.budget import Caps, Tokens
-from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling, estimate_tokens
-from reasonrag.llm.consent import ask_consent, needs_consent
+from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import Limits, check_address, key_in
 from reasonrag.llm.endpoint.http_client import (
     MOST_SAID,
@@ -33,12 +32,11 @@ from reasonrag.llm.endpoint.http_client import (
     error_message,
     is_account_refused,
 )
-from reasonrag.llm.expected_usage import FEWEST_TOKENS, ExpectedUsage, Range
 from reasonrag.llm.failure_log import FailureLog
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
-from reasonrag.llm.prices import SELF_HOSTED, Price
+from reasonrag.llm.prices import SELF_HOSTED
 from reasonrag.llm.session import Session
 from reasonrag.model_folder import PROVENANCE, fingerprint, open_model, read_json
 from reasonrag.progress import Watcher
@@ -207,14 +205,14 @@ def check_critic(
         warn(f"the critic {found.name}: {each}")
 
 
-def critic_spec(found: FoundCritic, limits: Limits, *, price_in: float | None) -> ModelSpec:
-    """limits: of the model whose steps it scores; rates that the user set for that one are not the critic's. price_in:
-    dollars per million tokens read; None: nothing, as for any server of one's own."""
+def critic_spec(found: FoundCritic, limits: Limits) -> ModelSpec:
+    """limits: of the model whose steps it scores; rates that the user set for that one are not the critic's. Its scores
+    cost nothing, as those of any server of one's own."""
     return ModelSpec(
         name=found.name,
         sampling=SCORING,
         limits=replace(limits, rpm=None, tpm=None),
-        price=SELF_HOSTED if price_in is None else Price(price_in, 0.0, cached_in=price_in),
+        price=SELF_HOSTED,
         addresses=(found.url,) if found.url else (),
         key_variable=KEY_VARIABLE,
         recorded_as=f"{found.name} (critic)",
@@ -305,35 +303,30 @@ class StepToScore:
 @dataclass
 class Scores:
     """What critics said. by_critic: of each, the scores by text, without those that failed. scores: how many were
-    wanted of all critics, different steps each. given_up: how many of them failed. calls, cost_usd: of all sessions."""
+    wanted of all critics, different steps each. given_up: how many of them failed. calls: of all sessions."""
 
     by_critic: list[dict[StepText, float]] = field(default_factory=list)
     scores: int = 0
     given_up: int = 0
     calls: int = 0
     session_calls: int = 0
-    cost_usd: float = 0.0
 
 
 async def score_steps(
     asked: Iterable[tuple[AskedCritic, Iterable[StepToScore]]],
     folder: Path,
-    caps: Caps,
+    max_calls: int | None,
     watcher: Watcher,
-    *,
-    yes: bool = False,
 ) -> Scores:
     """Have steps scored by one critic after the other, with the journal and the failures in `folder`.
 
-    caps: of all critics together. yes: consent to the cost. Raises InputError where a critic cannot be asked or the
-    cost is declined, RunStopped where a cap or a lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: scores are
-    kept in the journal, and the same call goes on.
+    max_calls: of all critics together. Raises InputError where a critic cannot be asked, RunStopped where the cap or a
+    lost endpoint ended it, KeyboardInterrupt where Ctrl-C did: scores are kept in the journal, and the same call goes
+    on.
     """
     found = Scores()
-    owed = [(critic, {each.text: each for each in steps}) for critic, steps in asked]
-    if needs_consent([critic.spec for critic, _ in owed], caps, yes=yes):
-        await _get_consent(owed, folder, caps, watcher)
-    for critic, steps in owed:
+    for critic, wanted in asked:
+        steps = {each.text: each for each in wanted}
         async with AsyncExitStack() as opened:
             journal = await opened.enter_async_context(open_journal(folder / JOURNAL, say=watcher.say))
             failures = opened.enter_context(FailureLog(folder / FAILURES))
@@ -341,12 +334,8 @@ async def score_steps(
             model = critic.model
             if model is None and not all(recorded.holds(each.request) for each in steps.values()):
                 model = await open_critic(critic.found, critic.spec, opened, say=watcher.say)
-            left = replace(
-                caps,
-                calls=None if caps.calls is None else max(0, caps.calls - found.calls),
-                cost=None if caps.cost is None else max(0.0, caps.cost - found.cost_usd),
-            )
-            models = Models.journaled(journal, left, (critic.spec, model))
+            left = None if max_calls is None else max(0, max_calls - found.calls)
+            models = Models.journaled(journal, Caps(calls=left), (critic.spec, model))
             before = models.spent.calls
             watcher.say(f"{critic.found.name}: {counted(len(steps), 'step')} to score")
             found.by_critic.append(await _scores_of(critic, steps, models, failures, watcher))
@@ -354,26 +343,7 @@ async def score_steps(
             found.given_up += failures.given_up.total()
             found.calls += models.spent.calls
             found.session_calls += models.spent.calls - before
-            found.cost_usd += models.cost or 0.0
     return found
-
-
-async def _get_consent(
-    owed: Sequence[tuple[AskedCritic, dict[StepText, StepToScore]]], folder: Path, caps: Caps, watcher: Watcher
-) -> None:
-    """Show what the scores that the journal lacks will cost, and ask. Raises InputError if the answer is no."""
-    expected, spent = [], Tokens()
-    async with open_journal(folder / JOURNAL, say=watcher.say) as journal:
-        for critic, steps in owed:
-            recorded = Models.journaled(journal, Caps(), (critic.spec, None)).main
-            new = [each for each in steps.values() if not recorded.holds(each.request)]
-            tokens = sum(estimate_tokens(turn.content) for each in new for turn in each.request.messages)
-            scores = Range(low=len(new), high=len(new))
-            prompts = Range(low=FEWEST_TOKENS * tokens, high=2 * tokens)
-            expected.append((critic.spec, ExpectedUsage(scores, scores, prompts, Range(low=0, high=0))))
-            spent += recorded.ledger.spent
-    if new_ones := sum(usage.calls.high for _, usage in expected):
-        ask_consent(counted(int(new_ones), "score"), expected, watcher, caps=caps, spent=spent)
 
 
 async def _scores_of(

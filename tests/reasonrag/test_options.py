@@ -156,7 +156,6 @@ MEANINGS = {
     "--concurrency": "requests in flight",
     "--corpus": "passages",
     "--critic": "the critic that scores",
-    "--critic-price-in": "what critics cost",
     "--data": "data set of pairs to train on",
     "--dataset": "where questions come from",
     "--dry-run": "everything but what costs or cannot be undone",

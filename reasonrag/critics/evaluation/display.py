@@ -8,7 +8,7 @@ from pathlib import Path
 from reasonrag.critics.evaluation.measures import Estimate
 from reasonrag.critics.evaluation.report import REPORT, CriticEvaluation
 from reasonrag.rendering import counted
-from reasonrag.terminal import dollars, on_one_line, print_prose, print_shown, print_table
+from reasonrag.terminal import on_one_line, print_prose, print_shown, print_table
 
 
 def show_critic_evaluation(found: CriticEvaluation) -> None:
@@ -40,7 +40,7 @@ def _rows(found: CriticEvaluation) -> Iterator[tuple[str, str]]:
     yield "baseline: shorter step", _share(found.shorter)
     yield "baseline: step without its state", _share(found.step_only)
     lost = f", {found.given_up:,} failed (the same command retries them)" if found.given_up else ""
-    yield "cost", f"{dollars(found.cost_usd)}, {counted(found.calls, 'score')}, {found.session_calls:,} new{lost}"
+    yield "asked", f"{counted(found.calls, 'score')}, {found.session_calls:,} new{lost}"
 
 
 def _share(each: Estimate, *, sign: str = "") -> str:

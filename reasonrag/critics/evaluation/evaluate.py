@@ -45,7 +45,6 @@ from reasonrag.critics.evaluation.settings import EvaluateCriticSettings
 from reasonrag.data.item_files import explained_records
 from reasonrag.errors import InputError
 from reasonrag.files import only_writer, rollouts_in
-from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatModel
 from reasonrag.llm.critic import (
     AskedCritic,
@@ -110,7 +109,7 @@ def evaluate_critic(
     out = settings.out or Path(found.folder or "") / "evaluation"
     limits = Limits(settings.concurrency, TIMEOUT_S)
     asked = [
-        _Asked(AskedCritic(each, critic_spec(each, limits, price_in=settings.critic_price_in), model))
+        _Asked(AskedCritic(each, critic_spec(each, limits), model))
         for each, model in ((found, critic_model), (against, outcome_model))
         if each
     ]
@@ -119,8 +118,7 @@ def evaluate_critic(
         trees,
         asked,
         out,
-        Caps(settings.max_cost, settings.max_calls),
-        settings.yes,
+        settings.max_calls,
         settings.bootstrap,
         settings.seed,
     )
@@ -173,8 +171,7 @@ class _Plan:
     trees: Sequence[_Trees]
     asked: Sequence[_Asked]
     out: Path
-    caps: Caps
-    yes: bool
+    max_calls: int | None
     resamples: int
     seed: int
 
@@ -223,7 +220,7 @@ async def _evaluate(plan: _Plan, watcher: Watcher) -> CriticEvaluation:
     steps = [_to_score(side, side.prompt) for pair in pairs for side in (pair.better, pair.worse)]
     controls = [_to_score(side, _without_user(pair)) for pair in stateless for side in (pair.better, pair.worse)]
     owed = [(each.critic, [*steps, *(controls if each is plan.asked[0] else ())]) for each in plan.asked]
-    told = await score_steps(owed, plan.out, plan.caps, watcher, yes=plan.yes)
+    told = await score_steps(owed, plan.out, plan.max_calls, watcher)
     for each, scores in zip(plan.asked, told.by_critic, strict=True):
         each.scores = scores
     spent = {name: value for name, value in vars(told).items() if name != "by_critic"}

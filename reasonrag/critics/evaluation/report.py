@@ -68,7 +68,6 @@ class CriticEvaluation(BaseModel):
     """Of them, those that failed."""
     calls: int = 0
     session_calls: int = 0
-    cost_usd: float = 0.0
     verdict: Literal["passed", "failed", "undecided"] = "undecided"
     failures: list[str] = Field(default_factory=list)
     """Why it failed, and is not offered."""

@@ -10,13 +10,10 @@ from pydantic import Field
 from reasonrag.settings import (
     Concurrency,
     MaxCalls,
-    MaxCost,
     Panel,
     PlaceOrName,
-    Price,
     Seed,
     Settings,
-    Yes,
     setting,
 )
 
@@ -47,7 +44,4 @@ class EvaluateCriticSettings(Settings):
     )
     seed: Seed = setting("Seed of the resamples, the halves and the controls", Panel.STATISTICS, default=0)
     concurrency: Concurrency = setting("HTTP requests in flight", default=32)
-    max_cost: MaxCost = setting("Stop before the critics cost more than this many dollars", common=True)
     max_calls: MaxCalls = setting("Stop before the critics give more than this many scores", common=True)
-    yes: Yes = False
-    critic_price_in: Price = setting("Dollars per million tokens that critics read [default: 0]", Panel.CRITIC)

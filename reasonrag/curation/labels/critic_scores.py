@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -20,14 +20,13 @@ from preference.export.summary import CANDIDATES, QUESTIONS
 from preference.filters import PairingRules, select
 from reasonrag.curation.labels.judge_labels import JUDGING
 from reasonrag.files import only_writer
-from reasonrag.llm.budget import Caps
 from reasonrag.llm.critic import AskedCritic, StepText, StepToScore, check_critic, score_steps, text_of
 from reasonrag.progress import Watcher
 from reasonrag.rendering import counted
 
 
 class CriticScores(BaseModel):
-    """What the critics of a data set scored, and what that cost."""
+    """What the critics of a data set scored."""
 
     critics: list[str]
     scored: int
@@ -38,7 +37,6 @@ class CriticScores(BaseModel):
     """Questions that every critic was trained on: no critic scored them."""
     calls: int
     session_calls: int
-    cost_usd: float
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,14 @@ class CriticWitnesses:
     """The critics of a data set, and what they are to score.
 
     rules: whose pairs are scored, those that no other rule drops alone; None: no pairs. paths: whether best paths are.
-    allowed: critics to which there are objections. caps: of all of them together. yes: consent to their cost.
+    allowed: critics to which there are objections. max_calls: of all of them together.
     """
 
     all: tuple[AskedCritic, ...]
     rules: PairingRules | None
     paths: bool
     allowed: bool = False
-    caps: Caps = field(default_factory=Caps)
-    yes: bool = False
+    max_calls: int | None = None
 
 
 async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watcher: Watcher) -> CriticScores:
@@ -71,9 +68,8 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
         found = await score_steps(
             [(each, [step for question, step in owed if not each.found.trained_on(question)]) for each in asked.all],
             place,
-            asked.caps,
+            asked.max_calls,
             watcher,
-            yes=asked.yes,
         )
     unseen = {question for question, _ in owed if all(each.found.trained_on(question) for each in asked.all)}
     if unseen:
@@ -93,7 +89,6 @@ async def score_by_critics(staged: Path, out: Path, asked: CriticWitnesses, watc
         seen_by_all_critics=len(unseen),
         calls=found.calls,
         session_calls=found.session_calls,
-        cost_usd=found.cost_usd,
     )
 
 

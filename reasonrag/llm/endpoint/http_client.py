@@ -142,9 +142,7 @@ class Connection(HttpClient):
 def most_bytes_of_answer(body: Mapping[str, Any]) -> int:
     """Upper bound in bytes of the answer to a request, by its tokens in text and `logprobs`."""
     tokens = body.get("n", 1) * (body.get("max_completion_tokens") or body.get("max_tokens", 0))
-    alternatives = (
-        body.get("top_logprobs") or body.get("logprobs") or 0
-    )  # in the legacy completions API `logprobs` is a number
+    alternatives = body.get("top_logprobs") or 0
     listed = 1 + alternatives if body.get("logprobs") and isinstance(alternatives, int) else 0
     return int(MOST_ENVELOPE_BYTES + tokens * (MOST_TOKEN_BYTES + listed * MOST_LOGPROB_BYTES))
 

@@ -7,7 +7,6 @@ conversation that the server computes what the training did. Does not know what 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,13 +25,6 @@ TRIAL: Final = (
 """The conversation whose score a critic's folder holds."""
 TOLERANCE: Final = 0.25
 """Largest difference of that score: room for bfloat16, an estimate."""
-_NOISE: Final = 0.05
-"""The same after a sigmoid."""
-
-
-def chance(score: float) -> float:
-    """The sigmoid of a raw score."""
-    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 
 class ScoreEndpoint(EndpointModel):
@@ -77,6 +69,4 @@ class ScoreEndpoint(EndpointModel):
             return f"reads the trial step as {reply.prompt_tokens} tokens, the training as {self.trial_tokens}: {asks}"
         if expected is None or abs(score - expected) <= TOLERANCE:
             return None
-        if abs(score - chance(expected)) < _NOISE:
-            asks = "the server applies a sigmoid in spite of use_activation: false; take a newer vLLM"
         return f"scores the trial step {score:.3f}, and did so by {expected:.3f} when it was trained: {asks}"

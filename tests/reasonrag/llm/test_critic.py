@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
 
 from preference import Message
 from preference.candidates import question_key
@@ -23,7 +20,6 @@ from reasonrag.llm.budget import Caps
 from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import Critic, check_critic, critic_spec, find_critic, open_critic
 from reasonrag.llm.endpoint.endpoint import Limits
-from reasonrag.llm.endpoint.score_endpoint import chance
 from reasonrag.llm.journal import open_journal
 from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
@@ -127,7 +123,7 @@ async def test_a_critic_served_from_a_folder_here_goes_by_that_folder_and_anothe
     async with serving(folder) as (address, asked), AsyncExitStack() as opened:
         found = await asyncio.to_thread(find_critic, address)
         assert (found.name, found.facts) == (find_critic(str(folder)).name, find_critic(str(folder)).facts)
-        model = await open_critic(found, critic_spec(found, Limits(4, 10.0), price_in=None), opened, say=print)
+        model = await open_critic(found, critic_spec(found, Limits(4, 10.0)), opened, say=print)
         await model.check()
         assert asked == ["h"], "what the server calls it"
         (folder / "model.safetensors").write_bytes(b"trained further")
@@ -175,15 +171,15 @@ async def test_a_server_that_never_ends_its_answer_is_not_waited_for(monkeypatch
 
 def test_a_critic_is_not_slowed_down_by_the_rates_of_the_model_whose_steps_it_scores(tmp_path: Path) -> None:
     found = find_critic(str(folder_of(tmp_path / "mine", FACTS)))
-    assert critic_spec(found, Limits(4, 10.0, rpm=3, tpm=1000), price_in=None).limits == Limits(4, 10.0)
+    assert critic_spec(found, Limits(4, 10.0, rpm=3, tpm=1000)).limits == Limits(4, 10.0)
 
 
 def length(request: ChatRequest, _: int) -> str:
     return str(float(len(request.messages[-1].content)))
 
 
-async def test_scores_are_journaled_priced_and_capped_like_any_answer(tmp_path: Path) -> None:
-    spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0), price_in=2.0)
+async def test_scores_are_journaled_and_capped_like_any_answer(tmp_path: Path) -> None:
+    spec = critic_spec(find_critic(str(folder_of(tmp_path / "mine", FACTS))), Limits(4, 10.0))
     teacher = ModelSpec("teacher", spec.sampling, spec.limits)
     scripted = ScriptedModel(length, name="mine")
     for expected in (2, 0):  # the second time the journal answers
@@ -200,9 +196,3 @@ async def test_scores_are_journaled_priced_and_capped_like_any_answer(tmp_path: 
         assert models.critic is not None
         with pytest.raises(CapReached):
             await Critic(models.critic).scores(STATE, ["a", "bb"], question_id="q1")
-
-
-@given(st.floats(-1000, 1000))
-def test_a_chance_is_a_sigmoid_that_never_overflows(score: float) -> None:
-    assert 0 <= chance(score) <= 1
-    assert math.isclose(chance(score) + chance(-score), 1)

@@ -59,7 +59,7 @@ async def test_scores_of_steps_that_wait_together_are_those_that_transformers_co
     expected = await asyncio.to_thread(scored_directly, folder)
     found = find_critic(str(folder))
     async with AsyncExitStack() as opened:
-        model = await open_critic(found, critic_spec(found, Limits(8, 60.0), price_in=None), opened, say=lambda _: None)
+        model = await open_critic(found, critic_spec(found, Limits(8, 60.0)), opened, say=lambda _: None)
         await model.check()
         critic = Critic(model)
         together = await critic.scores(STATE, STEPS, question_id="q1")

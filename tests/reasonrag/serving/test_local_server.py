@@ -114,7 +114,7 @@ async def test_vllm_serves_the_scores_of_a_classifier(machine: Path) -> None:
 @pytest.mark.parametrize("beside", [True, False])
 async def test_a_critic_beside_a_model_of_ours_leaves_it_half_of_the_gpu(beside: bool, machine: Path) -> None:
     found = find_critic(str(folder_of(machine / "critic", FACTS)))
-    spec = critic_spec(found, Limits(4, 10.0), price_in=None)
+    spec = critic_spec(found, Limits(4, 10.0))
     async with AsyncExitStack() as opened:
         await open_critic(found, spec, opened, say=print, beside=beside)
     assert ("--gpu-memory-utilization" in (machine / "told").read_text()) is beside

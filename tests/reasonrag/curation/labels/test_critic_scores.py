@@ -17,7 +17,6 @@ from reasonrag.llm.chat import ChatRequest
 from reasonrag.llm.critic import AskedCritic, FoundCritic, critic_spec
 from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.progress import SilentWatcher
-from tests.helpers.listener import Listener
 from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -123,19 +122,6 @@ def test_settings_that_do_not_fit_together_are_refused(
         reasonrag.pairs(run, out=tmp_path / "never", **flags)
 
 
-def test_a_critic_with_a_price_asks_nothing_before_its_cost_was_told_and_accepted(run: Path, tmp_path: Path) -> None:
-    model, watcher = ScriptedModel(lambda *_: "1.0"), Listener()
-    paid: dict[str, Any] = {"consensus": True, "critic_model": model, "critic_price_in": 2.0}
-    with pytest.raises(InputError, match="not started"):
-        reasonrag.pairs(run, out=tmp_path, watcher=watcher, **paid)
-    assert model.requests == []
-    free = reasonrag.pairs(run, out=tmp_path, yes=True, watcher=watcher, **paid)
-    [question] = watcher.asked
-    assert question.startswith(f"{free.critics['calls']:,} scores: about $0.")
-    reasonrag.pairs(run, out=tmp_path, watcher=watcher, **paid)
-    assert len(watcher.asked) == 1, "the journal has every score"
-
-
 def test_a_step_on_the_best_path_and_in_a_pair_is_one_score(run: Path, tmp_path: Path) -> None:
     model = ScriptedModel(lambda *_: "1.0")
     told = reasonrag.pairs(run, out=tmp_path, consensus=True, format=["sft"], critic_model=model, validation=0).critics
@@ -171,7 +157,7 @@ def test_a_critic_judges_no_question_that_it_was_trained_on_and_others_do_it_for
     witnesses = []
     for model, half in zip(models, halves, strict=True):
         found = FoundCritic(model.name, questions=frozenset(map(question_key, [*half, asked[0]])))
-        witnesses.append(AskedCritic(found, critic_spec(found, Limits(4, 10.0), price_in=None), model))
+        witnesses.append(AskedCritic(found, critic_spec(found, Limits(4, 10.0)), model))
     named = CriticWitnesses(tuple(witnesses), PairingRules(), paths=False)
     scores = run_to_end(score_by_critics(tmp_path, tmp_path, named, SilentWatcher()))
     for model, half in zip(models, halves, strict=True):

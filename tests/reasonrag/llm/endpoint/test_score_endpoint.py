@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -76,7 +75,6 @@ async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_an
     [
         (2.0, None),
         (2.2, None),
-        (1 / (1 + math.exp(-2.0)), "applies a sigmoid"),
         (-1.0, "its own chat template and end token"),
     ],
 )
