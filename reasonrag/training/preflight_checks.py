@@ -191,11 +191,6 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
             "above 0, as in --set pref_beta=0.1, or leave it out"
         )
     if config.get("val_size"):
-        if config.get("eval_dataset"):
-            raise InputError(
-                f"val_size and eval_dataset exclude each other, and {config['eval_dataset']} has other questions "
-                "than the training: --set val_size=null"
-            )
         found.object(
             "val_size",
             "val_size takes validation rows at random, so they share questions and states with the training rows; "
@@ -203,8 +198,6 @@ def check_config(config: Mapping[str, Any], base: BaseFacts, found: PreflightFin
         )
     template = str(config.get("template", ""))
     is_qwen2 = base.config.get("model_type") == QWEN2 or "qwen2.5" in base.name.lower()
-    if template == "qwen2_5":
-        raise InputError(f"template: there is no qwen2_5; that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
     if not template:
         raise InputError(f"no template is named: that of Qwen2.5 is {TEMPLATE}: --set template={TEMPLATE}")
     if is_qwen2 and template != TEMPLATE:

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from reasonrag.llm.chat import ChatRequest, Sampling
 from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
 from reasonrag.training.llamafactory.batch import effective_batch
 from reasonrag.training.llamafactory.config_resolution import with_warmup_ratio
+from tests.helpers.endpoints import Answering
 from tests.helpers.qwen_files import vocabulary
 from tests.helpers.shared import Shared
 from tests.helpers.tiny_qwen import DEFAULT_SYSTEM
@@ -145,7 +147,7 @@ def reading_of(place: Path) -> Reading:
 
 
 def reading_job(place: Path) -> dict[str, Any]:
-    hostile_states = {state["state_id"]: asyncio.run(posted(state["prompt"])) for state in states_of(place / "hostile")}
+    hostile_states = posted({state["state_id"]: state["prompt"] for state in states_of(place / "hostile")})
     states = {state["state_id"]: state["prompt"] for state in states_of(place / "data")}
     paths = {f"path {name}": prompt for name, prompt in path_prompts(place / "data").items()}
     hostile = {"dataset_dir": str(place / "hostile"), "stage": "dpo"}
@@ -252,38 +254,27 @@ def hostile_state(name: str, text: str, turn: str) -> StateRecord:
     )
 
 
-async def posted(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
-    """A prompt as an endpoint gets it over HTTP from the search."""
-    bodies = []
+def posted(prompts: Mapping[str, list[dict[str, str]]]) -> dict[str, list[dict[str, str]]]:
+    """Prompts by name, each as an endpoint gets it over HTTP from the search."""
+    bodies: list[dict[str, Any]] = []
 
     async def answer(request: web.Request) -> web.Response:
         bodies.append(await request.json())
         return web.json_response({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    model = EndpointModel(
-        "m",
-        Limits(concurrency=1, timeout=60),
-        base_urls=[f"http://127.0.0.1:{runner.addresses[0][1]}/v1"],
-    )
-    try:
-        await model.complete(
-            ChatRequest(
-                messages=tuple(Message.model_validate(turn) for turn in prompt),
-                sampling=Sampling(temperature=1, top_p=1, max_tokens=9),
-                samples=(0,),
-                seeds=(0,),
-            )
-        )
-    finally:
-        await model.close()
-        await runner.cleanup()
-    messages: list[dict[str, str]] = bodies[0]["messages"]
-    return messages
+    async def ask(base_url: str) -> None:
+        model = EndpointModel("m", Limits(concurrency=1, timeout=60), base_urls=[base_url])
+        sampling = Sampling(temperature=1, top_p=1, max_tokens=9)
+        try:
+            for turns in prompts.values():
+                messages = tuple(map(Message.model_validate, turns))
+                await model.complete(ChatRequest(messages=messages, sampling=sampling, samples=(0,), seeds=(0,)))
+        finally:
+            await model.close()
+
+    with Answering(answer).open() as endpoint:
+        asyncio.run(ask(endpoint.base_url))
+    return {name: body["messages"] for name, body in zip(prompts, bodies, strict=True)}
 
 
 def states_of(data: Path) -> list[dict[str, Any]]:
@@ -336,7 +327,9 @@ def test_a_pair_is_read_as_system_user_and_two_replies(entry: str, reading: Read
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_reply_is_read_as_wanted_or_not(split: SplitName, reading: Reading) -> None:
-    """KTO sees each reply once: wanted if pairs chose it, unwanted if they rejected it."""
+    """KTO sees each reply once: wanted if pairs chose it, unwanted if they rejected it. It measures how far the policy
+    has moved by replies to other prompts, and takes that of the row before: rows of one state stand apart, all but the
+    few at the end for which there is no other left."""
     entry = dataset_name("kto", split)
     written, read = rows_in(reading.data / ENTRY_FILES[entry]), reading.rows(entry)
     pairs = rows_in(reading.data / FORMATS["proguide"].file_name(split))
@@ -348,30 +341,11 @@ def test_a_reply_is_read_as_wanted_or_not(split: SplitName, reading: Reading) ->
         assert seen["prompt"]["text"] == as_turns(row["instruction"], row["input"])
         assert seen["reply"]["text"] == row["output"] + END
         assert seen["kto_tag"] is ((row["state_id"], row["output"]) in wanted)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_reply_that_stands_for_any_other_is_none_of_the_same_state(split: SplitName, reading: Reading) -> None:
-    """KTO measures how far the policy has moved by replies to other prompts, and takes that of the row before: rows of
-    one state stand apart, all but the few at the end for which there is no other left."""
-    entry = dataset_name("kto", split)
-    written, read = rows_in(reading.data / ENTRY_FILES[entry]), reading.rows(entry)
     before = [written[-1], *written[:-1]]
     assert [seen["kl_reply"]["text"] for seen in read] == [row["output"] + END for row in before]
     beside = [row["state_id"] == other["state_id"] for row, other in zip(written, before, strict=True)]
     assert beside == sorted(beside)
     assert sum(beside) <= 2
-
-
-@pytest.mark.parametrize("entry", [name for name, stage in ENTRIES if stage == "sft"])
-def test_a_path_is_read_step_by_step(entry: str, reading: Reading) -> None:
-    """SFT sees every step of the best paths, and every chosen reply, as a prompt and one reply, and learns the reply
-    alone."""
-    written, read = rows_in(reading.data / ENTRY_FILES[entry]), reading.rows(entry)
-    assert len(read) == len(written) > 0
-    for seen, row in zip(read, written, strict=True):
-        assert seen["prompt"]["text"] == as_turns(row["instruction"], row["input"])
-        assert seen["reply"]["text"] == row["output"] + END
 
 
 def test_without_our_columns_the_instruction_would_be_glued_to_the_question(reading: Reading) -> None:
@@ -387,27 +361,24 @@ def test_without_our_columns_the_instruction_would_be_glued_to_the_question(read
 
 def test_training_sees_the_tokens_that_search_saw(reading: Reading) -> None:
     """Of every pair of a run: the prompt's ids are those of its state in the tokenizer's chat template, with the header
-    of the reply, which is what an endpoint makes of the messages in search and at evaluation."""
+    of the reply, which is what an endpoint makes of the messages in search and at evaluation. The same of SFT, which
+    sees every step of the best paths, and of chosen replies, each as a prompt and one reply."""
     rendered = reading.tiny["render"]
-    single = ("kto", "sft-chosen")
     for name in READ_FORMATS:
         for split in SPLITS:
-            entry = dataset_name(name, split)
-            written = rows_in(
-                reading.data / (ENTRY_FILES[entry] if name in single else FORMATS["proguide"].file_name(split))
-            )
-            if name == "sft":
-                continue
-            side = "prompt" if name in single else "chosen_prompt"
-            for seen, row in zip(reading.rows(entry), written, strict=True):
-                assert seen[side]["ids"] == rendered[row["state_id"]], entry
-
-
-def test_training_on_paths_sees_the_tokens_that_search_saw(reading: Reading) -> None:
-    """The same of SFT."""
-    expected = [ids for name, ids in reading.tiny["render"].items() if name.startswith("path ")]
-    seen = [row["prompt"]["ids"] for split in SPLITS for row in reading.rows(dataset_name("sft", split))]
-    assert sorted(seen) == sorted(expected)
+            entry, single = dataset_name(name, split), STAGES.get(name) in ("kto", "sft")
+            written = rows_in(reading.data / (ENTRY_FILES[entry] if single else FORMATS["proguide"].file_name(split)))
+            read = reading.rows(entry)
+            assert len(read) == len(written) > 0
+            for seen, row in zip(read, written, strict=True):
+                if STAGES.get(name) == "sft":
+                    assert seen["prompt"]["text"] == as_turns(row["instruction"], row["input"])
+                    assert seen["reply"]["text"] == row["output"] + END
+                if name != "sft":
+                    assert seen["prompt" if single else "chosen_prompt"]["ids"] == rendered[row["state_id"]], entry
+    expected = [ids for name, ids in rendered.items() if name.startswith("path ")]
+    paths = [row["prompt"]["ids"] for split in SPLITS for row in reading.rows(dataset_name("sft", split))]
+    assert sorted(paths) == sorted(expected)
 
 
 @pytest.mark.parametrize("turn", ACTIONS)
@@ -532,13 +503,6 @@ def test_our_settings_evaluate_on_the_validation_file(config: Path, reading: Rea
     assert understood["val_size"] == 0
 
 
-@pytest.mark.parametrize("config", TRAININGS, ids=lambda path: path.name)
-def test_a_path_of_deepspeed_leads_to_one_of_our_files(config: Path) -> None:
-    """From the folder above train_configs/, where LLaMA-Factory is started by hand."""
-    named = yaml.safe_load(config.read_text("utf-8")).get("deepspeed")
-    assert named is None or ROOT / named in ZERO
-
-
 @pytest.mark.parametrize("path", ZERO, ids=lambda path: path.name)
 def test_zero_is_what_its_name_says(path: Path, reading: Reading) -> None:
     """Once transformers has filled in what is left to it: stage 3, in bf16, offloaded or not; sizes of the batch are
@@ -595,7 +559,10 @@ def test_a_smoke_configuration_differs_from_its_twin_in_sizes_only(twin: Path) -
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_a_configuration_says_what_it_takes(config: Path) -> None:
-    """Who reads it knows what it needs, what it costs, how to launch it and what to look at."""
+    """Who reads it knows what it needs, what it costs, how to launch it and what to look at. A path of deepspeed leads
+    to one of our files from the folder above train_configs/, where LLaMA-Factory is started by hand."""
+    deepspeed = yaml.safe_load(config.read_text("utf-8")).get("deepspeed")
+    assert deepspeed is None or ROOT / deepspeed in ZERO
     head = config.read_text("utf-8").partition("\n\n")[0]
     for word in ("Needs:", "Memory:", "Hours:", "Launch:", "Look at:"):
         assert f"# {word}" in head, word

@@ -105,8 +105,13 @@ def test_the_numbers_are_those_of_the_trainer(world: World) -> None:
 
 
 def test_a_trained_model_says_where_it_comes_from(world: World) -> None:
-    """reasonrag.json: its base, how it must be asked, and every question it and its base were trained on."""
-    merged(world)
+    """reasonrag.json: its base, how it must be asked, and every question it and its base were trained on; the prompts
+    beside it. `--merge` makes a whole model of adapter and base, with the account that the adapter gave of itself."""
+    done = merged(world)
+    assert done.status == 0, done.err
+    assert (world.saved("merged") / "model.safetensors").is_file()
+    assert not (world.saved("merged") / "adapter_config.json").exists()
+    assert "library_name: transformers" in (world.saved("merged") / "README.md").read_text()
     lines = (world.few / "questions.jsonl").read_bytes().splitlines()
     questions = {question_key(orjson.loads(line)["question"]) for line in lines}
     for name, base, stage in (
@@ -118,6 +123,7 @@ def test_a_trained_model_says_where_it_comes_from(world: World) -> None:
         assert told is not None
         assert (Path(told.base_model), told.stage) == (base, stage), name
         assert told.stages == (["sft"] if name == SFT else ["sft", "dpo"])
+        assert told.asked.renderer == renderer_hash(load_prompts(world.saved(name) / "prompts"))
         assert told.asked.renderer == renderer_hash(load_prompts())
         assert (told.asked.top_k, told.asked.max_steps) == ((3,), (7,))
         assert told.data == [str(world.few)]
@@ -127,15 +133,9 @@ def test_a_trained_model_says_where_it_comes_from(world: World) -> None:
         assert told.versions["llamafactory"] == "0.9.5"
 
 
-def test_the_prompts_go_with_the_model(world: World) -> None:
-    """Asked with the prompts in its folder it sees what it was trained on."""
-    merged(world)
-    for name in (SFT, "lora", "merged"):
-        assert renderer_hash(load_prompts(world.saved(name) / "prompts")) == renderer_hash(load_prompts()), name
-
-
-def test_ctrl_c_ends_the_trainer_and_keeps_its_checkpoints(world: World) -> None:
-    """Exit status 130, the command that goes on, and no process left behind."""
+def test_ctrl_c_ends_the_trainer_and_the_same_command_goes_on_from_the_last_checkpoint(world: World) -> None:
+    """Exit status 130, the command that goes on, and no process left behind. No step that a checkpoint holds is trained
+    again."""
     done = broken_off(world)
     assert done.status == 130
     assert "continue with: reasonrag train smoke-cpu-dpo-lora" in done.err
@@ -143,10 +143,6 @@ def test_ctrl_c_ends_the_trainer_and_keeps_its_checkpoints(world: World) -> None
     assert not [
         line for line in left.splitlines() if "llamafactory-cli train" in line and f"{world.saved('dpo')}/" in line
     ]
-
-
-def test_the_same_command_goes_on_from_the_last_checkpoint(world: World) -> None:
-    """No step that a checkpoint holds is trained again, and the numbers have all of them."""
     done = lora(world)
     record = world.json(SFT, "training.json")
     [checkpoint] = record["resumed_from"]
@@ -157,13 +153,21 @@ def test_the_same_command_goes_on_from_the_last_checkpoint(world: World) -> None
     assert record["state"] == "finished"
 
 
-def test_a_finished_training_is_not_done_again(world: World) -> None:
-    """The same command says so, shows its numbers, and touches nothing."""
-    lora(world)
+def test_a_recipe_says_what_its_stages_came_to_and_does_not_do_them_again(world: World) -> None:
+    """In stages.json, in the result, and on the screen. The same command says that they are done, and touches
+    nothing."""
+    done = lora(world)
+    assert "stage 1 of 2, sft" in done.err
+    stages = {each["name"]: each for each in world.json("lora", "stages.json")["stages"]}
+    assert {name: each["state"] for name, each in stages.items()} == {"sft": "done", "dpo": "done"}
+    found = {name: each["result"] for name, each in stages.items()}
+    assert (found["sft"]["steps"], found["dpo"]["steps"]) == (OF_SFT["max_steps"], 3)
+    assert found["dpo"]["out"] == str(world.saved("lora"))
     before = {path: path.stat().st_mtime_ns for path in world.saved("lora").rglob("*") if path.is_file()}
     again = world.run(*words(world))
-    assert again.status == 0
+    assert (again.status, "stage 2 of 2, dpo: done already" in again.err) == (0, True)
     assert "was already trained with this configuration; nothing was started" in again.out
+    assert json.loads(world.run(*words(world), "--json").out)["stages"] == found
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
@@ -176,29 +180,6 @@ def test_another_configuration_does_not_go_where_a_model_is(world: World) -> Non
     alone = world.run("train", "smoke-cpu-dpo-lora", "--data", "data/few", "--out", "saves/lora")
     assert alone.status == 2
     assert "holds another training: " in alone.err
-
-
-def test_a_recipe_says_what_each_of_its_stages_came_to(world: World) -> None:
-    """In stages.json, in the result, and on the screen; what is done says so."""
-    done = lora(world)
-    stages = {each["name"]: each for each in world.json("lora", "stages.json")["stages"]}
-    assert {name: each["state"] for name, each in stages.items()} == {"sft": "done", "dpo": "done"}
-    found = {name: each["result"] for name, each in stages.items()}
-    assert (found["sft"]["steps"], found["dpo"]["steps"]) == (OF_SFT["max_steps"], 3)
-    assert found["dpo"]["out"] == str(world.saved("lora"))
-    assert "stage 1 of 2, sft" in done.err
-    again = world.run(*words(world), "--json")
-    assert json.loads(again.out)["stages"] == found
-    assert "stage 2 of 2, dpo: done already" in again.err
-
-
-def test_an_adapter_and_its_base_become_one_model(world: World) -> None:
-    """`--merge`: what LLaMA-Factory exports, with the account that the adapter gave of itself."""
-    done = merged(world)
-    assert done.status == 0, done.err
-    assert (world.saved("merged") / "model.safetensors").is_file()
-    assert not (world.saved("merged") / "adapter_config.json").exists()
-    assert "library_name: transformers" in (world.saved("merged") / "README.md").read_text()
 
 
 def test_llama_factory_reads_the_resolved_file(world: World) -> None:
@@ -225,6 +206,7 @@ CONFIGS = {
     "misspelt": ("smoke-cpu-dpo-full", {"pref_bta": 0.1}),
     "kind": ("smoke-cpu-dpo-full", {"pref_beta": "much"}),
     "template": ("smoke-cpu-dpo-full", {"template": "qwen9"}),
+    "held out twice": ("smoke-cpu-dpo-full", {"val_size": 0.1}),
     "deepspeed": ("qwen2.5-7b-dpo-full", {"model_name_or_path": "models/tiny-qwen2"}),
 }
 
@@ -269,10 +251,12 @@ def judged(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Judged]:
 
 
 def test_llama_factory_itself_says_which_arguments_there_are(judged: dict[str, Judged]) -> None:
-    """Unknown keys with the nearest that exists, values of the wrong kind, templates that do not exist."""
+    """Unknown keys with the nearest that exists, values of the wrong kind, keys that exclude each other, templates that
+    do not exist."""
     assert "has no argument 'pref_bta'; did you mean pref_beta?" in judged["misspelt"].refused
     assert "invalid float value: 'much'" in judged["kind"].refused
     assert "has no template 'qwen9'; that of Qwen2.5 is qwen" in judged["template"].refused
+    assert "Cannot specify `val_size` if `eval_dataset`" in judged["held out twice"].refused
     assert not judged["kto"].refused
     assert not judged["deepspeed"].refused
 

@@ -27,7 +27,7 @@ from reasonrag.training.doctor.machine_checks import (
     check_variables,
 )
 from reasonrag.training.doctor.memory import GB
-from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, host_memory, parse_nvidia_smi
+from reasonrag.training.hardware import BrokenPin, Gpu, TrainingEnvironment, host_memory
 from reasonrag.training.llamafactory.config_files import find_config
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.shared import Shared
@@ -137,37 +137,36 @@ def test_deepspeed_is_one_that_llama_factory_is_made_for(
 
 
 @pytest.mark.parametrize(
-    ("seen", "cuda", "driver", "config", "expected"),
+    ("seen", "cuda", "driver", "visible", "config", "expected", "advice"),
     [
-        ([A100], "12.8", [A100], {"bf16": True}, {}),
-        ([T4], "12.8", [T4], {"bf16": True}, {"bf16": "error"}),
-        ([T4], "12.8", [T4], {"fp16": True}, {}),
-        ([], None, None, {}, {"none": "warning"}),
-        ([], None, None, {"use_cpu": True}, {}),
-        ([], None, [A100], {}, {"unseen": "error"}),
-        ([], "12.8", [A100], {}, {"unseen": "error"}),
-        ([A100], "12.8", [A100.model_copy(update={"free": 20 * GB})], {}, {"busy": "warning"}),
+        ([A100], "12.8", [A100], "0", {"bf16": True}, {}, ""),
+        ([T4], "12.8", [T4], "0", {"bf16": True}, {"bf16": "error"}, "--set fp16=true"),
+        ([T4], "12.8", [T4], "0", {"fp16": True}, {}, ""),
+        ([], None, None, "0", {}, {"none": "warning"}, "--gpus N --gpu-memory GB"),
+        ([], None, None, "0", {"use_cpu": True}, {}, ""),
+        ([], None, [A100], "0", {}, {"unseen": "error"}, "--force-reinstall torch"),
+        ([], "12.8", [A100], "", {}, {"unseen": "error"}, "unset CUDA_VISIBLE_DEVICES"),
+        ([], "12.8", [A100], "0", {}, {"unseen": "error"}, "older than torch's CUDA"),
+        ([A100], "12.8", [A100.model_copy(update={"free": 20 * GB})], "0", {}, {"busy": "warning"}, "nvidia-smi names"),
     ],
 )
 def test_gpus_are_those_that_torch_sees(
-    seen: list[Gpu], cuda: str | None, driver: list[Gpu] | None, config: dict[str, Any], expected: dict[str, str]
+    seen: list[Gpu],
+    cuda: str | None,
+    driver: list[Gpu] | None,
+    visible: str,
+    config: dict[str, Any],
+    expected: dict[str, str],
+    advice: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A driver's GPUs that torch does not see, bf16 that a card does not have, memory that somebody else uses."""
-    stock = STOCK.model_copy(update={"devices": seen, "cuda": cuda})
-    assert wrong(check_gpus(stock, driver, config, elsewhere=False)) == expected
-
-
-def test_who_hid_the_gpus_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA_VISIBLE_DEVICES that is empty hides them all."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    [found] = check_gpus(STOCK.model_copy(update={"devices": []}), [A100], {}, elsewhere=False)
-    assert found.advice == "unset CUDA_VISIBLE_DEVICES"
-
-
-def test_what_nvidia_smi_lists_is_read() -> None:
-    """Names may have commas; sizes are MiB."""
-    [found] = parse_nvidia_smi("NVIDIA H200, NVL, 143771, 143000\n\n")
-    assert (found.name, found.memory, found.free) == ("NVIDIA H200, NVL", 143_771 * 2**20, 143_000 * 2**20)
+    """A driver's GPUs that torch does not see, and why; bf16 that a card does not have; memory that somebody else
+    uses."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = check_gpus(STOCK.model_copy(update={"devices": seen, "cuda": cuda}), driver, config, elsewhere=False)
+    assert wrong(found) == expected
+    assert advice in found[-1].advice if found else not advice
+    assert check_gpus(None, None, config, elsewhere=True) == []
 
 
 @pytest.mark.parametrize(
@@ -233,30 +232,23 @@ def test_memory_of_the_host_is_what_a_container_or_job_may_take(
 # -- data ----------------------------------------------------------------------------------------------------
 
 
-def test_data_as_pairs_wrote_them_are_right(data: Path) -> None:
+def other_prompts() -> Path:
+    Path("own").mkdir()
+    Path("own/think.txt").write_text("Think. <query>..</query> or <answer>..</answer>")
+    return Path("own")
+
+
+def test_data_as_pairs_wrote_them_are_right_and_others_are_what_train_would_refuse(data: Path) -> None:
+    """With the flag that says that it is meant. A model asked in other words is not the one that was trained."""
     assert [(each.name, each.severity) for each in examine(data).findings] == [("description", "ok")]
-
-
-def test_questions_of_evaluation_sets_are_found_before_train_refuses_them(data: Path) -> None:
-    """And the flag that says that it is meant."""
+    assert wrong(examine(data, prompts=other_prompts()).findings) == {"refused": "error"}
     lines = (data / "questions.jsonl").read_text().splitlines()
     (data / "questions.jsonl").write_text("".join(f"{line}\n".replace('"train"', '"dev"') for line in lines))
-    found = {each.name: each for each in examine(data).findings}["atlas/dev"]
-    assert (found.severity, found.advice) == ("error", "if intended: --allow-eval atlas/dev")
-
-
-def test_rows_that_changed_after_the_audit_are_noticed(data: Path) -> None:
-    """The audit is of other rows then."""
     edited(data / "RAG_ProGuide.json", lambda rows: rows.pop())
-    assert wrong(examine(data).findings) == {"changed_rows": "error"}
-
-
-def test_prompts_that_the_model_would_not_be_asked_with_are_noticed(data: Path, tmp_path: Path) -> None:
-    """A model that is asked in other words is not the one that was trained."""
-    own = tmp_path / "prompts"
-    own.mkdir()
-    (own / "think.txt").write_text("Think. <query>..</query> or <answer>..</answer>")
-    assert wrong(examine(data, prompts=own).findings) == {"refused": "error"}
+    (data / "audit.json").unlink()
+    found = examine(data).findings
+    assert wrong(found) == {"atlas/dev": "error", "changed_rows": "error"}
+    assert {each.advice for each in found if each.name == "atlas/dev"} == {"if intended: --allow-eval atlas/dev"}
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
@@ -307,7 +299,7 @@ def test_what_is_offloaded_must_fit_into_this_machine(tmp_path: Path, monkeypatc
     """Two cards here hold what stays of 72 B parameters; the 1.3 TB that do not are an error where the machine has
     less, and an alternative that takes as much does not fit either. For another machine it is a note."""
     listing = tmp_path / "nvidia-smi"
-    listing.write_text("#!/bin/sh\nprintf 'A100, 81920, 81920\\nA100, 81920, 81920\\n'\n")
+    listing.write_text("#!/bin/sh\nprintf 'A100, PCIe, 81920, 81920\\nA100, PCIe, 81920, 81920\\n\\n'\n")
     listing.chmod(0o755)
     asked: dict[str, Any] = {"model": "Qwen2.5-72B-Instruct", "set": ["cutoff_len=512"]}
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -315,6 +307,7 @@ def test_what_is_offloaded_must_fit_into_this_machine(tmp_path: Path, monkeypatc
     needed = here.plans[0].plan.host
     assert 1300 * GB < needed < 1400 * GB
     assert here.target.host is not None
+    assert (here.target.gpus, here.target.memory) == (2, 80 * GB)
     enough = (host_memory() or 0) > needed
     memory = of(here, "memory")
     assert (memory["plan"].severity, memory["host"].severity) == ("ok", "ok" if enough else "error")
@@ -426,18 +419,15 @@ def test_names_of_others_are_no_markup(reasonrag: Reasonrag) -> None:
     assert "\x1b[31m" not in done.out
 
 
-def test_an_interpreter_that_is_not_there_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("python", "name"), [("/nowhere/python", "environment"), (sys.executable, "llamafactory")])
+def test_a_missing_interpreter_or_llama_factory_is_a_finding(
+    python: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rest is still looked at."""
-    monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
+    monkeypatch.setenv(PYTHON_VARIABLE, python)
     found = doctor("smoke-cpu-sft")
-    assert of(found, "packages")["environment"].severity == "error"
+    assert of(found, "packages")[name].severity == "error"
     assert of(found, "configuration")["batch"].severity == "ok"
-
-
-def test_an_interpreter_without_llama_factory_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This one has none."""
-    monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
-    assert of(doctor(), "packages")["llamafactory"].severity == "error"
 
 
 @pytest.mark.usefixtures("without_llama_factory")

