@@ -1107,7 +1107,7 @@ def index_build(
     Args:
         watcher: is told what happens while it goes on; none: silent.
         corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz too, or
-            hf://datasets/ORG/NAME[@REVISION][/FILE]
+            hf://datasets/ORG/NAME[@REVISION]/FILE
         kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
         out: Folder of the index [default: a folder in --index-home, where generate finds it]
         index_home: Folder of indexes that are built without --out

@@ -1,4 +1,4 @@
-"""Files in another form than JSONL: gzip, a data set on the Hugging Face Hub, JSON lists, Parquet and TSV.
+"""Files in another form than JSONL: gzip, a file on the Hugging Face Hub, JSON lists, Parquet and TSV.
 
 Passages and questions are read by offset, so such a file is rewritten once, into a folder of `indexes/` that is
 complete once it has a `source.json`; from then on it is a plain file. Does not look into the rows: `corpus` and
@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -67,8 +67,8 @@ def as_lines(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
 def plain_file(source: Path, home: Path, *, say: Callable[[str], None] = lambda _: None) -> Path:
     """A file that is not compressed: itself, or its copy unpacked below `home`, now or earlier.
 
-    source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION][/FILE]`; without FILE the train split is read by
-    `datasets`. Raises InputError if it is missing or damaged, or the Hub cannot be used.
+    source: a file, `wiki-18`, or `hf://datasets/ORG/NAME[@REVISION]/FILE`. Raises InputError if it is missing or
+    damaged, or the Hub cannot be used.
     """
     if on_the_hub := _on_the_hub(source):
         return _from_the_hub(home, say=say, **on_the_hub.groupdict())
@@ -117,36 +117,17 @@ def _version(source: Path) -> dict[str, Any]:
 
 
 def _from_the_hub(home: Path, *, name: str, revision: str | None, file: str | None, say: Callable[[str], None]) -> Path:
+    if not file:
+        raise InputError(f"hf://datasets/{name} names no file; give hf://datasets/{name}/FILE")
     with needs_extra("hub", f"{name} is on the Hub, which"):
         from huggingface_hub import HfApi, hf_hub_download
+    say(f"fetching {file} of {name} from the Hub")
     try:
         commit = HfApi().dataset_info(name, revision=revision or "main").sha
-        if file:
-            say(f"fetching {file} of {name} from the Hub")
-            fetched = Path(hf_hub_download(name, file, repo_type="dataset", revision=commit))
-            return plain_file(fetched, home, say=say)
-    except InputError:
-        raise
+        fetched = Path(hf_hub_download(name, file, repo_type="dataset", revision=commit))
     except Exception as error:
         raise InputError(f"cannot fetch {name} from the Hub: {error}. Check the name and the network") from error
-    origin = {"source": f"hf://datasets/{name}", "revision": commit}
-
-    def write(target: IO[bytes]) -> None:
-        target.writelines(orjson.dumps(row, default=str) + b"\n" for row in _training_rows(name, commit))
-
-    return kept(home, name.rpartition("/")[2], origin, write, say=say, doing=f"unpacking {origin['source']}")
-
-
-def _training_rows(name: str, commit: str | None) -> Iterator[Any]:
-    """The rows of a data set's train split, unchanged. Raises InputError if the Hub cannot be used."""
-    from datasets import load_dataset
-
-    try:
-        yield from load_dataset(name, split="train", revision=commit, streaming=True)
-    except Exception as error:
-        raise InputError(
-            f"cannot read the data set {name} of the Hub: {error}. Name its file: hf://datasets/{name}/FILE"
-        ) from error
+    return plain_file(fetched, home, say=say)
 
 
 def kept(

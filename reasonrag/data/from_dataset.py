@@ -1,6 +1,6 @@
 """`reasonrag.from_dataset`: questions of a `datasets.Dataset`, or of any rows, as a question file.
 
-Decides how answers that data sets nest differently become a list. Asks nothing of the Hub.
+Answers are read as from published question files. Asks nothing of the Hub.
 """
 
 from __future__ import annotations
@@ -71,13 +71,9 @@ def _question(row: Mapping[str, Any], number: int, columns: Mapping[str, str], n
     for column in columns.values():
         if column not in row:
             raise InputError(f"row {number} has no column {column!r}; {choices(column, row)}")
-    given = {field: row[column] for field, column in columns.items()}
-    answers = given.pop("golden_answers", [])
-    if isinstance(answers, Mapping) and "text" in answers:
-        answers = answers["text"]
-    answers = [answers] if isinstance(answers, str) else answers
-    metadata = row.get("metadata") or {}
+    record = {"id": name, "question": row[columns["question"]], "metadata": row.get("metadata") or {}}
+    answers = {"answer": row[columns["golden_answers"]]} if "golden_answers" in columns else {}
     try:
-        return Question.model_validate(given | {"id": name, "golden_answers": answers, "metadata": metadata})
+        return Question.model_validate(record | answers)
     except ValidationError as error:
         raise InputError(f"row {number}: {first_error(error)}") from error

@@ -69,8 +69,6 @@ def check_name(repo: str, *, shown: str = DATA_SET.shown) -> None:
     if not re.fullmatch(r"[^/\s]+/[^/\s]+", repo):
         raise InputError(f"--repo {repo!r} is not a name for a {shown} on the Hub; give it as organisation/name")
     try:
-        for part in repo.split("/"):
-            validate_repo_id(part)
         validate_repo_id(repo)
     except HFValidationError as error:
         raise InputError(f"--repo {repo!r} is not a name for a {shown} on the Hub: {error}") from error

@@ -82,7 +82,7 @@ class IndexSettings(Settings):
 
     corpus: Annotated[Path, COMMON] = Field(
         description='Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz too, or '
-        "hf://datasets/ORG/NAME[@REVISION][/FILE]"
+        "hf://datasets/ORG/NAME[@REVISION]/FILE"
     )
     kind: IndexKind | None = setting(
         "bm25 or dense [default: dense if an encoder setting is given, else bm25]", common=True

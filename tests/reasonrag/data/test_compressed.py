@@ -120,14 +120,6 @@ async def test_a_file_of_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> No
     assert "fetching wiki.jsonl.gz of someone/wiki from the Hub" in done.stderr
 
 
-async def test_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> None:
-    """Its train split is read by `datasets` and written as JSON lines."""
-    pytest.importorskip("datasets", reason="the hub extra is not installed")
-    done = await fetched(f"hf://datasets/{NAME}@main", tmp_path, files={"train.jsonl": LINES})
-    rows = done.stdout.strip().splitlines()
-    assert rows == ['{"id":"a","contents":"Paris\\nA city."}', '{"id":"b","contents":"Rome\\nAnother."}'], done.stderr
-
-
 async def test_wikipedia_comes_by_its_short_name(tmp_path: Path) -> None:
     """As the file of the collection that Search-R1 hands out."""
     name, _, file = WIKI_18.removeprefix("hf://datasets/").rpartition("/")
@@ -139,6 +131,11 @@ async def test_a_file_that_the_hub_does_not_have_is_refused(tmp_path: Path) -> N
     """With the name of the data set."""
     done = await fetched(f"hf://datasets/{NAME}/nowhere.jsonl", tmp_path, files={"wiki.jsonl": LINES})
     assert "cannot fetch someone/wiki from the Hub" in done.stderr
+
+
+def test_a_corpus_on_the_hub_names_its_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"names no file; give hf://datasets/someone/wiki/FILE"):
+        plain_corpus(Path(f"hf://datasets/{NAME}@main"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_rows_without_ids_are_numbered_and_explored() -> None:
         ([{"text": "?"}], "row 0 has no column 'question'"),
         ([{"question": "A?", "golden_answers": ["x"]}, {"question": " ", "golden_answers": []}], "row 1: question"),
         ([{"id": 1, "question": "A?", "golden_answers": "x"}] * 2, "an earlier row has the id '1'"),
-        ([{"question": "A?", "golden_answers": 7}], "row 0: golden_answers"),
+        ([{"question": "A?", "golden_answers": {"spans": ["x"]}}], "row 0: .*an answer must be a text"),
         ([{"question": "A?", "golden_answers": "x", "metadata": {"image": b""}}], "row 0: its metadata"),
         (DatasetDict(train=Dataset.from_list([{"question": "A?", "golden_answers": "x"}])), "pass one split"),
         ([], "there is no row"),
