@@ -297,7 +297,7 @@ class ImportSettings(Settings):
     dataset: str | None = setting("Data set that the questions come from [default: unknown]", Panel.ORIGIN)
     split: str | None = setting("Split that the questions come from [default: unknown]", Panel.ORIGIN)
     questions: Places = setting(
-        "Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable. DATASET/SPLIT.jsonl "
+        "Question file (JSONL, a JSON list or Parquet) with gold answers; repeatable. DATASET/SPLIT.jsonl "
         "also sets data set and split",
         Panel.ORIGIN,
         default=[],

@@ -19,7 +19,7 @@ _ABOUT = (*_STRUCTURED, "hops", "rubric", "type")
 _ANSWERS = ("answer", "answers", "possible_answers")
 _ALIASES = ("answer_aliases",)
 LISTS = frozenset((*_STRUCTURED, *_ANSWERS, *_ALIASES, "golden_answers", "metadata"))
-"""Columns whose cells hold lists and mappings as text, where a table has no lists."""
+"""Columns whose cells can hold lists and mappings as JSON text, as 2WikiMultiHopQA has them."""
 _QUESTION = frozenset((*_ABOUT, *_ALIASES, "id", "_id", "question", "golden_answers", "metadata", "choices"))
 _QUESTION |= {"answerable", "is_impossible"}
 _PASSAGE = frozenset(("id", "_id", "title", "contents", "text"))

@@ -1,4 +1,4 @@
-"""Files in another form than JSONL: gzip, a file on the Hugging Face Hub, JSON lists, Parquet and TSV.
+"""Files in another form than JSONL: gzip, a file on the Hugging Face Hub, JSON lists and Parquet.
 
 Passages and questions are read by offset, so such a file is rewritten once, into a folder of `indexes/` that is
 complete once it has a `source.json`; from then on it is a plain file. Does not look into the rows: `corpus` and
@@ -19,7 +19,7 @@ from typing import IO, Any
 import orjson
 
 from preference.export.files import atomic_replacement, write_json
-from reasonrag.data.item_files import form_of, read_rows
+from reasonrag.data.item_files import is_lines, read_rows
 from reasonrag.errors import InputError, needs_extra
 from reasonrag.files import build_lock, writing
 
@@ -41,11 +41,11 @@ def plain_corpus(source: Path, home: Path, *, say: Callable[[str], None] = lambd
 
 
 def as_lines(source: Path, home: Path, *, say: Callable[[str], None]) -> Path:
-    """A JSON list, a Parquet file or a TSV table as JSONL, one row per line; JSONL is returned as it is.
+    """A JSON list or a Parquet file as JSONL, one row per line; JSONL is returned as it is.
 
     A row without `id` and `_id` gets its number, from 0. Raises InputError naming a row that cannot be read.
     """
-    if form_of(source) == "lines":
+    if is_lines(source):
         return source
 
     def write(target: IO[bytes]) -> None:

@@ -23,7 +23,7 @@ from preference.export.json_stream import LONGEST_ITEM
 from preference.export.summary import SUMMARY
 from reasonrag.data.columns import question_record
 from reasonrag.data.datasets import fetch_questions
-from reasonrag.data.item_files import form_of, read_rows
+from reasonrag.data.item_files import is_lines, read_rows
 from reasonrag.data.multiple_choice import spelled_out
 from reasonrag.data.names import ATLAS, HUB_SPLITS
 from reasonrag.data.partition import is_whole, part_lines, training_lines
@@ -260,7 +260,7 @@ def _add_if_there(
 
 def _questions(path: Path) -> Iterator[EvalQuestion]:
     """The questions of a file; of PopQA's whole file those that are not for training."""
-    if form_of(path) != "lines":
+    if not is_lines(path):
         for number, row in enumerate(read_rows(path), start=1):
             yield _question(row, number, where=f"{path}, row {number}")
         return

@@ -1,16 +1,14 @@
-"""Files of many items: JSON in any layout (`preference.export.json_stream`), Parquet, or a TSV table.
+"""Files of many items: JSON in any layout (`preference.export.json_stream`), or Parquet.
 
 Decides which of them a file is, and turns reading errors into messages for users.
 """
 
 from __future__ import annotations
 
-import ast
-import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
@@ -20,16 +18,14 @@ from preference.export.json_stream import read_items as read_json
 from preference.records import MalformedRolloutsError, TornLineError
 from reasonrag.data.columns import LISTS
 from reasonrag.errors import InputError, needs_extra
-from reasonrag.files import numbered_lines, reading
+from reasonrag.files import reading
 
 _ROWS = 1000
 """Rows of a Parquet file held in memory at a time."""
 _PARQUET = b"PAR1"
-_BEGINNING, _LONGEST_LIST = 1 << 16, 1 << 16
-"""Bytes by which a file's form is told, and the longest list in Python's notation that is read."""
+_BEGINNING = 1 << 16
+"""Bytes by which a file's form is told."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HEADERS = ({"question"}, {"id", "text"}, {"_id", "text"}, {"id", "contents"})
-"""Names of columns, some of which the first line of a table has."""
 
 
 @contextmanager
@@ -77,18 +73,16 @@ def _rows(path: Path) -> Iterator[JsonItem]:
 # -- rows of questions and passages ------------------------------------------------------------------------------------
 
 
-def form_of(path: Path) -> Literal["lines", "items", "table"]:
-    """Whether a file is JSONL, a JSON list or Parquet, or a table, as far as its beginning shows."""
+def is_lines(path: Path) -> bool:
+    """Whether a file is JSONL, and not a JSON list or Parquet, as far as its beginning shows."""
     with reading(path), path.open("rb") as file:
         beginning = file.read(_BEGINNING).removeprefix(_BYTE_ORDER_MARK).lstrip()
-    if beginning.startswith((_PARQUET, b"[")):
-        return "items"
-    return "table" if b"\t" in beginning.split(b"\n", 1)[0] and not beginning.startswith(b"{") else "lines"
+    return not beginning.startswith((_PARQUET, b"["))
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file that is not JSONL, as mappings. Raises InputError naming the first that cannot be read."""
-    for item in _table(path) if form_of(path) == "table" else read_items(path):
+    for item in read_items(path):
         where = f"{path}, row {item.number:,}"
         if item.too_long:
             raise InputError(f"{where} is longer than {LONGEST_ITEM // 10**6} MB; correct or remove it")
@@ -98,62 +92,13 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         yield {name: _cell(name, value, where) for name, value in item.value.items()}
 
 
-def _table(path: Path) -> Iterator[JsonItem]:
-    """The rows of a TSV table with a header, or DPR's of questions and answers, which has none."""
-    columns: Sequence[str] = ()
-    with reading(path), path.open("rb") as file:
-        for number, line in numbered_lines(path, file):
-            where = f"{path}, line {number}"
-            try:
-                text = line.removeprefix(_BYTE_ORDER_MARK).decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise InputError(f"{where} is not UTF-8 ({error.reason}); convert the file") from error
-            cells = _split(text, len(columns))
-            if not columns:
-                columns, headed = _columns(cells, where)
-                if headed:
-                    continue
-            if len(cells) != len(columns):
-                raise InputError(f"{where} has {len(cells)} cells, not {len(columns)} as line 1; correct it")
-            yield JsonItem(number, dict(zip(columns, cells, strict=True)))
-
-
-def _columns(cells: Sequence[str], where: str) -> tuple[Sequence[str], bool]:
-    """Names of the columns, by the first line's cells, and whether that line is a header."""
-    if any(each <= set(cells) for each in _HEADERS) and len(set(cells)) == len(cells):
-        return cells, True
-    if len(cells) == 2 and cells[1].startswith("["):  # noqa: PLR2004 - question and answers
-        return ("question", "answers"), False
-    raise InputError(
-        f"{where} does not name the columns; begin the table with a line such as id, text, title for passages, or id, "
-        "question, answers for questions, separated by tabs"
-    )
-
-
-def _split(line: str, columns: int) -> list[str]:
-    """The cells of a line, quoted as in CSV; a line that is not gets split as it stands."""
-    plain = line.split("\t")
-    try:
-        quoted = next(csv.reader([line], delimiter="\t", strict=True), [])
-    except csv.Error:
-        return plain
-    return plain if columns and len(quoted) != columns else quoted
-
-
 def _cell(name: str, value: object, where: str) -> object:
-    """A list or mapping that is written as text, in JSON or in Python's notation; any other value as it is."""
+    """A list or mapping that is written as JSON text; any other value as it is."""
     if name not in LISTS or not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:
         return orjson.loads(value)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        found = ast.literal_eval(value) if len(value) <= _LONGEST_LIST else None
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        found = None
-    if not isinstance(found, list | dict):
+    except orjson.JSONDecodeError as error:
         if name == "answer":  # a text that begins with a bracket
             return value
-        raise InputError(f"{where}: {name} is no list that can be read: {value!r:.80}; write it as JSON")
-    return found
+        raise InputError(f"{where}: {name} is no list that can be read: {value!r:.80}; write it as JSON") from error

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage
 from reasonrag.data.datasets import find_questions
-from reasonrag.data.names import DATASETS, HUB_SPLITS, canonical_dataset
+from reasonrag.data.names import canonical_dataset
 from reasonrag.data.questions import (
     GoldPassages,
     Question,
@@ -44,10 +44,6 @@ def row(question_id: object, question: str = "Where?") -> bytes:
         (
             {"id": "a", "question": "Where?", "golden_answers": ["here", "there"]},
             Question(id="a", question="Where?", golden_answers=["here", "there"]),
-        ),
-        (
-            {"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": {"gold_ids": ["p1"]}},
-            Question(id="a", question="Where?", golden_answers=["here"], metadata={"gold_ids": ["p1"]}),
         ),
         (
             {"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": None},
@@ -85,25 +81,17 @@ def test_every_variant_of_the_format_is_read(record: dict[str, Any], question: Q
     ("line", "message"),
     [
         (b"", "is not JSON"),
-        (b"Where?", "is not JSON"),
         (b'{"id": "a", "question": "Whe', "is not JSON"),
-        (b'["a", "Where?", ["here"]]', "is not a question"),
+        (b'["a", "Where?", ["here"]]', 'is not a question .* needs "id", "question" and a list "golden_answers"'),
         (b'{"question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id is missing"),
         (b'{"id": "", "question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id: "),
-        (b'{"id": null, "question": "Where?", "golden_answers": ["here"]}', r"is not a question \(id: "),
         (b'{"id": "a", "golden_answers": ["here"]}', r"is not a question \(question is missing"),
-        (b'{"id": "a", "question": "", "golden_answers": ["here"]}', r"is not a question \(question: "),
         (b'{"id": "a", "question": " ", "golden_answers": ["here"]}', r"is not a question \(question: .*blank"),
         (
             b'{"id": "a", "question": "Where?", "golden_answers": ["", " "]}',
             r"is not a question \(golden_answers: .*no answer",
         ),
-        (
-            b'{"id": "a", "question": "Where?", "golden_answers": [2], "choices": ["here", "there"]}',
-            r"is not a question \(.*golden_answers \[2\] are positions in choices, which has only 2",
-        ),
         (b'{"id": "a", "question": "Where?"}', r"is not a question \(golden_answers: "),
-        (b'{"id": "a", "question": "Where?", "golden_answers": []}', r"is not a question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": "here"}', r"is not a question \(golden_answers: "),
         (b'{"id": "a", "question": "Where?", "golden_answers": [["here"]]}', r"is not a question \(golden_answers.0"),
         (b'{"id": "a", "question": "Where?", "golden_answers": ["here"], "metadata": 3}', r"is not a question \(meta"),
@@ -122,30 +110,20 @@ def test_a_line_that_is_no_question_is_named_with_its_number_and_field(
         open_questions(path, dataset="own", split="dev")
 
 
-def test_a_bad_line_says_what_a_question_needs() -> None:
-    """The message is enough to mend the file."""
-    with pytest.raises(InputError, match='needs "id", "question" and a list "golden_answers"'):
-        parse_question(b"{}", where="here")
-
-
-@pytest.mark.parametrize("again", ["b", 2])
-def test_an_id_may_be_used_once(again: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("f.jsonl", [row("a"), row("b"), row("c"), row("b")], "line 4: question id 'b' was already used in line 2"),
+        ("f.jsonl", [row("2"), row(2)], "line 2: question id '2' was already used in line 1"),
+        ("f.jsonl", [], r"f\.jsonl is empty; it needs one question per line"),
+        ("nowhere", [row("a")], "cannot read the questions .*nowhere: No such file"),
+    ],
+)
+def test_a_file_that_holds_no_questions_is_refused(name: str, lines: list[bytes], message: str, tmp_path: Path) -> None:
     """A number and its spelling are the same id, because records hold spellings."""
-    path = write(tmp_path / "dev.jsonl", row("a"), row(str(again)), row("c"), row(again))
-    with pytest.raises(InputError, match=rf"line 4: question id '{again}' was already used in line 2"):
-        open_questions(path, dataset="own", split="dev")
-
-
-def test_an_empty_question_file_is_refused(tmp_path: Path) -> None:
-    """A run without questions is a mistake in the path."""
-    with pytest.raises(InputError, match=r"dev\.jsonl is empty; it needs one question per line"):
-        open_questions(write(tmp_path / "dev.jsonl"), dataset="own", split="dev")
-
-
-def test_a_question_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """The system's own reason is passed on."""
-    with pytest.raises(InputError, match=r"cannot read the questions .*nowhere\.jsonl: No such file"):
-        open_questions(tmp_path / "nowhere.jsonl", dataset="own", split="dev")
+    write(tmp_path / "f.jsonl", *lines)
+    with pytest.raises(InputError, match=message):
+        open_questions(tmp_path / name, dataset="own", split="dev")
 
 
 def test_a_source_is_named_by_the_whole_file(tmp_path: Path) -> None:
@@ -156,7 +134,7 @@ def test_a_source_is_named_by_the_whole_file(tmp_path: Path) -> None:
     assert source.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize(("limit", "ids"), [(None, "123"), (1, "1"), (2, "12"), (3, "123"), (4, "123")])
+@pytest.mark.parametrize(("limit", "ids"), [(None, "123"), (2, "12"), (4, "123")])
 def test_a_limit_takes_the_first_questions_in_file_order(limit: int | None, ids: str, tmp_path: Path) -> None:
     """A limit beyond the file is the whole file."""
     source = open_questions(write(tmp_path / "dev.jsonl", row(1), row(2), row(3)), dataset="own", split="dev")
@@ -174,19 +152,13 @@ def test_a_limit_takes_the_first_questions_in_file_order(limit: int | None, ids:
         ({"gold_ids": [7, "7", 8]}, GoldPassages("id", ("7", "8"))),
         ({"gold_ids": [], "gold_titles": ["A", "B", "A"]}, GoldPassages("title", ("A", "B"))),
         (
-            {"supporting_facts": {"title": ["Ed Wood", "Ed Wood", "Burton"], "sent_id": [0, 2, 1]}},
-            GoldPassages("title", ("Ed Wood", "Burton")),
-        ),
-        (
             {"paragraphs": [{"title": title, "is_supporting": title == "Ed Wood"} for title in ("Burton", "Ed Wood")]},
             GoldPassages("title", ("Ed Wood",)),
         ),
         ({"paragraphs": ["Ed Wood", {"is_supporting": True}, {"title": "Ed Wood", "is_supporting": "no"}]}, None),
         ({}, None),
-        ({"gold_ids": None, "gold_titles": None, "supporting_facts": None}, None),
         ({"gold_ids": "p1"}, None),
         ({"gold_ids": [None, " "], "gold_titles": [["A"]]}, None),
-        ({"supporting_facts": [["Ed Wood", 0]]}, GoldPassages("title", ("Ed Wood",))),
         ({"supporting_facts": "Ed Wood"}, None),
     ],
 )
@@ -321,8 +293,6 @@ def test_a_data_set_of_a_directory_is_found_by_its_name(data_dir: Path) -> None:
     ("dataset", "split", "message"),
     [
         ("hotqa", "dev", r"data has no data set 'hotqa'; did you mean 'hotpotqa'\? choose from hotpotqa, own$"),
-        ("musique", "dev", r"data has no data set 'musique'; choose from hotpotqa, own$"),
-        ("hotpotqa", "test", r"hotpotqa in .* has no split 'test'; choose from dev, train$"),
         ("hotpotqa", "devel", r"has no split 'devel'; did you mean 'dev'\? choose from dev, train$"),
     ],
 )
@@ -336,22 +306,12 @@ def test_a_directory_without_data_sets_or_questions_says_where_to_put_them(tmp_p
     """There is nothing to choose from, so the message says what is expected."""
     with pytest.raises(InputError, match=r"has no data sets; put them at <dataset>/<split>\.jsonl, with corpus\.jsonl"):
         find_questions("own", "dev", tmp_path, home=tmp_path)
+    with pytest.raises(InputError, match=r"there is no data directory .*nowhere"):
+        find_questions("own", "dev", tmp_path / "nowhere", home=tmp_path)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "corpus.jsonl").touch()
     with pytest.raises(InputError, match=r"own has no questions; put them at .*dev\.jsonl"):
         find_questions("own", "dev", tmp_path, home=tmp_path)
-
-
-def test_a_missing_data_directory_is_named(tmp_path: Path) -> None:
-    """It is the directory that is wrong, not the data set."""
-    with pytest.raises(InputError, match=r"there is no data directory .*nowhere"):
-        find_questions("hotpotqa", "dev", tmp_path / "nowhere", home=tmp_path)
-
-
-def test_the_named_data_sets_are_those_of_the_collection_and_atlas() -> None:
-    """Every name has at least one split, so no choice that is offered leads nowhere."""
-    assert set(DATASETS) == {"atlas", *HUB_SPLITS}
-    assert all(HUB_SPLITS.values())
 
 
 @pytest.mark.parametrize(
@@ -374,10 +334,8 @@ def test_real_question_files_of_flashrag_are_read(file: str, total: int, first: 
         ("3hop1__1_2_3", {"gold_titles": ["One"]}, 3),
         ("4hop2__1", {"hops": "many"}, 4),
         ("a", {"gold_ids": ["p", "q", "q"]}, 2),
-        ("a", {"supporting_facts": {"title": ["One", "one", "Two"], "sent_id": [0, 1, 0]}}, 2),
         ("a", {"hops": 0}, None),
         ("a", {"hops": True}, None),
-        ("0hop__1", {}, None),
         ("a2hop__1", {}, None),
         ("a", {}, None),
     ],

@@ -20,7 +20,6 @@ from typing import Any
 
 import orjson
 import pytest
-import yaml
 
 from preference.candidates import StateRecord, read_lines
 from preference.export.export_pairs import export_pairs
@@ -33,7 +32,6 @@ from reasonrag.curation.pairs import pairs
 from reasonrag.curation.token_counters import EstimatingCounter
 from reasonrag.exploration.explore import generate
 from reasonrag.files import file_digest
-from reasonrag.publishing.publish import publish
 from reasonrag.publishing.staging import stage_files
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.hub_server import TOKEN, HubServer, environment_for, running_hub
@@ -139,12 +137,14 @@ def test_a_data_set_becomes_public_when_everything_is_up(hub: HubServer, data: P
 
 
 def test_a_private_repository_becomes_public_only_with_public(hub: HubServer, data: Path) -> None:
-    """A new one is private, and a flag that was forgotten makes no data public."""
+    """A new one is private, and a flag that was forgotten makes no data public. What is up is not sent again."""
     new = published(hub, data)
     assert new.returncode == 0, new.stderr
     assert f"private: {hub.endpoint}/datasets/{REPO}" in new.stdout
+    head, sent = hub.repositories[REPO].head, hub.sent()
     forgotten = published(hub, data)
     assert forgotten.returncode == 0, forgotten.stderr
+    assert (hub.repositories[REPO].head, hub.sent()) == (head, sent)
     assert hub.repositories[REPO].private
     assert f"upload complete; {REPO} is private. --public makes it public" in forgotten.stderr
     assert not [seen for seen in hub.seen if seen.path.endswith("/settings")]
@@ -185,26 +185,6 @@ def test_a_killed_upload_goes_on(hub: HubServer, data: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert arrived.isdisjoint(hub.sent()[seen:])
     assert not hub.repositories[REPO].private
-
-
-def test_a_connection_that_is_lost_at_the_commit_costs_no_file(hub: HubServer, data: Path) -> None:
-    """Nothing large is sent a second time."""
-    hub.fail("POST", "/commit/", "drop", times=1)
-    done = published(hub, data)
-    assert done.returncode == 1
-    assert "org/atlas, sending" in done.stderr
-    sent = hub.sent()
-    assert published(hub, data).returncode == 0
-    assert hub.sent() == sent
-
-
-def test_what_is_up_already_is_not_published_again(hub: HubServer, data: Path) -> None:
-    """No file is sent and no commit made."""
-    assert published(hub, data).returncode == 0
-    head, sent = hub.repositories[REPO].head, hub.sent()
-    again = published(hub, data)
-    assert again.returncode == 0, again.stderr
-    assert (hub.repositories[REPO].head, hub.sent()) == (head, sent)
 
 
 def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubServer, data: Path) -> None:
@@ -307,6 +287,11 @@ def tear_the_questions(data: Path) -> None:
     (data / "questions.jsonl").write_bytes((data / "questions.jsonl").read_bytes()[:-20])
 
 
+def become_a_run(data: Path) -> None:
+    shutil.rmtree(data)
+    generate(dataset="atlas", limit=1, run=data)
+
+
 def leave_another_question_out(data: Path) -> None:
     left_out = {"question_id": "b", "question_key": "2", "dropped": True, "matches": []}
     (data / "contamination.jsonl").write_bytes(orjson.dumps(left_out) + b"\n")
@@ -331,6 +316,7 @@ def test_a_link_out_of_the_data_set_is_not_followed(
     [
         (lambda data: (data / "summary.json").unlink(), "has no summary.json, so it is not a data set"),
         (lambda data: (data / "summary.json").write_text("{"), "summary.json is damaged: it is not JSON"),
+        (become_a_run, "is a run, not a data set. First: reasonrag pairs"),
         (shutil.rmtree, "does not exist"),
         (lambda data: tell(data, pairs=0), "has no pairs, so there is nothing to publish"),
         (lambda data: (data / "dropped.jsonl").unlink(), "there is no"),
@@ -350,13 +336,6 @@ def test_a_directory_that_is_not_one_whole_export_is_refused(
     assert done.status == 2
     assert message in done.err
     assert not (data / "publish").exists()
-
-
-def test_a_run_is_told_from_a_data_set(made: Path, reasonrag: Reasonrag) -> None:
-    """With the command that makes one of it."""
-    done = reasonrag("publish", made / "run", "--repo", REPO, "--dry-run")
-    assert done.status == 2
-    assert f"is a run, not a data set. First: reasonrag pairs {made / 'run'} --out data/run" in done.err
 
 
 def of_another_split(data: Path) -> None:
@@ -393,10 +372,6 @@ def test_keys_of_any_service_are_found_in_every_file(key: str, name: str, data: 
     assert done.status == 2
     assert f"{name}, line 1 hold a possible key" in done.err
     assert key not in done.err
-
-
-def with_an_old_audit(data: Path) -> None:
-    os.utime(data / "audit.json", (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -455,12 +430,9 @@ def test_the_audit_is_looked_for_where_it_was_made(data: Path, tmp_path: Path, r
     assert (data / "audit.json").is_file()
 
 
-@pytest.mark.parametrize("spoil", [with_an_old_audit, lambda data: (data / "audit.json").unlink()])
-def test_rows_that_nobody_audited_are_audited_first(
-    spoil: Callable[[Path], None], data: Path, reasonrag: Reasonrag
-) -> None:
-    """An audit that is missing, or older than the rows, is made before anything is decided."""
-    spoil(data)
+def test_rows_that_nobody_audited_are_audited_first(data: Path, reasonrag: Reasonrag) -> None:
+    """An audit that is older than the rows is made before anything is decided."""
+    os.utime(data / "audit.json", (0, 0))
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
     assert done.status == 0, done.err
     assert "auditing them now" in done.err
@@ -501,14 +473,17 @@ def test_everything_that_was_dropped_goes_up(data: Path, reasonrag: Reasonrag) -
 
 
 def test_what_reviewers_said_stays_here(data: Path, reasonrag: Reasonrag) -> None:
-    """Names of persons, and whatever somebody puts into the folder beside the data set's own files."""
+    """Names of persons, and whatever somebody puts into the folder beside the data set's own files. The licence is the
+    one that was given."""
     (data / "review").mkdir()
     (data / "review" / "ana.csv").write_text("pair,verdict\n")
     (data / "notes.txt").write_text("mine")
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--json")
+    done = reasonrag("publish", data, "--repo", REPO, "--dry-run", "--json", "--license", "cc0-1.0")
     assert done.status == 0, done.err
     assert not [each for each in files_of(data / "publish") if "ana" in each or "notes" in each]
     assert not [each for each in json.loads(done.out)["files"] if "review" in each["path"] or "notes" in each["path"]]
+    assert json.loads(done.out)["licence"] == "cc0-1.0"
+    assert "license: cc0-1.0" in (data / "publish" / "README.md").read_text()
 
 
 def test_prompts_of_their_own_go_up_with_the_data(data: Path, reasonrag: Reasonrag) -> None:
@@ -668,18 +643,3 @@ def test_a_published_data_set_can_be_filtered_anew(hub: HubServer, data: Path, t
     summary = pairs(place, out=tmp_path / "anew", min_margin=0.2)
     assert 0 < summary.pairs < json.loads((data / "summary.json").read_text())["pairs"]
     assert len(list(read_lines(tmp_path / "anew" / CANDIDATES, StateRecord))) > 0
-
-
-def test_the_front_matter_is_what_the_hub_reads(data: Path) -> None:
-    """From the Python call, too."""
-    done = publish(data, repo=REPO, dry_run=True, license="cc0-1.0")
-    assert (done.dry_run, done.licence, done.private) == (True, "cc0-1.0", None)
-    _, front, _ = (data / "publish" / "README.md").read_text().split("---\n", 2)
-    told = yaml.safe_load(front)
-    assert told["license"] == "cc0-1.0"
-    assert told["size_categories"] == ["n<1K"]
-    assert {each["config_name"] for each in told["configs"]} == {"default", *FORMATS}
-    assert told["configs"][0]["data_files"] == [
-        {"split": "train", "path": "data/train-*.parquet"},
-        {"split": "validation", "path": "data/validation-*.parquet"},
-    ]
