@@ -27,7 +27,6 @@ _CALLS = {
     "estimate": "exploration.cost_estimate",
     "evaluate": "evaluation.evaluate",
     "evaluate_critic": "critics.evaluation.evaluate",
-    "from_dataset": "data.from_dataset",
     "generate": "exploration.explore",
     "import_published": "curation.import_published",
     "index_build": "retrieval.index_build",

@@ -1,6 +1,6 @@
 """The public calls with their settings, for editors and type checkers. `make golden` makes this file."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from preference import OutcomeName, PairSummary
 from preference.export.formats import SplitName
@@ -55,7 +55,6 @@ __all__ = [
     "estimate",
     "evaluate",
     "evaluate_critic",
-    "from_dataset",
     "generate",
     "import_published",
     "index_build",
@@ -816,33 +815,6 @@ def evaluate_critic(
         max_calls: Stop before the critics give more than this many scores
     """
 
-def from_dataset(
-    rows: Iterable[Mapping[str, Any]],
-    path: str | Path,
-    *,
-    question: str = "question",
-    golden_answers: str | None = "golden_answers",
-    id: str | None = "id",
-) -> Path:
-    """Write the questions of a `datasets.Dataset` as a question file, for `questions=` of `generate`; returns its path.
-
-    A column `metadata`, FlashRAG's, is kept. Raises InputError, and leaves what is there, if the file cannot be written
-    or a row lacks a column or a question.
-
-    Example:
-        >>> rows = [{"text": "Where was Ada Lovelace born?", "answer": "London"}]  # or datasets.load_dataset(..)
-        >>> print(reasonrag.from_dataset(rows, "mine.jsonl", question="text", golden_answers="answer", id=None))
-        mine.jsonl
-
-    Args:
-        rows: a `datasets.Dataset`, or any rows by column name.
-        path: the JSONL file to write; one that is there is replaced.
-        question: column of the questions.
-        golden_answers: column of the gold answers: a text, a list of texts, or `{"text": [..]}`, as SQuAD has them.
-            None: there are none, so generate with `outcome="judge"`.
-        id: column of the ids. None, or no such column: `q0`, `q1`, ..
-    """
-
 def generate(
     *,
     chat_model: ChatModel | None = None,
@@ -1067,8 +1039,8 @@ def import_published(
             none for a forced conclusion
         dataset: Data set that the questions come from [default: unknown]
         split: Split that the questions come from [default: unknown]
-        questions: Question file (JSONL, a JSON list, Parquet or TSV) with gold answers; repeatable.
-            DATASET/SPLIT.jsonl also sets data set and split
+        questions: Question file (JSONL, a JSON list or Parquet) with gold answers; repeatable. DATASET/SPLIT.jsonl
+            also sets data set and split
         teacher: Model that wrote the completions [default: unknown]
     """
 

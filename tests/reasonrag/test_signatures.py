@@ -31,7 +31,6 @@ IN_ORDER = (
         "index_serve",
         "import_published",
         "publish",
-        "from_dataset",
     ),
     "check_renderer",
 )
