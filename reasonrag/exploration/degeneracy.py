@@ -53,15 +53,15 @@ class Sign:
     """One kind of degeneracy.
 
     means: description of a question that shows it. remedy: what to try first. stops_from: finished questions after
-        which it ends a run if nearly every one shows it and can give no pair; None for a sign that still leaves useful
-        pairs. told_at: share of questions from which it is reported.
+        which it ends a run if nearly every one shows it and can give no pair. told_at: share of questions from which it
+        is reported.
     """
 
     name: str
     means: str
     remedy: str
     shown_by: Callable[[RolloutRecord], bool]
-    stops_from: int | None = STOPS_FROM
+    stops_from: int = STOPS_FROM
     told_at: float = TELLING_SHARE
 
     def tell(self, shown: int, questions: int) -> str:
@@ -120,18 +120,6 @@ def none_loop(rollout: RolloutRecord) -> bool:
     return _most(_said(node) == "none" for node in _draws(rollout) if node.action_type == "evidence")
 
 
-def repeated_query(rollout: RolloutRecord) -> bool:
-    """Most queries with an earlier one on their path repeat one."""
-    earlier = ((node, _queries_above(rollout, node)) for node in _steps(rollout) if node.action_type == "query")
-    return _most(_said(node) in above for node, above in earlier if above)
-
-
-def query_is_question(rollout: RolloutRecord) -> bool:
-    """Most queries drawn in the first turn are the question itself."""
-    asked = normalize_answer(rollout.question)
-    return _most(_said(node) == asked for node in _draws(rollout) if node.layer == 0 and node.action_type == "query")
-
-
 def all_wrong(rollout: RolloutRecord) -> bool:
     """All continuations, at least two, have outcome 0: F1 0, or an answer that no evidence supports."""
     return _all_have(rollout, outcome=0.0)
@@ -188,20 +176,6 @@ SIGNS = (
         stops_from=OUTCOMES_STOP_FROM,
     ),
     Sign(
-        "repeated_query",
-        "most later queries repeat an earlier one of their path",
-        "Tell the teacher not to ask twice (--prompts), or raise --temperature",
-        repeated_query,
-        stops_from=None,
-    ),
-    Sign(
-        "query_is_question",
-        "most first queries are the question itself",
-        "Tell the teacher to ask for one fact at a time (--prompts; the offline teacher follows no instructions)",
-        query_is_question,
-        stops_from=None,
-    ),
-    Sign(
         "all_wrong",
         "no continuation ends in a right answer that the evidence supports, so all steps have the same reward",
         "Compare its answers with the gold answers: the teacher may be too weak, the corpus wrong, or the gold "
@@ -242,7 +216,7 @@ def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> Observe
     # replies without any text are alike for another reason
     alike = [] if only_reasoning(rollout) else [state.distinct == 1 for state in drawn_states(rollout)]
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
-    pairless = for_stop and bool(signs & _STOPPING.keys()) and not gives_a_pair(rollout)
+    pairless = for_stop and bool(signs) and not gives_a_pair(rollout)
     return ObservedSigns(signs, len(alike), sum(alike), pairless)
 
 
@@ -256,9 +230,6 @@ def gives_a_pair(rollout: RolloutRecord) -> bool:
     if len({node.reward for node in _steps(rollout)}) < SEVERAL:  # all wrong, mostly: no need to compare
         return False
     return any(each.dropped is None and "efficiency_only" not in each.tags for each in candidates(rollout, NO_FILTERS))
-
-
-_STOPPING = {sign.name: sign for sign in SIGNS if sign.stops_from is not None}
 
 
 @dataclass
@@ -351,8 +322,8 @@ class StopDecision:
         if not self._share or self._decided >= self._questions or self._decided > STOPS_UNTIL:
             return None
         count = self.counts.questions
-        for sign in _STOPPING.values():
-            enough = count >= (sign.stops_from or 0) and self._pairless[sign.name] >= self._share * count
+        for sign in SIGNS:
+            enough = count >= sign.stops_from and self._pairless[sign.name] >= self._share * count
             if enough and (sign.stops_from == STOPS_FROM or self._pairless[""] == count):
                 return sign.tell(self._pairless[sign.name], count)
         return None
@@ -369,10 +340,10 @@ class StopDecision:
             self._share > 0
             and self.reach <= STOPS_UNTIL
             and any(
-                self.reach >= (sign.stops_from or 0)
+                self.reach >= sign.stops_from
                 and self.reach - self._others[sign.name] >= self._share * self.reach
                 and (sign.stops_from == STOPS_FROM or not self._others[""])
-                for sign in _STOPPING.values()
+                for sign in SIGNS
             )
         )
 
@@ -383,11 +354,11 @@ def _counted(look: ObservedSigns) -> set[str]:
     if not look.pairless:
         return set()
     unlike = {ALIKE.name} if look.states_alike < look.states else set()
-    return {"", *(look.signs & _STOPPING.keys())} - unlike
+    return {"", *look.signs} - unlike
 
 
 def _not_counted(look: ObservedSigns | None) -> set[str]:
-    return set() if look is None else {"", *_STOPPING} - _counted(look)
+    return set() if look is None else {"", *(sign.name for sign in SIGNS)} - _counted(look)
 
 
 # -- helpers -----------------------------------------------------------------------------------------
@@ -415,15 +386,6 @@ def _draws(rollout: RolloutRecord) -> Iterator[RolloutNode]:
     """Every step, repeated by its number of draws."""
     for node in _steps(rollout):
         yield from repeat(node, node.draws)
-
-
-def _queries_above(rollout: RolloutRecord, node: RolloutNode) -> set[str]:
-    found = set()
-    while node.parent_id is not None:
-        node = rollout.nodes[node.parent_id]
-        if node.action_type == "query":
-            found.add(_said(node))
-    return found
 
 
 def _said(node: RolloutNode) -> str:
