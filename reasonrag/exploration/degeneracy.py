@@ -9,7 +9,7 @@ models; `docs/troubleshooting/degenerate-trees.md` has a section for every sign.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -44,10 +44,6 @@ STEPS_WITHOUT_END = 8
 follow every step to its end."""
 
 
-SHOWN = {"never_answers": "answers only when forced"}
-"""Names of signs where what is seen takes other words than in files."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sign:
     """One kind of degeneracy.
@@ -71,7 +67,7 @@ class Sign:
     @property
     def words(self) -> str:
         """The name as people read it."""
-        return SHOWN.get(self.name, self.name).replace("_", " ")
+        return self.name.replace("_", " ")
 
     @property
     def advice(self) -> str:
@@ -98,7 +94,7 @@ def never_parses(rollout: RolloutRecord) -> bool:
     return len(ends) >= SEVERAL and all(each.end == "failed" for each in ends)
 
 
-def never_answers(rollout: RolloutRecord) -> bool:
+def answered_only_when_forced(rollout: RolloutRecord) -> bool:
     """More than `NEARLY_ALL` of at least two continuations end in a failed step, or in a conclusion after more than
     `STEPS_TO_AN_ANSWER` steps; or none ends although the tree has `STEPS_WITHOUT_END` steps."""
     ends = _all_ends(rollout)
@@ -153,11 +149,11 @@ SIGNS = (
         never_parses,
     ),
     Sign(
-        "never_answers",
+        "answered_only_when_forced",
         "an answer came only when it was forced: nearly all continuations end in the forced conclusion or in failed "
         "steps",
         "Read some replies: the model may ignore the prompt (--prompts), omit the tags, or find nothing",
-        never_answers,
+        answered_only_when_forced,
         stops_from=OUTCOMES_STOP_FROM,
         told_at=OUTCOMES_TELLING_SHARE,
     ),
@@ -218,11 +214,6 @@ def observed_signs(rollout: RolloutRecord, *, for_stop: bool = False) -> Observe
     signs = frozenset(sign.name for sign in SIGNS if sign.shown_by(rollout))
     pairless = for_stop and bool(signs) and not gives_a_pair(rollout)
     return ObservedSigns(signs, len(alike), sum(alike), pairless)
-
-
-def shown_signs(by_sign: Mapping[str, int]) -> dict[str, int]:
-    """Counts of signs under the names that people read."""
-    return {SHOWN.get(name, name): count for name, count in by_sign.items()}
 
 
 def gives_a_pair(rollout: RolloutRecord) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 from preference.records import OF_THE_STATE
 from reasonrag.agent.outcomes import OF_GOLDEN_ANSWERS
 from reasonrag.exploration.cost_estimate import CostEstimate
-from reasonrag.exploration.degeneracy import shown_signs
 from reasonrag.exploration.summary import AGAINST, RunSummary
 from reasonrag.files import FAILURES, ROLLOUTS
 from reasonrag.llm.endpoint.prompt_window import CUT_FROM, recorded_cut
@@ -42,7 +41,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
         *_outcome(summary),
         ("mixed outcomes", counted(summary.questions_mixed, "question")),
         ("distinct siblings", depths_text(summary.diversity_by_layer)),
-        ("degenerate", counts_text(shown_signs(summary.degenerate))),
+        ("degenerate", counts_text(summary.degenerate)),
         ("unreadable replies", counts_text(summary.parse_failures_by_cause)),
         ("completions", f"{summary.calls:,} in {counted(summary.requests, 'request')}{cached}"),
         ("tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens:,} out{reasoning}"),

@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from preference.causes import NOT_DEAD, CauseCount
-from reasonrag.exploration.degeneracy import shown_signs
 from reasonrag.rendering import counted, of_which_reasoning, percent
 from reasonrag.terminal import (
     counts_text,
@@ -74,7 +73,7 @@ def _of_trees(facts: TreeFacts) -> list[tuple[str, str]]:
         ("steps in trees", f"{facts.steps:,}"),
         ("continuations", f"{facts.continuations:,}"),
         ("mean F1, EM, outcome", ", ".join(map(share_text, (facts.mean_f1, facts.mean_em, facts.mean_outcome)))),
-        ("degenerate", counts_text(shown_signs(facts.degenerate))),
+        ("degenerate", counts_text(facts.degenerate)),
         ("unreadable replies", counts_text(facts.parse_failures_by_cause)),
         ("repair turns", f"{facts.repair_turns:,}"),
     ]

@@ -176,8 +176,6 @@ function ways(o, filter) {
     o.trees && Object.keys(o.trees.parse_failures_by_cause).length ? link("with unreadable replies", { unreadable: true }) : null));
 }
 
-const SHOWN_AS = { never_answers: "answers only when forced" };
-
 function overviewSection(o, about, filter) {
   const names = [["data", o.splits], ["recipe", o.recipes], ["reward", o.rewards], ["teacher", o.teachers]].filter(([, values]) => values.length);
   const signs = Object.entries(o.trees?.degenerate ?? {});
@@ -190,7 +188,7 @@ function overviewSection(o, about, filter) {
     o.doubtful ? h("p", { class: "verdict warning" }, `${plural(o.doubtful, "kept pair")} ${o.doubtful === 1 ? "conflicts" : "conflict"} with gold or uncounted answers or with gold passages, or both steps reveal the same. Some are expected (lucky guesses earn nothing). Spot-check them.`) : null,
     ways(o, filter),
     h("div", { class: "charts" }, chartsOf(o)),
-    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [SHOWN_AS[name] ?? words(name), count(many)]))] : null,
+    signs.length ? [h("h3", {}, "Degenerate trees"), numbersTable(["sign", "questions"], signs.map(([name, many]) => [words(name), count(many)]))] : null,
     h("details", {}, h("summary", {}, "Filters of these pairs"), numbersTable(["filter", "value"], Object.entries(o.rules).map(([name, value]) => [words(name), String(value ?? "no limit")]))),
     h("details", { open: !about.length ? null : true }, h("summary", {}, "About this page"), about.map((text) => h("p", {}, visible(text))), glossary()),
   ];
