@@ -473,24 +473,6 @@ def test_evaluations_of_two_methods_compare(evaluated: Path, reasonrag: Reasonra
     assert set(pair.by_type) <= {"bridge", "comparison", "composition", "yes_no"}
 
 
-def test_a_baseline_goes_on_from_its_journal(evaluated: Path, reasonrag: Reasonrag) -> None:
-    """The same command asks for nothing again, and leaves the same predictions; another setting of the method is
-    another run."""
-    folder, home = evaluated / "iter", evaluated / "indexes"
-    words = ("--method", "iter-retgen", "--limit", "4", "--run", folder, "--index-home", home)
-    assert reasonrag("evaluate", *words).status == 0
-    first = (folder / PREDICTIONS).read_bytes()
-    lines = len((folder / "journal.jsonl").read_bytes().splitlines())
-    assert lines == 4 * 3
-    (folder / PREDICTIONS).unlink()
-    assert reasonrag("evaluate", *words).status == 0
-    assert (folder / PREDICTIONS).read_bytes() == first
-    assert len((folder / "journal.jsonl").read_bytes().splitlines()) == lines
-    refused = reasonrag("evaluate", *words, "--max-steps", "5", "--no-repair")
-    assert refused.status == 2
-    assert "max_steps was 7, is 5; repair was None, is False" in refused.err
-
-
 def test_a_key_across_the_end_of_an_example_is_not_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply of an earlier run may hold what is a secret by now; it is hidden before the reply is cut."""
     key = "planted-0123456789-abcdefghijklmnopqrstuvw"

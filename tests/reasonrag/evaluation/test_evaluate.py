@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from reasonrag.evaluation.report import Report, read_report
 from reasonrag.evaluation.settings import EvaluateSettings
 from reasonrag.exploration.summary import AGAINST
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.model_folder import fingerprint, open_model
 from reasonrag.retrieval.retriever import IndexRetriever
 from reasonrag.training.prompt_parity import check_renderer
@@ -185,8 +184,13 @@ def test_without_repair_an_unreadable_reply_is_no_answer_at_once(own: dict[str, 
 
 
 def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> None:
-    """Every turn with its reply, what was read in it, and why a reply is no step; in the order of the questions."""
-    package.evaluate(chat_model=scripted(), **own)
+    """Every turn with its reply, what was read in it, and why a reply is no step; in the order of the questions. The
+    model is asked as it would be used, for its likeliest reply, and never shown a gold answer."""
+    model = scripted()
+    package.evaluate(chat_model=model, **own)
+    assert {(each.sampling.temperature, each.samples) for each in model.requests} == {(0.0, (0,))}
+    shown = "\n".join(turn.content for each in model.requests for turn in each.messages)
+    assert not {"animals", "nobody"} & set(shown.split())
     first, _, repaired, malformed = predictions()
     assert [each.question_id for each in predictions()] == ["2hop__1", "b", "c", "d"]
     assert [(each.action, each.content) for each in first.steps] == [
@@ -205,16 +209,6 @@ def test_a_prediction_says_how_its_answer_came_about(own: dict[str, Any]) -> Non
     assert [(each.repaired, each.parse_error) for each in repaired.steps] == [(True, None)]
     assert [(each.content, each.parse_error) for each in malformed.steps] == [(None, "no_tag")]
     assert (malformed.answer, malformed.em, malformed.malformed, malformed.calls) == (None, 0.0, True, 2)
-
-
-def test_the_model_is_asked_for_its_likeliest_reply_and_never_shown_a_golden_answer(own: dict[str, Any]) -> None:
-    """As it would be used: temperature 0, one reply per state, unless it is told otherwise."""
-    model = scripted()
-    package.evaluate(chat_model=model, **own)
-    assert {each.sampling.temperature for each in model.requests} == {0.0}
-    assert {each.samples for each in model.requests} == {(0,)}
-    shown = "\n".join(turn.content for each in model.requests for turn in each.messages)
-    assert not {"animals", "nobody"} & set(shown.split())
 
 
 def test_a_failed_question_is_data_and_in_no_mean(own: dict[str, Any]) -> None:
@@ -264,32 +258,24 @@ def test_a_judge_sees_golden_answer_and_answer_and_nothing_of_the_way(own: dict[
     assert not any("Passage" in each or "lies on" in each for each in shown)
 
 
-def test_a_judge_may_come_later_and_asks_the_model_nothing(own: dict[str, Any]) -> None:
-    """What decides answers is the same; its own answers are journaled as well."""
-    package.evaluate(chat_model=scripted(), **own)
-    silent = scripted({start: [] for start in SCRIPT})
-    scores = {"the river Seine": "80", "plants": "30", "Yes.": "100"}
-    report = package.evaluate(chat_model=silent, judge_chat_model=judge(scores), **own)
-    assert (silent.requests, report.usage.judge_calls) == ([], 3)
-    deaf = judge({})
-    assert package.evaluate(chat_model=silent, judge_chat_model=deaf, **own).metrics == report.metrics
-    assert deaf.requests == []
-
-
-def test_an_answer_whose_judgement_was_not_to_be_had_is_judged_the_next_time(own: dict[str, Any]) -> None:
-    """The answer counts for everything else; the next run asks the judge alone."""
+def test_a_judge_may_come_later_and_what_it_did_not_judge_is_judged_the_next_time(own: dict[str, Any]) -> None:
+    """The answers count for everything else and are not asked for again; judgements are journaled as well."""
 
     def refuses(_request: ChatRequest, _position: int) -> str:
         raise ModelError("the judge is ill", cause="http_500")
 
-    report = package.evaluate(chat_model=scripted(), judge_chat_model=ScriptedModel(refuses, name="judge"), **own)
+    package.evaluate(chat_model=scripted(), **own)
+    silent = scripted({start: [] for start in SCRIPT})
+    report = package.evaluate(chat_model=silent, judge_chat_model=ScriptedModel(refuses, name="judge"), **own)
     assert (report.failed, report.unjudged_by_cause, report.owed) == (0, {"http_500": 3}, 3)
     assert report.metrics["em"].n == 4
-    silent = scripted({start: [] for start in SCRIPT})
     mended = package.evaluate(
         chat_model=silent, judge_chat_model=judge({"the river Seine": "80", "plants": "0", "Yes.": "100"}), **own
     )
-    assert (mended.owed, mended.metrics["judge_score"].n, silent.requests) == (0, 4, [])
+    assert (mended.owed, mended.metrics["judge_score"].n, mended.usage.judge_calls) == (0, 4, 3)
+    deaf = judge({})
+    assert package.evaluate(chat_model=silent, judge_chat_model=deaf, **own).metrics == mended.metrics
+    assert (silent.requests, deaf.requests) == ([], [])
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -415,67 +401,33 @@ def test_caps_of_money_need_a_price(evaluated: Callable[..., Report]) -> None:
         evaluated(price_in=1.0, price_out=1.0, max_cost=0.0)
 
 
-class Teacher(OfflineTeacher):
-    """The offline teacher, whose requests are counted."""
+@pytest.mark.parametrize(
+    ("how", "status", "says"),
+    [
+        ("Ctrl-C", 130, ["continue with: reasonrag evaluate --dataset atlas"]),
+        ("dies", 1, ["has not answered for 0.5 seconds", "Once it does, run the same command to continue"]),
+    ],
+)
+def test_what_ends_it_half_way_costs_nothing(
+    how: str, status: int, says: list[str], reasonrag: Reasonrag, home: Path
+) -> None:
+    """Ctrl-C, with requests on their way, whose answers are awaited and kept, or a server that dies; then the same
+    command goes on."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests = 0
-
-    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        self.requests += 1
-        return await super().complete(request)
-
-
-def test_a_killed_run_ends_as_if_it_had_never_been_killed(evaluated: Callable[..., Report]) -> None:
-    """All that a kill leaves is a journal whose last line may be torn."""
-    evaluated()
-    whole, journal = (RUN / "predictions.jsonl").read_bytes(), JOURNAL.read_bytes()
-    for name in ("predictions.jsonl", "report.json", "report.md"):
-        (RUN / name).unlink()
-    torn = journal[: len(journal) // 3]
-    JOURNAL.write_bytes(torn)
-    again = Teacher()
-    evaluated(chat_model=again)
-    assert (RUN / "predictions.jsonl").read_bytes() == whole
-    assert again.requests == journal.count(b"\n") - torn.count(b"\n")
-
-
-def test_ctrl_c_leaves_with_status_130_and_the_command(reasonrag: Reasonrag, home: Path) -> None:
-    """With requests on their way, whose answers are awaited and kept."""
-
-    def press(number: int) -> None:
-        if number == 10:
+    def end(number: int) -> None:
+        if number == 10 and how == "Ctrl-C":
             os.kill(os.getpid(), signal.SIGINT)
+        stage.down = stage.down or (number == 10 and how == "dies")
 
-    with Stage(EndpointBehaviour(), arrived=press).open() as stage:
-        address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2)
-        done = reasonrag(*flags(RUN, "--index-home", home, *address))
-    assert done.status == 130
-    assert "continue with: reasonrag evaluate --dataset atlas" in done.err
-    kept = keys()
-    assert len(kept) >= 6
-    assert not (RUN / "predictions.jsonl").exists()
-    assert reasonrag(*flags(RUN, "--index-home", home)).status == 0
-    assert keys()[: len(kept)] == kept
-    assert len(set(keys())) == len(keys())
-
-
-def test_a_server_that_dies_half_way_costs_nothing(reasonrag: Reasonrag, home: Path) -> None:
-    """Exit status 1 and what happened, after --patience; when it is back, the same command goes on."""
-
-    def die(number: int) -> None:
-        stage.down = stage.down or number == 10
-
-    stage = Stage(EndpointBehaviour(), arrived=die)
+    stage = Stage(EndpointBehaviour(), arrived=end)
     with stage.open():
-        address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2)
+        address = ("--model", "offline", "--base-url", stage.base_url, "--concurrency", 2, "--patience", 0.5)
         command = flags(RUN, "--index-home", home, *address)
-        lost = reasonrag(*command, "--patience", 0.5)
-        assert lost.status == 1
-        assert "has not answered for 0.5 seconds" in lost.err
-        assert "Once it does, run the same command to continue" in lost.err
+        ended = reasonrag(*command)
+        assert (ended.status, [each for each in says if each not in ended.err]) == (status, [])
         kept = keys()
+        assert len(kept) >= 6
+        assert not (RUN / "predictions.jsonl").exists()
         stage.down = False
         assert reasonrag(*command).status == 0
     assert keys()[: len(kept)] == kept
@@ -518,15 +470,14 @@ def test_questions_that_were_trained_on_are_refused(
     which: int, trained: tuple[Path, Path], evaluated: Callable[..., Report]
 ) -> None:
     """By the data set, or by what the model's folder says; before anything is asked, unless that is what is wanted."""
-    teacher = Teacher()
     with pytest.raises(InputError) as refused:
-        evaluated(chat_model=teacher, trained_on=trained[which])
+        evaluated(chat_model=(unasked := ScriptedModel([])), trained_on=trained[which])
     assert "was trained on 3 of the 6 questions of atlas/dev (its training questions are of atlas/dev)" in str(
         refused.value
     )
     assert "`allow` trained-questions" in str(refused.value)
-    assert (teacher.requests, RUN.exists()) == (0, False)
-    report = evaluated(chat_model=teacher, trained_on=trained[which], allow=["trained-questions"])
+    assert (unasked.requests, RUN.exists()) == ([], False)
+    report = evaluated(trained_on=trained[which], allow=["trained-questions"])
     assert {each.name: each.outcome for each in report.checks} == {
         "trained_questions": "allowed",
         "renderer": "same",
@@ -644,12 +595,14 @@ def test_a_preset_gives_a_baseline_its_numbers_alone(evaluated: Callable[..., Re
     assert report.asked.model_dump(exclude={"retriever"}) == {"renderer": None, "top_k": 3, "max_steps": 9}
 
 
-def test_where_nothing_is_known_of_a_training_that_is_said(evaluated: Callable[..., Report], endpoint: str) -> None:
+def test_an_unknown_training_and_a_split_for_training_are_said(evaluated: Callable[..., Report], endpoint: str) -> None:
     """A warning in the report; of the offline teacher, which nobody trained, there is nothing to say."""
     report = evaluated(model="gpt-4o", base_url=[endpoint], limit=1)
     assert any("the training of gpt-4o is unknown" in each for each in report.warnings)
     assert {each.outcome for each in report.checks} == {"unknown"}
     assert evaluated(run="evals/b", limit=1).warnings == []
+    [training] = evaluated(run="evals/c", limit=1, split="train").warnings
+    assert "atlas/train is a training split" in training
 
 
 @pytest.mark.parametrize(("end", "cause"), [("content_filter", "withheld"), ("context_length_exceeded", "too_long")])
@@ -678,29 +631,12 @@ def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
         evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
 
 
-def test_a_checkpoint_was_trained_as_its_training_was(
-    trained: tuple[Path, Path], evaluated: Callable[..., Report]
-) -> None:
-    """What is said once beside the checkpoints holds for each of them."""
-    known = read_provenance(trained[1])
-    assert known is not None
-    Path("saved/checkpoint-20").mkdir(parents=True)
-    known.write(Path("saved"))
-    with pytest.raises(InputError, match="was trained on 3 of the 6 questions"):
-        evaluated(model="saved/checkpoint-20", base_url=["http://127.0.0.1:9/v1"])
-
-
 def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
     """Prompts are the agent's alone; a method without passages has no retriever; every method has the budget."""
     rag, direct = (evaluated(method=each, limit=1, run=each).asked for each in ("rag", "direct"))
     assert (rag.renderer, rag.max_steps, rag.top_k) == (None, 7, 3)
     assert rag.retriever
     assert {name for name, value in direct.model_dump().items() if value is not None} == {"max_steps"}
-
-
-def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..., Report]) -> None:
-    report = evaluated(split="train", limit=1)
-    assert any("atlas/train is a training split" in each for each in report.warnings)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------
@@ -720,6 +656,10 @@ def test_a_split_for_training_is_evaluated_with_a_warning(evaluated: Callable[..
         (["--dataset", "bamboogle", "--model", "m"], "bamboogle has no split 'dev'; choose from test"),
         (["--method", "magic"], "--method: must be"),
         (["--confidence", "1"], "--confidence: must be less than 1"),
+        (
+            ["--questions", "own.jsonl", "--corpus", "own.jsonl", "--model", "offline"],
+            "line 1 is not a question (golden_answers: all are blank, so no answer can be scored",
+        ),
     ],
 )
 def test_bad_input_says_what_to_do_before_anything_is_started(
@@ -728,6 +668,7 @@ def test_bad_input_says_what_to_do_before_anything_is_started(
     Path("empty").mkdir()
     Path("damaged").mkdir()
     Path("damaged/reasonrag.json").write_text("{}")
+    Path("own.jsonl").write_bytes(orjson.dumps({"id": "a", "question": "Who?", "golden_answers": []}))
     done = reasonrag("evaluate", "--run", RUN, "--index-home", home, *arguments)
     assert done.status == 2
     assert message in done.err
@@ -741,15 +682,6 @@ def test_who_does_not_search_needs_no_corpus(reasonrag: Reasonrag) -> None:
     assert reasonrag(*asked, "--run", "a", "--method", "direct").status == 0
     assert not Path("indexes").exists()
     assert "own/dev needs passages to search" in reasonrag(*asked, "--run", "b").err
-
-
-def test_questions_without_golden_answers_cannot_be_scored(reasonrag: Reasonrag) -> None:
-    Path("own.jsonl").write_bytes(orjson.dumps({"id": "a", "question": "Who?", "golden_answers": []}))
-    Path("corpus.jsonl").write_bytes(orjson.dumps({"id": "p", "contents": "Who\nMe"}))
-    files = ("--questions", "own.jsonl", "--corpus", "corpus.jsonl", "--model", "offline")
-    done = reasonrag("evaluate", *files, "--run", RUN)
-    assert done.status == 2
-    assert "own.jsonl, line 1 is not a question (golden_answers: all are blank, so no answer can be scored" in done.err
 
 
 # -- a model's folder --------------------------------------------------------------------------------------------------
