@@ -103,16 +103,6 @@ def test_an_answer_that_is_missing_says_why(
     assert re.search(f"answer: none: the last reply was unreadable; .*{helps}", shown)
 
 
-def test_a_reply_that_cannot_be_read_ends_it(retriever: IndexRetriever) -> None:
-    told: list[AgentStep] = []
-    model = ScriptedModel(["I think so.", "I do."])
-    found = package.ask(QUESTION, chat_model=model, retriever=retriever, told=lambda step, _: told.append(step))
-    assert found.answer is None
-    assert [each.parse_error for each in found.steps] == ["no_tag"]
-    assert told[0].parse_error is not None
-    assert told[0].parse_error.repair == "I do."
-
-
 HOSTILE = "\x1b[2J[red]\u202eowned"
 
 

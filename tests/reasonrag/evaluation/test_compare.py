@@ -450,18 +450,11 @@ def test_the_side_of_an_interval_is_where_all_of_it_is() -> None:
 # -- from questions to a comparison ----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods on the same questions of atlas, by the offline teacher."""
-    home = tmp_path_factory.mktemp("evaluated")
-    for method in ("rag", "agent"):
-        package.evaluate(method=method, limit=20, run=home / method, index_home=home / "indexes")
-    return home
-
-
-def test_evaluations_of_two_methods_compare(evaluated: Path, reasonrag: Reasonrag) -> None:
+def test_evaluations_of_two_methods_compare(reasonrag: Reasonrag) -> None:
     """From `evaluate` to `compare` without a file in between that anybody had to make; no warning is due."""
-    done = reasonrag("compare", evaluated / "rag", evaluated / "agent", "--json")
+    for method in ("rag", "agent"):
+        package.evaluate(method=method, limit=20, run=method)
+    done = reasonrag("compare", "rag", "agent", "--json")
     assert done.status == 0, done.err
     assert done.err == ""
     comparison = Comparison.model_validate_json(done.out)

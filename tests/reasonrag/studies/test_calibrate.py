@@ -441,16 +441,12 @@ def test_no_flag_is_needed_and_files_that_moved_may_be_named(own_run: Path) -> N
     assert (moved.sample, moved.session_calls) == (first.sample, 0)
 
 
-def test_another_corpus_is_refused(own_run: Path) -> None:
-    """Its passages would be others; the error names both indexes."""
+def test_another_corpus_and_other_prompts_are_refused(own_run: Path) -> None:
+    """Passages would be others, and fresh continuations those of another policy; the error names both indexes."""
     passages = Path("corpus.jsonl").read_bytes().splitlines(keepends=True)
     Path("other.jsonl").write_bytes(b"".join(passages[1:]))
     with pytest.raises(InputError, match=r"was made with the index bm25:\w+.*, this one is bm25:.*give the run's"):
         package.calibrate(own_run, revalue=3, k=2, corpus="other.jsonl")
-
-
-def test_other_prompts_are_refused(own_run: Path) -> None:
-    """Fresh continuations would be those of another policy."""
     Path("prompts/think.txt").write_text(load_prompts().think)
     with pytest.raises(InputError, match=r"other prompts.*`prompts`"):
         package.calibrate(own_run, revalue=3, k=2)

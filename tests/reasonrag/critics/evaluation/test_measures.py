@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reasonrag.critics.evaluation.measures import clustered_mean, grouped, ranked_right
+from reasonrag.critics.evaluation.measures import clustered_mean, ranked_right
 
 
 def test_a_mean_has_an_interval_of_its_questions_not_of_its_cases() -> None:
@@ -23,7 +23,3 @@ def test_a_mean_over_nothing_is_unknown() -> None:
 @pytest.mark.parametrize(("better", "worse", "right"), [(2.0, 1.0, 1.0), (1.0, 2.0, 0.0), (1.0, 1.0, 0.5)])
 def test_a_tie_is_half_right(better: float, worse: float, right: float) -> None:
     assert ranked_right(better, worse) == right
-
-
-def test_groups_come_in_the_order_of_their_keys_not_of_their_names() -> None:
-    assert list(grouped([11, 2, 10, 0], lambda each: each)) == [0, 2, 10, 11]
