@@ -184,16 +184,21 @@ def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
 
 
 def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Its rows are those of the file; the system turn has its own column; the label is somebody else's."""
+    """Its rows are those of the file; the system turn has its own column; the label is somebody else's. Our settings
+    for training ask for a part for validation, and the trainer would stop: of one question the import says so."""
+    saved(tmp_path / "RAG_ProGuide.json", [row()])
+    alone = reasonrag("import", "RAG_ProGuide.json", "--out", "data/p")
+    assert "train without eval_dataset" in " ".join(alone.err.split())
+    assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
     saved(tmp_path / "RAG_ProGuide.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
     done = reasonrag("import", "RAG_ProGuide.json", "--out", "data/p")
-    assert done.status == 0
-    assert "2 of 2" in done.out
+    assert (done.status, "2 of 2" in done.out, "eval_dataset" in done.err) == (0, True, False)
     rows = [each for name in ("", ".validation") for each in read_json(tmp_path / f"data/p/RAG_ProGuide{name}.json")]
     assert sorted(each["input"] for each in rows) == ["Question: Who was Ada?", "Question: Who was Grace?"]
     assert {each["label"] for each in rows} == {"imported"}
-    info = read_json(tmp_path / "data/p/dataset_info.json")["rag_proguide"]
-    assert info["columns"]["system"] == "instruction"
+    info = read_json(tmp_path / "data/p/dataset_info.json")
+    assert info["rag_proguide"]["columns"]["system"] == "instruction"
+    assert "rag_proguide_validation" in info
     summary = read_json(tmp_path / "data/p/summary.json")
     assert (summary["pairs_by_label"], summary["teachers"]) == ({"imported": 2}, ["unknown"])
 
@@ -518,14 +523,3 @@ def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, r
         done = reasonrag("import", name, "--out", "runs/a")
         assert "\x1b" not in done.out + done.err
         assert "[red]dev[/red]␛" in "".join((done.out + done.err).replace("│", "").split())
-
-
-def test_pairs_of_one_question_come_without_a_part_for_validation(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Our settings for training ask for that part, and the trainer would stop: the import says so."""
-    saved(tmp_path / "rows.json", [row()])
-    done = reasonrag("import", "rows.json", "--out", "data/p")
-    assert "train without eval_dataset" in " ".join(done.err.split())
-    assert "rag_proguide_validation" not in read_json(tmp_path / "data/p/dataset_info.json")
-    saved(tmp_path / "rows.json", [row(), row(input="Question: Who was Grace?", prompt=None)])
-    assert "eval_dataset" not in reasonrag("import", "rows.json", "--out", "data/p").err
-    assert "rag_proguide_validation" in read_json(tmp_path / "data/p/dataset_info.json")

@@ -260,7 +260,6 @@ def test_the_flat_exports_of_label_studio_are_read(data_set: Callable[..., Path]
 PAIR = "0123456789abcdef-0"
 FILES = {
     "no column": ("s.csv", "pair,prompt\nx,y\n", "s.csv has no column verdict"),
-    "another file": ("s.csv", "name,age\nana,7\n", "s.csv has no column pair and no column verdict"),
     "nothing": ("s.csv", "", "has no column pair"),
     "not judged": ("s.csv", f"pair,verdict\n{PAIR},\n", "no verdict in .*s.csv: write a, b, tie, skip into the column"),
     "a verdict that is none": (
@@ -269,7 +268,6 @@ FILES = {
         "row 3: the verdict 'A or B' is none",
     ),
     "a pair that is none": ("s.csv", "pair,verdict\n1.2E+15,a\n", r"row 2: '1.2E\+15' names no pair"),
-    "no pair": ("s.csv", "pair,verdict\n,a\n", "row 2: '' names no pair"),
     "an unknown pair": ("s.csv", f"pair,verdict\n{PAIR},a\n", "row 2: .*data has no such pair; give the data set"),
     "judged twice": ("s.csv", f"pair,verdict\n{PAIR},a\n{PAIR},a\n", "row 3: this pair was judged at .*row 2 already"),
     "an open quote": ("s.csv", f'pair,verdict\n{PAIR},"a\n', "s.csv, after row 1: unexpected end of data"),
@@ -278,7 +276,6 @@ FILES = {
     "deep JSON": ("s.json", "[" * 100_000, "s.json is not JSON"),
     "an object": ("s.json", "{}", "s.json is not a list of tasks"),
     "no tasks": ("s.json", "[1]", "s.json, task 1 is no task of a sample"),
-    "no data": ("s.json", '[{"data": 7}]', "s.json, task 1 is no task of a sample"),
     "odd annotations": ("s.json", '[{"data": {}, "annotations": [1, {"result": [2, {"value": 3}]}]}]', "no verdict in"),
     "several choices": (
         "s.json",
@@ -344,13 +341,3 @@ def test_what_is_no_data_set_of_pairs_is_refused(
         assert reasonrag("review", tmp_path, "--judgements", tmp_path / "s.csv").status == 2
     else:
         assert "give the directory" in reasonrag("review", rows, "--out", "o.csv").err
-
-
-def test_a_file_in_the_published_layout_is_reviewed(shared_data: Path, tmp_path: Path) -> None:
-    """Ten fields, indented."""
-    content = (shared_data / "rollouts" / "ragproguide_format_pairs_from_real_trees.json").read_bytes()
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "RAG_ProGuide.json").write_bytes(content)
-    rows = sample_of(tmp_path / "data")
-    assert len(rows) == 3
-    assert any("Kiss and Tell" in each["prompt"] for each in rows)

@@ -104,16 +104,12 @@ def by_the_other_library(folder: Path, reply: str) -> int:
     return len(other_library(folder).encode(f"{reply}<|im_end|>\n", add_special_tokens=False).ids)
 
 
-def test_a_special_token_in_a_text_is_one_token_as_the_trainer_reads_it() -> None:
-    """Its template encodes texts as they are, so `<|im_end|>` in a passage ends the turn there."""
+def test_special_tokens_and_the_templates_own_system_turn_are_counted() -> None:
+    """The trainer's template encodes texts as they are, so `<|im_end|>` in a passage ends the turn there; it puts
+    Qwen's default where there is no system turn."""
     counter = QwenTokenCounter()
     assert counter.reply("<|im_end|>") == counter.reply("") + 1
     assert counter.reply("<|im_ends|>") > counter.reply("") + 3
-
-
-def test_without_a_system_turn_the_templates_own_is_counted() -> None:
-    """LLaMA-Factory puts Qwen's default there."""
-    counter = QwenTokenCounter()
     default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
     assert counter.prompt(turns("", "Q?")) == counter.prompt(turns(default, "Q?"))
 

@@ -61,11 +61,13 @@ def test_a_pair_is_kept_only_if_the_critic_prefers_the_same_step(run: Path, tmp_
 
 
 def test_a_critic_is_shown_the_state_and_the_step_as_the_pairs_have_them(run: Path, tmp_path: Path) -> None:
+    """A step on the best path and in a pair is one score."""
     model = ScriptedModel(lambda *_: "1.0")
-    reasonrag.pairs(run, out=tmp_path / "data", validation=0)
-    pairs = list(reasonrag.load_pairs(tmp_path / "data"))
-    reasonrag.pairs(run, out=tmp_path / "data", consensus=True, critic_model=model, validation=0)
+    reasonrag.pairs(run, out=tmp_path, validation=0)
+    pairs = list(reasonrag.load_pairs(tmp_path))
+    told = reasonrag.pairs(run, out=tmp_path, consensus=True, format=["sft"], critic_model=model, validation=0).critics
     shown = {tuple(turn.content for turn in request.messages) for request in model.requests}
+    assert told["scored"] == len(model.requests) == len(shown)
     for row in pairs:
         assert {(row["instruction"], row["input"], row[side]) for side in ("chosen", "rejected")} <= shown
 
@@ -120,13 +122,6 @@ def test_settings_that_do_not_fit_together_are_refused(
     flags = flags or {"critic_model": ScriptedModel(lambda *_: "1")}
     with pytest.raises(InputError, match=says):
         reasonrag.pairs(run, out=tmp_path / "never", **flags)
-
-
-def test_a_step_on_the_best_path_and_in_a_pair_is_one_score(run: Path, tmp_path: Path) -> None:
-    model = ScriptedModel(lambda *_: "1.0")
-    told = reasonrag.pairs(run, out=tmp_path, consensus=True, format=["sft"], critic_model=model, validation=0).critics
-    distinct = {tuple(turn.content for turn in request.messages) for request in model.requests}
-    assert told["scored"] == len(model.requests) == len(distinct)
 
 
 def test_one_failed_score_loses_no_other_one_of_its_state(run: Path, tmp_path: Path) -> None:

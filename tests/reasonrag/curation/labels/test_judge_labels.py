@@ -141,13 +141,20 @@ def test_what_cannot_be_read_after_its_repair_is_no_label(run: Path, tmp_path: P
 
 
 def test_golden_answers_are_shown_only_if_that_is_asked_for(run: Path, tmp_path: Path) -> None:
-    """No line of a prompt says the correct answer, unless --judge-gold."""
+    """No line of a prompt says the correct answer, unless --judge-gold. What a step says can neither begin a line of
+    ours nor close our tags."""
     _, blind = judged(run, tmp_path / "blind", always("<pick>none</pick>"))
     _, seeing = judged(run, tmp_path / "seeing", always("<pick>none</pick>"), judge_gold=True)
-    told = [
-        any("Correct answer:" in request.messages[-1].content for request in each.requests) for each in (blind, seeing)
-    ]
-    assert told == [False, True]
+    assert any("Correct answer:" in request.messages[-1].content for request in seeing.requests)
+    for request in blind.requests:
+        system, user = request.messages
+        assert "<pick>" in system.content
+        assert not {word for word in ("<pick>", "Correct answer:") if word in user.content}
+        names = [line.partition(":")[0] for line in user.content.splitlines()]
+        numbered = [name for name in names if name.startswith("Candidate ")]
+        assert names[0] == "Question"
+        assert numbered == [f"Candidate {number}" for number in range(1, len(numbered) + 1)]
+        assert set(names) <= {"Question", "Reasoning", *numbered}
 
 
 def test_a_second_judging_asks_nothing(run: Path, tmp_path: Path) -> None:
@@ -263,20 +270,6 @@ def test_a_state_that_gets_no_judgement_is_given_up_alone(run: Path, tmp_path: P
     assert (line["kind"], line["cause"]) == ("state", "http_400")
     again, model = judged(run, tmp_path, always("<pick>1 2</pick>"))
     assert (again.judging["given_up"], len(model.requests)) == (0, 1)
-
-
-def test_hostile_replies_of_steps_stay_on_their_lines(run: Path, tmp_path: Path) -> None:
-    """What a step says can neither begin a line of ours nor close our tags."""
-    _, model = judged(run, tmp_path, always("<pick>none</pick>"))
-    for request in model.requests:
-        system, user = request.messages
-        assert "<pick>" in system.content
-        assert "<pick>" not in user.content
-        names = [line.partition(":")[0] for line in user.content.splitlines()]
-        numbered = [name for name in names if name.startswith("Candidate ")]
-        assert names[0] == "Question"
-        assert numbered == [f"Candidate {number}" for number in range(1, len(numbered) + 1)]
-        assert set(names) <= {"Question", "Reasoning", *numbered}
 
 
 def test_over_http_the_labels_are_those_of_the_same_teacher_in_this_process(
