@@ -278,17 +278,6 @@ def test_the_values_agree_with_a_judge_at_their_own_confidence_at_any_depth(laye
         assert found.dropped == "no_consensus"
 
 
-@pytest.mark.parametrize(("by_layer", "reason"), [(True, None), (False, "small_margin")])
-def test_a_deep_pair_passes_the_threshold_by_its_scaled_margin(*, by_layer: bool, reason: str | None) -> None:
-    """.09 in layer 2 is .111 of .81: above .1 only if margins are scaled."""
-    deep = tree(
-        [0, 1, 2, 2],
-        [query("who", 0.5), evidence("she", 0.5), answer("Ada", 0.59), answer("Bob", 0.5)],
-        by_layer=by_layer,
-    )
-    assert only(deep) == reason
-
-
 def revealing(
     confidence: float | None, draws: tuple[int, float], other: tuple[int, float] = (9, 9.0), common: float = 0.5
 ) -> StateRecord:
@@ -404,23 +393,6 @@ def test_a_question_keeps_the_surest_of_what_its_states_keep() -> None:
     assert judged(three, max_per_state=1) == {(1, 3): "same_content", (1, 2): None, (2, 3): "contradicted"}
 
 
-def test_steps_that_share_one_estimate_are_no_pair() -> None:
-    """3 and 4 say the same as 1, in other words: nothing is known that would prefer one of them. 2 says another thing
-    than all three, and one pair says so; the others would only repeat it."""
-    twins = siblings(
-        query("who", 0.9),
-        query("what", 0.0),
-        query("who?", 0.5, same_as=1),
-        query("who then", 0.4, same_as=1),
-    )
-    assert judged(twins) == {
-        (1, 2): None,
-        (3, 2): "duplicate",
-        (4, 2): "duplicate",
-        **dict.fromkeys([(1, 3), (1, 4), (3, 4)], "same_content"),
-    }
-
-
 def test_what_twins_say_is_one_pair_with_the_step_that_was_explored() -> None:
     """`who` and `who?` share one estimate, as do `what` and `what?`: of four equal pairs the one without a borrowed
     estimate is kept, although 1 and 2 are the earlier ones."""
@@ -446,23 +418,6 @@ def test_empty_answers_say_the_same() -> None:
     """Two replies with nothing inside the tag are one opinion, and one pair."""
     empty = siblings(answer("Ada", 0.9), answer("", 0.0, response="one"), answer("", 0.0, response="two"))
     assert judged(empty) == {(1, 2): None, (1, 3): "duplicate", (2, 3): "same_content"}
-
-
-def test_a_question_has_so_many_pairs_over_all_its_states() -> None:
-    """The surest of the question stay, whatever state they are of."""
-    two_states = tree(
-        [0, 0, 1, 1],
-        [
-            *(query("a", 0.9, observations=2), query("b", 0.1, observations=2)),
-            *(evidence("c", 0.8, observations=9), evidence("d", 0.0, observations=9)),
-        ],
-    )
-    assert judged(two_states, max_per_question=1) == {(1, 2): "question_full", (3, 4): None}
-
-
-def test_a_failed_question_has_no_candidates() -> None:
-    """An error line has no nodes, hence no pairs."""
-    assert judged(siblings().model_copy(update={"nodes": []})) == {}
 
 
 # -- several runs -------------------------------------------------------------------------------------------------

@@ -104,15 +104,6 @@ def test_states_of_a_question_stand_together_whatever_run_they_are_of(tmp_path: 
         assert merged == [("q1", "a"), ("q1", "b"), ("q2", "a"), ("q2", "b"), ("q3", "b")]
 
 
-def test_one_folder_is_copied(tmp_path: Path) -> None:
-    """To the byte; also onto itself."""
-    source = candidates_in(tmp_path / "a", ada(), asked(2), failure("q3"))
-    before = contents(source)
-    merge_candidates([source], tmp_path / "copy")
-    merge_candidates([source], source)
-    assert contents(tmp_path / "copy") == before == contents(source)
-
-
 def test_a_tree_that_two_sources_hold_is_taken_once(tmp_path: Path) -> None:
     """A run given twice, or a data set with the runs it was made of: no pair and no cent is counted double."""
     first = candidates_in(tmp_path / "a", asked(1, usage={"calls": 5}), asked(2))
@@ -153,15 +144,6 @@ def test_trees_whose_steps_are_worth_something_else_are_two(tmp_path: Path) -> N
         sources = [candidates_in(tmp_path / "a", asked(1)), candidates_in(tmp_path / "b", other)]
         merge_candidates(sources, tmp_path / "both")
         assert len(rows(tmp_path / "both" / "candidates.jsonl")) == 2
-
-
-def test_runs_find_the_same_pair_once(tmp_path: Path) -> None:
-    """Two explorations of a question that came to the same steps: duplicates are found across them and counted."""
-    sources = [candidates_in(tmp_path / name, ada(config_hash=name)) for name in "ab"]
-    merge_candidates(sources, tmp_path / "both")
-    summary = export_pairs(tmp_path / "both", tmp_path / "both", NO_FILTERS, ExportOptions(validation=0))
-    assert (summary.candidates, summary.pairs, summary.dropped["duplicate"]) == (14, 4, 4)
-    assert (summary.questions, summary.questions_with_a_pair, summary.effective.states) == (1, 1, 2)
 
 
 def test_a_question_that_failed_in_one_run_and_not_in_another_is_no_failure(tmp_path: Path) -> None:

@@ -228,18 +228,6 @@ def test_labels_by_outcome_do_not_depend_on_earlier_ones(record: RolloutRecord, 
             answer("Ada Lovelace and Bob", 0.0, outcome={"name": "choice", "value": 0.0}),
             [],
         ),
-        # the same words in other lengths of path, both right
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            answer("Lovelace, Ada Lovelace", 0.7, rollouts=rollouts_of(1, 1)),
-            ["efficiency_only", "style_only"],
-        ),
-        # style is a matter of answers only
-        (
-            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
-            query("who", 0.0, rollouts=rollouts_of(0, 3)),
-            [],
-        ),
         # no continuation recorded: the step's own score stands for it
         (
             answer("Ada Lovelace", 0.9, f1=1.0),

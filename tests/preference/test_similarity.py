@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preference import ActionType
-from preference.similarity import NEARLY_THE_SAME, equivalent_steps, similarity
+from preference.similarity import equivalent_steps, similarity
 
 NINE = "birth place of Ada Lovelace who wrote first program"
 
@@ -34,20 +34,6 @@ NINE = "birth place of Ada Lovelace who wrote first program"
 def test_similarity_is_the_share_of_words_in_common(text: str, other: str, expected: float) -> None:
     """Words in both over words in either, after SQuAD normalisation."""
     assert similarity(text, other) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        ("birth place of Ada Lovelace, who wrote the first program?", True),
-        (f"{NINE} ever", True),  # 9 of 10
-        ("death place of Ada Lovelace who wrote first program", False),  # 8 of 10
-        ("birth place of Ada Lovelace who wrote", False),  # 7 of 9
-    ],
-)
-def test_one_other_word_among_nine_is_another_thing(other: str, *, expected: bool) -> None:
-    """It may change what is found; one word more does not."""
-    assert (similarity(NINE, other) >= NEARLY_THE_SAME) == expected
 
 
 @given(text=st.text(), other=st.text())
@@ -93,14 +79,6 @@ def test_near_equal_texts_say_the_same_if_their_numbers_names_and_negations_agre
     """A single one of those makes another fact of nearly the same words; in either direction."""
     step, another = Said(action_type, BORN), Said(action_type, other)
     assert equivalent_steps(step, another) == equivalent_steps(another, step) == same
-
-
-def test_one_number_is_enough_to_be_another_thing() -> None:
-    """Nine of ten words and more are in common; the year is another."""
-    long = BORN + " and died young after some long and painful illness"
-    one, another = (f"{long} in {year}" for year in (1852, 1853))
-    assert similarity(one, another) >= NEARLY_THE_SAME
-    assert not equivalent_steps(Said("evidence", one), Said("evidence", another))
 
 
 @pytest.mark.parametrize(

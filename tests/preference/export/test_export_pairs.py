@@ -231,26 +231,18 @@ def test_the_summary_counts_how_often_gold_passages_agree(tmp_path: Path) -> Non
 
 
 def test_the_summary_says_why_questions_gave_no_pair(tmp_path: Path) -> None:
-    """Every continuation right, or wrong; or outcomes differed and all candidates were dropped; or nothing is known."""
+    """Every continuation right, or wrong; or outcomes differed and all candidates were dropped; or nothing is known. A
+    question whose trees ended otherwise is mixed, whichever comes first."""
 
     def ends(number: int, *f1: float) -> RolloutRecord:
         steps = [query(f"q{n}", 0.5, rollouts=rollouts_of(each, 3)) for n, each in enumerate(f1)]
         return siblings(*steps, question=f"Number {number}?", question_id=str(number))
 
     records = [ends(0, 1, 1), ends(1, 0, 0), ends(2, 0, 0), ends(3, 0, 1), ends(4, 0.5), ends(5), asked(6), failure()]
-    summary = export(tmp_path, *records)
-    assert summary.without_a_pair == {"all_right": 1, "all_wrong": 2, "dropped": 3}
-    assert (summary.questions, summary.questions_with_a_pair, summary.failed_questions) == (8, 1, 1)
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_question_of_several_trees_gave_no_pair_for_what_all_of_them_came_to(
-    order: tuple[int, int], tmp_path: Path
-) -> None:
-    """All wrong in one run and mixed in another is mixed, whichever comes first."""
-    ends = [query("who", 0.5, rollouts=rollouts_of(0, 3))], [query("who", 0.5, rollouts=rollouts_of(0.5, 3))]
-    trees = [siblings(*steps, question_id=str(number)) for number, steps in enumerate(ends)]
-    assert export(tmp_path, *(trees[each] for each in order)).without_a_pair == {"dropped": 1}
+    twice = [ends(7, 0), ends(7, 0.5), ends(8, 0.5), ends(8, 0)]
+    summary = export(tmp_path, *records, *twice)
+    assert summary.without_a_pair == {"all_right": 1, "all_wrong": 2, "dropped": 5}
+    assert (summary.questions, summary.questions_with_a_pair, summary.failed_questions) == (10, 1, 1)
 
 
 def test_a_step_on_the_best_paths_of_two_trees_is_taught_once(tmp_path: Path) -> None:
@@ -427,17 +419,25 @@ def flipped(out: Path, share: float, *, seed: int = 0, questions: int = 400) -> 
     return export(out, *map(asked, range(questions)), options=options)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_a_share_of_the_training_pairs_is_flipped(share: float, tmp_path: Path) -> None:
-    """About that share, all or none at the ends, and each is marked; the validation part keeps its labels."""
-    summary = flipped(tmp_path, share)
-    warned = [each for each in summary.warnings if each.startswith("--flip")]
-    said = f"sides of {summary.flipped} training pairs: sft-chosen.json holds their worse replies as targets"
-    assert [each.endswith(said) for each in warned] == [True] * bool(share)
-    marked = [row["flipped"] for row in pairs(tmp_path)]
-    assert sum(marked) == summary.flipped
-    assert summary.flipped == pytest.approx(share * 360, abs=4 * (360 * share * (1 - share)) ** 0.5)
-    assert not any(row["flipped"] for row in pairs(tmp_path, "validation"))
+def test_a_share_of_the_training_pairs_is_flipped_and_nothing_else_changes(tmp_path: Path) -> None:
+    """About that share, all or none at the ends; more noise flips the same pairs and more. Pairs are the same in the
+    same order, and the validation part keeps its labels."""
+    named: list[list[str]] = []
+    marked: list[set[str]] = []
+    held_out = set()
+    for share in (0.0, 0.1, 0.5, 1.0):
+        summary = flipped(tmp_path, share)
+        warned = [each for each in summary.warnings if each.startswith("--flip")]
+        said = f"sides of {summary.flipped} training pairs: sft-chosen.json holds their worse replies as targets"
+        assert [each.endswith(said) for each in warned] == [True] * bool(share)
+        named.append([row["pair_id"] for row in pairs(tmp_path)])
+        marked.append({row["pair_id"] for row in pairs(tmp_path) if row["flipped"]})
+        held_out.add((tmp_path / "RAG_ProGuide.validation.json").read_bytes())
+        assert len(marked[-1]) == summary.flipped
+        assert summary.flipped == pytest.approx(share * 360, abs=4 * (360 * share * (1 - share)) ** 0.5)
+    assert named == [named[0]] * 4
+    assert marked[0] < marked[1] < marked[2] < marked[3]
+    assert len(held_out) == 1
 
 
 def test_a_flipped_row_is_the_pair_with_its_sides_exchanged(tmp_path: Path) -> None:
@@ -461,21 +461,6 @@ def test_a_flipped_row_is_the_pair_with_its_sides_exchanged(tmp_path: Path) -> N
 def _of_other_side(name: str) -> str:
     side, line, rest = name.partition("_")
     return {"chosen": "rejected", "rejected": "chosen"}.get(side, side) + line + rest
-
-
-def test_flipping_changes_nothing_else(tmp_path: Path) -> None:
-    """The same pairs in the same order, the same validation file; more noise flips the same pairs and more."""
-    named: list[list[str]] = []
-    marked: list[set[str]] = []
-    held_out = set()
-    for share in (0.0, 0.2, 0.6):
-        flipped(tmp_path, share)
-        named.append([row["pair_id"] for row in pairs(tmp_path)])
-        marked.append({row["pair_id"] for row in pairs(tmp_path) if row["flipped"]})
-        held_out.add((tmp_path / "RAG_ProGuide.validation.json").read_bytes())
-    assert named[0] == named[1] == named[2]
-    assert marked[0] < marked[1] < marked[2]
-    assert len(held_out) == 1
 
 
 # -- shares over the whole data set -------------------------------------------------------------------------------

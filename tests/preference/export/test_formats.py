@@ -28,18 +28,15 @@ from preference.export.formats import (
 )
 from preference.export.parquet import ParquetRows
 from tests.helpers.trees import (
-    QUESTION,
     THINK,
     Fields,
     ada,
     asked,
     candidates_in,
-    evidence,
     prompt,
     query,
     rows,
     siblings,
-    tree,
 )
 
 NAMES: tuple[FormatName, ...] = get_args(FormatName)
@@ -132,26 +129,6 @@ def test_kto_has_every_reply_once_wanted_or_not() -> None:
         ("So <query>best</query>", True),
         ("So <query>worst</query>", False),
     ]
-
-
-def test_a_reply_in_another_state_is_another_row() -> None:
-    """`None` may be right of one passage and wrong of another."""
-    two_states = tree(
-        [0, 0, 1, 1, 2, 2],
-        [
-            *(query("a", 0.9), query("b", 0.1)),
-            *(evidence("None", 0.8), evidence("she", 0.1), evidence("None", 0.0), evidence("she", 0.7)),
-        ],
-    )
-    tagged = {(row["input"], row["output"]): row["kto_tag"] for row in kto_rows(proguide_rows(two_states))}
-    after = [f"Question: {QUESTION}\nPrevious Thoughts: those of {parent}" for parent in (1, 2)]
-    none, she = "So <evidence>None</evidence>", "So <evidence>she</evidence>"
-    assert {key: tag for key, tag in tagged.items() if key[0] in after} == {
-        (after[0], none): True,
-        (after[0], she): False,
-        (after[1], none): False,
-        (after[1], she): True,
-    }
 
 
 pair_rows = st.lists(
