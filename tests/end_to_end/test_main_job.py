@@ -539,25 +539,14 @@ def test_a_filter_is_changed_without_the_run(reasonrag: Reasonrag) -> None:
     Path("runs/a").rename("gone")
     everything = [*("--min-margin", 0, "--min-confidence", 0, "--max-similarity", 1)]
     loose = json.loads(reasonrag("pairs", "data/a", "--out", "data/a", *everything, "--json").out)
-    strict = json.loads(reasonrag("pairs", "data/a", "--out", "data/b", "--max-per-state", 1, "--json").out)
+    formats = ("--format", "kto", "--format", "trl", "--validation", 0.3)
+    strict = json.loads(reasonrag("pairs", "data/a", "--out", "data/b", "--max-per-state", 1, *formats, "--json").out)
     assert loose["pairs"] > strict["pairs"] > 0
     assert loose["candidates"] == strict["candidates"]
-    assert Path("data/a/candidates.jsonl").read_bytes() == candidates == Path("data/b/candidates.jsonl").read_bytes()
-
-
-def test_every_format_is_written_and_described(reasonrag: Reasonrag) -> None:
-    """With a training and a validation part, as `dataset_info.json` and the summary say."""
-    assert reasonrag(*small_flags(), "--limit", 20).status == 0
-    names = ("sharegpt", "kto", "reward", "sft", "trl")
-    flags = [part for name in names for part in ("--format", name)]
-    made = reasonrag("pairs", "runs/a", "--out", "data/a", *flags, "--validation", 0.3, "--json")
-    assert made.status == 0, made.err
-    files = json.loads(made.out)["files"]
-    assert len(files) == 2 * (1 + len(names))
-    assert all(Path("data/a", name).exists() for name in files)
-    described = json.loads(Path("data/a/dataset_info.json").read_bytes())
+    files, described = strict["files"], json.loads(Path("data/b/dataset_info.json").read_bytes())
     assert {each["file_name"] for each in described.values()} == {each for each in files if "trl" not in each}
-    assert files["RAG_ProGuide.json"] == files["sharegpt.json"] == files["trl.jsonl"] > 0
+    assert files["RAG_ProGuide.json"] == files["trl.jsonl"] > 0 < files["kto.validation.json"]
+    assert Path("data/a/candidates.jsonl").read_bytes() == candidates == Path("data/b/candidates.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize(

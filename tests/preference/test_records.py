@@ -297,13 +297,6 @@ def test_what_no_two_siblings_can_have_in_common_is_refused(common: object, comp
         rollout(node(0, None, (1,)), node(1, 0, (2,)), node(2, 1, layer=1, in_common={1: 0.5}))
 
 
-def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
-    """No lines, no records, no error."""
-    path = tmp_path / "rollouts.jsonl"
-    path.write_bytes(b"")
-    assert list(read_rollouts(path)) == []
-
-
 @pytest.mark.parametrize(
     ("nodes", "complaint"),
     [

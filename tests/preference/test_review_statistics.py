@@ -68,22 +68,6 @@ def test_both_parts_of_a_data_set_are_read(tmp_path: Path) -> None:
     ]
 
 
-def test_ten_fields_are_enough(tmp_path: Path) -> None:
-    """What only we write is not known then."""
-    [pair] = pairs_of(data_set(tmp_path, row(4)))
-    facts = pair.facts
-    assert (facts.action_type, facts.layer, facts.confidence, facts.pair_id) == ("Evidence Extraction", 4, None, None)
-    assert not facts.flipped
-
-
-def test_our_fields_are_used_where_they_are_there(tmp_path: Path) -> None:
-    """Name, confidence and whether the label was exchanged."""
-    fields = {"pair_id": "0123", "confidence": 0.85, "flipped": True}
-    [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
-    assert (pair.facts.pair_id, pair.facts.confidence) == ("0123", 0.85)
-    assert pair.facts.flipped
-
-
 def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> None:
     """Rows of an older layout have it alone."""
     bare = {name: value for name, value in row(1).items() if name not in ("instruction", "input")}
@@ -94,24 +78,22 @@ def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("fields", "known"),
     [
-        ({"confidence": math.nan}, None),
-        ({"confidence": True}, None),
-        ({"confidence": 1.5}, None),
-        ({"confidence": "high"}, None),
-        ({"confidence": 1}, 1.0),
-        ({"layer": "x", "chosen_action_type": ["y"], "pair_id": 7}, None),
-        ({"layer": -1, "chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m"}, None),
-        ({"layer": True, "pair_id": "x" * 1000}, None),
+        ({}, ("Evidence Extraction", 1, None, None, False)),  # the ten fields are enough
+        ({"pair_id": "0123", "confidence": 0.85, "flipped": True}, ("Evidence Extraction", 1, 0.85, "0123", True)),
+        ({"confidence": math.nan}, ("Evidence Extraction", 1, None, None, False)),
+        ({"confidence": True, "flipped": 1}, ("Evidence Extraction", 1, None, None, False)),
+        ({"confidence": "high"}, ("Evidence Extraction", 1, None, None, False)),
+        ({"confidence": 1}, ("Evidence Extraction", 1, 1.0, None, False)),
+        ({"layer": "x", "chosen_action_type": ["y"], "pair_id": 7}, ("Other", None, None, None, False)),
+        ({"layer": -1, "chosen_action_type": "\x1b[31m", "pair_id": "\x1b[31m"}, ("Other", None, None, None, False)),
+        ({"layer": True, "pair_id": "x" * 1000}, ("Evidence Extraction", None, None, None, False)),
     ],
 )
-def test_odd_values_are_as_good_as_none(tmp_path: Path, fields: dict[str, Any], known: float | None) -> None:
-    """A file of somebody else may hold anything; nothing of it stops a review."""
+def test_our_fields_are_used_where_they_make_sense(tmp_path: Path, fields: dict[str, Any], known: object) -> None:
+    """A file of somebody else may hold anything: odd values are as good as none, and stop no review."""
     [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
-    assert pair.facts.confidence == known
-    if "layer" in fields:
-        assert (pair.facts.layer, pair.facts.pair_id) == (None, None)
-    if "chosen_action_type" in fields:
-        assert pair.facts.action_type == "Other"
+    facts = pair.facts
+    assert (facts.action_type, facts.layer, facts.confidence, facts.pair_id, facts.flipped) == known
 
 
 def test_rows_that_show_no_choice_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -73,17 +73,6 @@ def test_an_export_is_recorded_whole(tmp_path: Path, golden: Callable[[str, byte
     golden("RAG_ProGuide.json", (tmp_path / "RAG_ProGuide.json").read_bytes())
 
 
-def test_a_malformed_rejected_step_is_of_type_other_without_content(tmp_path: Path) -> None:
-    """Where the user allows it, the reply stands whole on the rejected side; chosen is never one."""
-    export(tmp_path, ada(), rules=PairingRules(allow_malformed=True))
-    others = [row for row in pairs(tmp_path) if row["rejected_action_type"] == "Other"]
-    assert [(row["chosen_content"], row["rejected"], row["rejected_content"]) for row in others] == [
-        ("no", "I would rather not say.", ""),
-        ("Ada Lovelace birthplace", "I would rather not say.", ""),
-    ]
-    assert all(row["chosen_action_type"] != "Other" for row in pairs(tmp_path))
-
-
 def test_rows_stand_in_the_order_of_candidates(tmp_path: Path) -> None:
     """Question by question as they were read, so the same candidates give the same files, to the byte."""
     records = [asked(number) for number in (2, 1, 3)]

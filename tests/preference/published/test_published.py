@@ -390,12 +390,6 @@ def test_what_cannot_be_repaired_is_refused_with_its_cause(cause: str, spoil: Ca
     assert findings.repairs == {}
 
 
-def test_the_words_of_a_failed_item_are_kept() -> None:
-    """Why there is no tree is the first thing one wants to know."""
-    with pytest.raises(Unusable, match="CUDA out of memory"):
-        read(published_tree() | {"output": None, "error": "CUDA out of memory"})
-
-
 def test_golden_answers_and_names_come_from_a_question_file() -> None:
     """Where the tree does not say them: those that it says are not replaced."""
     known = {question_key(QUESTION): KnownQuestion("train_3", ["Seine"], "hotpotqa", "train")}
