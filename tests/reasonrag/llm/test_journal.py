@@ -88,14 +88,10 @@ class Paid:
         return [sample for samples in self.asked for sample in samples]
 
 
-class Unreachable:
+class Unreachable(Paid):
     """A model that no work should be started with, and that notes its end."""
 
-    name = "unreachable"
     closed = False
-
-    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        raise ModelError(f"no answer to {len(request.samples)} draws", cause="connection")
 
     async def check(self) -> None:
         raise InputError("nobody answers")
@@ -233,15 +229,6 @@ async def test_draws_that_a_recorded_request_lacks_are_asked_for_singly(tmp_path
     assert [now[sample].text[:8] for sample in now] == [f"Where? {sample}" for sample in now]
 
 
-async def test_draws_that_the_model_does_not_give_are_asked_for_singly(tmp_path: Path) -> None:
-    """An endpoint that ignores `n` costs requests, not answers."""
-    path, inner = tmp_path / "journal.jsonl", Paid(at_most=2)
-    said = await record(path, [request([5, 6, 7, 8])], inner)
-    assert inner.asked[0] == (5, 6, 7, 8)
-    assert sorted(inner.asked[1:]) == [(7,), (8,)]
-    assert await replay(path, [request([8, 7, 6, 5])]) == said
-
-
 async def test_answers_of_the_journal_are_counted_as_cached(tmp_path: Path) -> None:
     """One per draw, whether or not the rest of its request has to be asked for; what is bought is not among them."""
     path = tmp_path / "journal.jsonl"
@@ -290,8 +277,8 @@ async def test_a_request_that_failed_leaves_no_line(tmp_path: Path) -> None:
     """Only answers are recorded; the error goes to whoever asked, and the same request may be made again."""
     path, inner = tmp_path / "journal.jsonl", Paid()
     async with open_journal(path) as journal:
-        with pytest.raises(ModelError, match="no answer to 1 draws"):
-            await journaled(Unreachable(), journal).complete(request([0]))
+        with pytest.raises(ModelError, match="nothing came"):
+            await journaled(Paid(fails=True), journal).complete(request([0]))
         assert path.read_bytes() == b""
         await journaled(inner, journal).complete(request([0]))
     assert inner.asked == [(0,)]

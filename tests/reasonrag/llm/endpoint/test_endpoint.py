@@ -466,19 +466,16 @@ async def test_requests_that_break_an_endpoint_do_not_always_go_first() -> None:
     """Whoever found it down goes behind the others: they prove that it is back, and the culprit is given up."""
     down_until = 0.0
 
-    async def fragile(request: web.Request) -> web.Response:
+    def fragile(body: dict[str, Any]) -> web.Response:
         nonlocal down_until
-        now = asyncio.get_running_loop().time()
-        if b"poison" in await request.read():
-            down_until = now + 0.3
-        if now < down_until or down_until == now + 0.3:
-            return refusal(503, f"restarting {now}", **{"retry-after": "0"})
-        return answer("<answer>x</answer>")
+        now, broken = asyncio.get_running_loop().time(), "poison" in str(body)
+        down_until = now + 0.3 if broken else down_until
+        return refusal(503, f"restarting {now}", **{"retry-after": "0"}) if now < down_until else answer("<answer>x")
 
-    async with endpoint_of(fragile) as base_url, client_of(base_url, concurrency=2) as (client, _):
-        poisoned = asyncio.create_task(client.complete(request_for(1, question="poison?")))
+    async with client_at(fragile, concurrency=2) as at:
+        poisoned = asyncio.create_task(at.client.complete(request_for(1, question="poison?")))
         others = [
-            client.complete(request_for(1, question=f"{i}?").model_copy(update={"priority": 1})) for i in range(20)
+            at.client.complete(request_for(1, question=f"{i}?").model_copy(update={"priority": 1})) for i in range(20)
         ]
         assert all(each[0].text for each in await asyncio.wait_for(asyncio.gather(*others), timeout=100))
         poisoned.cancel()
@@ -518,18 +515,14 @@ async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers()
 
 async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> None:
     """Nobody sits out a minute of waiting after Ctrl-C."""
-
-    async def busy(_: web.Request) -> web.Response:
-        return refusal(500, "busy", **{"retry-after": "30"})
-
-    async with endpoint_of(busy) as base_url, client_of(base_url) as (client, _):
+    async with client_at(lambda _: refusal(500, "busy", **{"retry-after": "30"})) as at:
         failed = asyncio.Event()
-        client.on_failure = lambda _: failed.set()
-        waiting = asyncio.create_task(client.complete(request_for(1)))
+        at.client.on_failure = lambda _: failed.set()
+        waiting = asyncio.create_task(at.client.complete(request_for(1)))
         await failed.wait()
         await asyncio.sleep(0.05)
-        assert client.waiting_for.startswith("retrying 1 request in ")
-        client.stop(Interrupted("Ctrl-C"))
+        assert at.client.waiting_for.startswith("retrying 1 request in ")
+        at.client.stop(Interrupted("Ctrl-C"))
         with pytest.raises(Interrupted):
             await asyncio.wait_for(waiting, timeout=20)  # of the 30 that it would wait
 

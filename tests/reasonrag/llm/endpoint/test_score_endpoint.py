@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import orjson
@@ -71,53 +71,28 @@ async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_an
 
 
 @pytest.mark.parametrize(
-    ("score", "says"),
+    ("score", "expected", "tokens", "says"),
     [
-        (2.0, None),
-        (2.2, None),
-        (-1.0, "its own chat template and end token"),
+        (2.0, 2.0, None, None),
+        (2.2, 2.0, 12, None),
+        (-800.0, -800.0, None, None),
+        (0.01, None, 12, None),
+        (-1.0, 2.0, None, "its own chat template and end token"),
+        (-800.0, -900.0, 12, "its own chat template and end token"),
+        (0.01, 0.0, 11, "reads the trial step as 12 tokens, the training as 11"),
     ],
 )
-async def test_a_server_that_scores_the_trial_step_otherwise_than_the_training_is_refused(
-    score: float, says: str | None
+async def test_a_server_that_reads_or_scores_the_trial_step_otherwise_than_the_training_is_refused(
+    score: float, expected: float | None, tokens: int | None, says: str | None
 ) -> None:
-    async with serving(score=lambda _: score) as (base_url, _):
+    """By one request. It has another template or end token; near 0 the scores of both may be alike."""
+    async with serving(score=lambda _: score) as (base_url, asked):
         model = endpoint(base_url)
-        model.trial_score = 2.0
-        if says is None:
-            await model.check()
-        else:
-            with pytest.raises(InputError, match=says):
-                await model.check()
-        await model.close()
-
-
-@pytest.mark.parametrize(("tokens", "refused"), [(12, False), (11, True), (None, False)])
-async def test_a_server_that_reads_the_trial_step_in_another_length_is_refused_whatever_its_score(
-    tokens: int | None, refused: bool
-) -> None:
-    """As it has another template or end token; near 0 the scores of both may be alike."""
-    async with serving(score=lambda _: 0.01) as (base_url, _):
-        model = endpoint(base_url)
-        model.trial_score, model.trial_tokens = 0.0, tokens
-        if refused:
-            with pytest.raises(InputError, match="reads the trial step as 12 tokens, the training as 11"):
-                await model.check()
-        else:
+        model.trial_score, model.trial_tokens = expected, tokens
+        with pytest.raises(InputError, match=says) if says else nullcontext():
             await model.check()
         await model.close()
-
-
-async def test_one_trial_is_sent_and_any_score_of_the_training_is_compared_with_its_answer() -> None:
-    async with serving(score=lambda _: -800.0) as (base_url, asked):
-        right, wrong = endpoint(base_url), endpoint(base_url)
-        right.trial_score, wrong.trial_score = -800.0, -900.0
-        await right.check()
-        with pytest.raises(InputError, match="its own chat template"):
-            await wrong.check()
-        await right.close()
-        await wrong.close()
-    assert len(asked) == 2
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("score", [[0.2, 0.8], None])
