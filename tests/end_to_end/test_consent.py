@@ -74,19 +74,15 @@ def test_no_leaves_nothing_and_spends_nothing(answer: bytes, endpoint: str) -> N
     assert requests(endpoint) <= before + 1
 
 
-def test_yes_goes_on(endpoint: str) -> None:
-    """And what it then costs lies between the two ends."""
-    status, shown = in_a_terminal(*generate(endpoint, limit=6), answer=b"YES\n")
-    assert status == 0, shown
+def test_yes_goes_on_and_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
+    """What it then costs lies between the two ends. From three questions to a whole split: the three that are done are
+    not counted, and a no leaves them."""
+    status, shown = in_a_terminal(*generate(endpoint), answer=b"YES\n")
     estimate = ESTIMATE.search(shown)
+    assert (status, bool(estimate)) == (0, True), shown
     assert estimate
     cost = orjson.loads(Path("runs/a/summary.json").read_bytes())["cost_usd"]
     assert float(estimate[1]) <= cost <= float(estimate[2])
-
-
-def test_growing_a_run_asks_about_what_is_left(endpoint: str) -> None:
-    """From three questions to a whole split: the three that are done are not counted, and a no leaves them."""
-    assert in_a_terminal(*generate(endpoint), answer=b"y\n")[0] == 0
     kept = {name: Path("runs/a", name).read_bytes() for name in ("rollouts.jsonl", "config.json")}
     before = requests(endpoint)
     status, shown = in_a_terminal(*generate(endpoint, limit=None), answer=b"n\n")
