@@ -230,7 +230,7 @@ def test_a_reply_that_uses_the_words_of_marks_is_unchanged(said: str) -> None:
      "<|channel|>analysis ", "<|start|>assistant", "assistantfinal", ".\n</reason> </thinking>y", "<|\n", "a/",
      "Here is my thought process:", "Thinking...", "Thinking......done thinking.",
      "<details ", "<a>", "<a>[/think]", "<a>[/think]</a>",
-     "<a></b>/think", "</a_", "<a:", "<seed:", "<thought></think>"],
+     "< ", "<think> </think>", "<a></b>/think", "</a_", "<a:", "<seed:", "<thought></think>"],
 )  # fmt: skip
 def test_hostile_replies_take_time_in_proportion_to_their_length(piece: str) -> None:
     """A megabyte at sixteen times the work of a sixteenth of it: reading each part once is 16, once a part is 256."""
@@ -297,11 +297,6 @@ def test_nothing_is_made_up(said: str) -> None:
     assert re.sub(r"\s", "", TAGS.sub("", reasoning + rest)) == re.sub(r"\s", "", TAGS.sub("", said))
 
 
-def test_a_reply_of_a_million_tags_is_read_at_once() -> None:
-    """An endpoint that repeats itself costs no minutes."""
-    assert split_reasoning("<think> </think>" * 50_000 + "< " * 50_000)[0] == ""
-
-
 def test_reasoning_of_both_kinds_is_kept_together() -> None:
     """What came apart from the text first; the rest of the completion is as it was."""
     said = Completion(text=f"<think>Two.</think>{QUERY}", finish_reason="stop", reasoning="One.", completion_tokens=9)
@@ -311,59 +306,37 @@ def test_reasoning_of_both_kinds_is_kept_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reasoning", "end", "only"),
+    ("text", "reasoning", "end", "shown", "only", "cut"),
     [
-        ("<think>Paris", "", "length", True),
-        ("", "Paris", "length", True),
-        ("", "", "length", True),  # hidden reasoning, as GPT-5's
-        (" \n", "", "length", True),
-        ("<think>Paris</think>So the", "", "length", False),
-        ("So the", "", "length", False),
-        ("<think>Paris", "", "stop", False),
-        ("", "", "content_filter", False),
+        ("<think>Paris", "", "length", True, True, False),
+        ("<think>", "", "length", True, True, False),
+        ("", "Paris", "length", True, True, False),
+        ("", "", "length", True, True, False),  # hidden reasoning, as GPT-5's
+        (" \n", "", "length", True, True, False),
+        ("<think>Paris</think>So the", "", "length", True, False, False),
+        ("So the", "", "length", False, False, False),
+        ("<think>I could ask <query>Seine", "", "stop", True, False, True),
+        ("", "I could ask <query>Seine", "stop", True, False, True),  # at a server with a parser, stop strings see all
+        ("<think>Paris</think>So the next query is <query>Seine", "", "stop", True, False, False),
+        ("yes", "They want a yes.", "stop", True, False, False),
+        ("<think>\n\n</think>\n\nyes", "", "stop", False, False, False),
+        ("<query>Seine", "", "stop", False, False, False),
+        ("yes", "", "stop", False, False, False),
+        ("", "", "stop", False, False, False),
+        ("", "", "content_filter", False, False, False),
     ],
 )
-def test_a_reply_of_nothing_but_reasoning_was_cut_by_the_limit(
-    text: str, reasoning: str, end: str, *, only: bool
+def test_what_a_reply_shows_of_reasoning(
+    text: str, reasoning: str, end: str, *, shown: bool, only: bool, cut: bool
 ) -> None:
-    """Seen or unseen: what ends by itself has another cause."""
-    assert is_only_reasoning(without_reasoning(Completion(text=text, finish_reason=end, reasoning=reasoning))) == only
-
-
-@pytest.mark.parametrize(
-    ("text", "reasoning", "end", "cut"),
-    [
-        ("<think>I could ask <query>Seine", "", "stop", True),
-        ("", "I could ask <query>Seine", "stop", True),  # a server with a reasoning parser, whose stop strings see all
-        ("<think>Paris</think>So the next query is <query>Seine", "", "stop", False),
-        ("<think>I could ask <query>Seine", "", "length", False),
-        ("<query>Seine", "", "stop", False),
-        ("", "", "stop", False),
-    ],
-)
-def test_a_stop_string_may_cut_within_the_reasoning(text: str, reasoning: str, end: str, *, cut: bool) -> None:
-    """Only where there was one, and where think tags are not what the prompt asks for."""
+    """That its model reasons; that the limit was reached before anything else was said, seen or unseen; that a stop
+    string cut it, but only where there was one, and where think tags are not what the prompt asks for."""
     said = Completion(text=text, finish_reason=end, reasoning=reasoning)
+    assert (reasons(said), is_only_reasoning(without_reasoning(said))) == (shown, only)
+    assert reasons(said.model_copy(update={"reasoning_tokens": 64}))
     assert stopped_in_reasoning(request(), said) == cut
     assert not stopped_in_reasoning(request(stop=()), said)
     assert not stopped_in_reasoning(request(think_in_format=True), said)
-
-
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        (Completion(text="yes", finish_reason="stop"), False),
-        (Completion(text="<think>\n\n</think>\n\nyes", finish_reason="stop"), False),
-        (Completion(text="<think>", finish_reason="length"), True),
-        (Completion(text="<think>The user wants a yes", finish_reason="length"), True),
-        (Completion(text="", finish_reason="length"), True),
-        (Completion(text="yes", finish_reason="stop", reasoning="They want a yes."), True),
-        (Completion(text="yes", finish_reason="stop", reasoning_tokens=64), True),
-    ],
-)
-def test_one_reply_shows_whether_a_model_reasons(said: Completion, *, shown: bool) -> None:
-    """By its text, what came beside it, the count of its tokens, or that nothing came in time."""
-    assert reasons(said) == shown
 
 
 @pytest.mark.parametrize(("count", "begins"), [(1, "1 reply was"), (1200, "1,200 replies were")])
