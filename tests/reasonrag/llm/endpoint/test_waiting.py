@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import chain, count, pairwise, repeat
@@ -123,18 +124,16 @@ LONG = [
 async def test_a_wait_of_hours_is_shown_in_the_words_of_the_server(status: int, headers: dict[str, str]) -> None:
     """Once, however many requests it meets; the progress says until when, and no request fails meanwhile."""
     headers = {name: date_in(seconds=7200) if each == "date" else each for name, each in headers.items()}
-    spent = saying(status, "The daily tokens\nof \x1b[31morg-1 are used", **headers)
-    async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=9000.0) as (client, failures):
-        said = list[str]()
-        client.say = said.append
-        asked = [asyncio.create_task(client.complete(request_for(1, question=f"{i}?"))) for i in range(6)]
-        while len(failures) < 6 or "asked to wait" not in client.waiting_for:  # noqa: ASYNC110 - the state is what is tested
+    words = "The daily tokens\nof \x1b[31morg-1 are used"
+    async with client_at(lambda _: refusal(status, words, **headers), max_wait=9000.0) as at:
+        asked = [asyncio.create_task(at.client.complete(request_for(1, question=f"{i}?"))) for i in range(6)]
+        while len(at.failures) < 6 or "asked to wait" not in at.client.waiting_for:  # noqa: ASYNC110 - the state is what is tested
             await asyncio.sleep(0.01)
-        shown = client.waiting_for
+        shown = at.client.waiting_for
         assert not any(each.done() for each in asked)
-        client.stop(Interrupted("enough"))
+        at.client.stop(Interrupted("enough"))
         await asyncio.gather(*asked, return_exceptions=True)
-    [line] = said
+    [line] = at.said
     assert re.search(r"asks to wait (2 hours|120 minutes), until (\w+ )?\d\d:\d\d: status \d+: The daily tokens", line)
     assert line.endswith("org-1 are used")
     assert "\x1b" not in line
@@ -174,19 +173,13 @@ async def test_an_address_that_asks_to_wait_is_left_alone_while_another_answers(
 
 async def test_a_trial_waits_as_long_as_it_is_asked_or_stops_the_run() -> None:
     """No exit status 2: nothing that the user gave is wrong."""
-    times: list[float] = []
-
-    async def spent(_: web.Request) -> web.Response:
-        times.append(asyncio.get_running_loop().time())
-        return refusal(429, "wait", **{"retry-after": "0.5"}) if len(times) == 1 else answer("yes")
-
-    async with endpoint_of(spent) as base_url, client_of(base_url) as (client, _):
-        await client.check()
-    assert times[1] - times[0] >= 0.5
-    times.clear()
-    async with endpoint_of(spent) as base_url, client_of(base_url, max_wait=0.1) as (client, _):
-        with pytest.raises(WaitTooLong):
-            await client.check()
+    for most, ended in ((60.0, nullcontext()), (0.1, pytest.raises(WaitTooLong))):
+        said = iter((refusal(429, "wait", **{"retry-after": "0.5"}), answer("yes")))
+        began = asyncio.get_running_loop().time()
+        async with client_at(lambda _, said=said: next(said), max_wait=most) as at:  # type: ignore[misc]
+            with ended:
+                await at.client.check()
+                assert asyncio.get_running_loop().time() - began >= 0.5
 
 
 async def test_requests_outlive_an_endpoint_that_refuses_everything_for_longer_than_their_attempts() -> None:
