@@ -79,28 +79,11 @@ def test_a_question_that_is_asked_once_gets_its_answer(reasonrag: Reasonrag, thi
     assert not any(step["repaired"] or step["parse_error"] for step in steps)
 
 
-def test_a_replay_gives_the_same_trees_without_asking(reasonrag: Reasonrag, thinking_of_tasks: str) -> None:
-    """What was cut is paid for and never used; every draw has its answer under its own key."""
-    assert reasonrag(*asked(thinking_of_tasks, "runs/r")).status == 0
-    keys = Counter(key for entry in entries("runs/r") for key in entry["keys"])
-    cut = [key for key in keys if key.endswith(CUT)]
-    assert cut
-    assert all(keys[key.removesuffix(CUT)] == 1 for key in cut)
-    settings: dict[str, Any] = {
-        "model": "o",
-        "base_url": [thinking_of_tasks],
-        "limit": 6,
-        "price_in": 1,
-        "price_out": 2,
-    }
-    package.generate(**settings, run="runs/again", replay="runs/r/journal.jsonl")
-    assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
-
-
 def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(
     reasonrag: Reasonrag, thinking_of_tasks: str
 ) -> None:
-    """The journal ends with the answer that was cut: its draws are asked at once without stop strings."""
+    """The journal ends with the answer that was cut: its draws are asked at once without stop strings. What was cut is
+    never used; every draw has its answer under its own key, and a replay gives the same trees."""
     assert reasonrag(*asked(thinking_of_tasks, "runs/r", "--concurrency", 1, limit=2)).status == 0
     lines = Path("runs/r/journal.jsonl").read_bytes().splitlines(keepends=True)
     last = next(number for number, line in enumerate(lines) if CUT.encode() in line)
@@ -109,11 +92,16 @@ def test_a_run_that_was_killed_between_both_answers_pays_for_neither_twice(
     done = reasonrag(*asked(thinking_of_tasks, "runs/r", "--concurrency", 1, limit=2), "--json")
     found, summary = entries("runs/r"), orjson.loads(done.out)
     assert (done.status, summary["done"]) == (0, 2)
-    assert max(Counter(key for entry in found for key in entry["keys"]).values()) == 1
+    keys = Counter(key for entry in found for key in entry["keys"])
+    assert max(keys.values()) == 1
+    assert all(keys[key.removesuffix(CUT)] == 1 for key in keys if key.endswith(CUT))
     paid = [each for entry in found for each in entry["completions"]]
     spent = [sum(each.get(name, 0) for each in paid) for name in ("prompt_tokens", "completion_tokens")]
     assert summary["cost_usd"] == pytest.approx((spent[0] + 2 * spent[1]) / 1e6)
     assert summary["cost_usd"] > sum(each.usage.cost_usd or 0 for each in read_rollouts(Path("runs/r/rollouts.jsonl")))
+    again: dict[str, Any] = {"model": "o", "base_url": [thinking_of_tasks], "limit": 2, "price_in": 1, "price_out": 2}
+    package.generate(**again, run="runs/again", replay="runs/r/journal.jsonl")
+    assert Path("runs/again/rollouts.jsonl").read_bytes() == Path("runs/r/rollouts.jsonl").read_bytes()
 
 
 def test_reasoning_tokens_are_counted_and_priced(reasonrag: Reasonrag) -> None:
