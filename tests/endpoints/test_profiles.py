@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[2]
 SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
-BEARER = {"Authorization": "Bearer any"}
-AZURE_KEY = {"api-key": "any"}
 LEARNED = {
     "gpt-5": ["max_tokens", "stop", "temperature"],
     "gpt-6": ["max_tokens"],
@@ -53,46 +50,6 @@ def request(**parameters: object) -> dict[str, object]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-async def answers(behaviour: EndpointBehaviour, *bodies: object, headers: Mapping[str, str] | None = None) -> list[Any]:
-    """Status and JSON of each request to a running endpoint, one after the other."""
-    async with serving(behaviour) as (base_url, _), aiohttp.ClientSession() as session:
-        address = URL(base_url)
-        url = (address / "chat/completions").with_query(address.query)
-        given = []
-        for body in bodies:
-            async with session.post(url, data=orjson.dumps(body), headers=headers or BEARER) as response:
-                given.append((response.status, orjson.loads(await response.read())))
-        return given
-
-
-async def ask(profile: str | None, headers: Mapping[str, str] | None = None, **parameters: object) -> Any:
-    """Status and JSON of one request."""
-    own = AZURE_KEY if profile == "azure-legacy" else None
-    [answer] = await answers(EndpointBehaviour(profile=profile), request(**parameters), headers=headers or own)
-    return answer
-
-
-async def choice(profile: str | None, **parameters: object) -> Any:
-    """The first choice and the usage, once what the profile refuses is left out."""
-    status, body = await ask(profile, **without_refused(profile, parameters))
-    assert status == 200, body
-    return body["choices"][0], body["usage"]
-
-
-def without_refused(profile: str | None, parameters: Mapping[str, object]) -> dict[str, object]:
-    """The request that a client asks in the end."""
-    stand_in = PROFILES[profile] if profile else PLAIN
-    left = request(**parameters)
-    if "max_tokens" in stand_in.refuses:
-        left["max_completion_tokens"] = left["max_tokens"]
-    refused = {*stand_in.refuses, *(stand_in.only if stand_in.only.keys() & left.keys() else ())}
-    refused |= left.keys() - stand_in.accepts if stand_in.accepts else set()
-    return left | dict.fromkeys(refused)
-
-
-# -- what is refused, and how ------------------------------------------------------------------------------------
-
-
 async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None:
     """Without the query there is nothing, and a key as OpenAI's clients send it is none."""
     behaviour = EndpointBehaviour(profile="azure-legacy", api_key="right")
@@ -105,24 +62,6 @@ async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None
                 async with session.post(dated.with_query(query), json=request(), headers=headers) as response:
                     said.append((response.status, (await response.json()).get("error", {}).get("code")))
     assert said == [(404, "404")] * 3 + [(401, "401")] * 2 + [(200, None)]
-
-
-# -- what a reply says, and where the reasoning is ---------------------------------------------------------------
-
-
-def after_reasoning(content: str) -> str:
-    return content.rpartition("</think>\n\n")[2]
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_no_profile_changes_what_a_reply_says(profile: str) -> None:
-    """Behind its reasoning it is the reply of an endpoint that accepts everything; a seed that is not taken is 0 at the
-    first time."""
-    seedless = "seed" in PROFILES[profile].ignores or without_refused(profile, {})["seed"] is None
-    plain, _ = await choice(None, seed=0 if seedless else 1)
-    said, _ = await choice(profile)
-    assert after_reasoning(said["message"]["content"]) == plain["message"]["content"]
-    assert (THOUGHT in str(said)) == (PROFILES[profile].reasoning not in (None, "hidden"))
 
 
 # -- the token limit ---------------------------------------------------------------------------------------------
@@ -156,21 +95,19 @@ def test_a_limit_only_cuts_the_end_of_a_reply(
 async def test_without_a_seed_each_time_is_another_draw() -> None:
     """As at an endpoint that takes none; all answers to one request are the same in any order of requests."""
     first, second = request(seed=None), request(seed=None, temperature=0.9)
-    behaviour = EndpointBehaviour(profile="anthropic")
-    one = await answers(behaviour, *[first] * 8, *[second] * 8)
-    other = await answers(behaviour, *[second, first] * 8)
-    texts = [Counter(str(body["choices"]) for _, body in given) for given in (one[:8], other[1::2])]
-    assert texts[0] == texts[1]
-    assert len(texts[0]) > 1
-
-
-async def test_a_refused_parameter_costs_nothing_of_the_rate_limit() -> None:
-    """Profiles, rate limits and faults act together."""
-    behaviour = EndpointBehaviour(profile="gpt-5", rpm=1, faults={"length": 1.0}, latency=0.01)
-    bad, good = request(), request(max_tokens=None)
-    got = await answers(behaviour, bad, good, bad, good)
-    assert [status for status, _ in got] == [400, 200, 400, 429]
-    assert got[1][1]["choices"][0]["finish_reason"] == "length"
+    counted = []
+    for order in ([first] * 8 + [second] * 8, [second, first] * 8):
+        said = Counter[str]()
+        async with (
+            serving(EndpointBehaviour(profile="anthropic")) as (base_url, _),
+            aiohttp.ClientSession(headers={"Authorization": "Bearer any"}) as session,
+        ):
+            for each in order:
+                async with session.post(f"{base_url}/chat/completions", json=each) as response:
+                    said[str((await response.json())["choices"])] += each is first
+        counted.append(said)
+    assert counted[0] == counted[1]
+    assert sum(times > 0 for times in counted[0].values()) > 1
 
 
 # -- runs --------------------------------------------------------------------------------------------------------

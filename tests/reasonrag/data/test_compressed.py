@@ -56,10 +56,20 @@ def test_a_file_that_unpacks_to_far_more_than_a_corpus_would_is_refused(tmp_path
     assert plain_corpus(packed, tmp_path / "home").stat().st_size == 1 << 22
 
 
-def test_a_corpus_packed_in_another_way_is_refused_with_what_unpacks_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("c.zst", r"c\.zst is compressed with Zstandard; unpack it: zstd -d c\.zst"),
+        ("nowhere.jsonl.gz", r"there is no corpus .*nowhere\.jsonl\.gz"),
+        ("hf://datasets/someone/wiki@main", "names no file; give hf://datasets/someone/wiki/FILE"),
+    ],
+)
+def test_what_is_no_corpus_is_refused_with_what_to_give(name: str, message: str, tmp_path: Path) -> None:
+    """Nothing is created for it."""
     (tmp_path / "c.zst").write_bytes(b"\x28\xb5\x2f\xfd" + LINES)
-    with pytest.raises(InputError, match=r"c\.zst is compressed with Zstandard; unpack it: zstd -d c\.zst"):
-        plain_corpus(tmp_path / "c.zst", tmp_path / "home")
+    with pytest.raises(InputError, match=message):
+        plain_corpus(Path(name) if ":" in name else tmp_path / name, tmp_path / "home")
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_packed_corpus_that_has_changed_is_unpacked_again(tmp_path: Path) -> None:
@@ -80,13 +90,6 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(damage: Callable[[bytes], 
     with pytest.raises(InputError, match=r"is damaged or truncated \(.*\); download it again"):
         plain_corpus(packed, tmp_path / "home")
     assert list(tmp_path.iterdir()) == [packed]
-
-
-def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """Nothing is created for it."""
-    with pytest.raises(InputError, match=r"there is no corpus .*nowhere\.jsonl\.gz"):
-        plain_corpus(tmp_path / "nowhere.jsonl.gz", tmp_path / "home")
-    assert not (tmp_path / "home").exists()
 
 
 # -- the Hub ---------------------------------------------------------------------------------------------------
@@ -131,11 +134,6 @@ async def test_a_file_that_the_hub_does_not_have_is_refused(tmp_path: Path) -> N
     """With the name of the data set."""
     done = await fetched(f"hf://datasets/{NAME}/nowhere.jsonl", tmp_path, files={"wiki.jsonl": LINES})
     assert "cannot fetch someone/wiki from the Hub" in done.stderr
-
-
-def test_a_corpus_on_the_hub_names_its_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"names no file; give hf://datasets/someone/wiki/FILE"):
-        plain_corpus(Path(f"hf://datasets/{NAME}@main"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -175,17 +175,6 @@ def test_gold_passages_are_found_among_passages() -> None:
     assert GoldPassages("title", ("Ed Wood",)).found_in(passages[2:]) == frozenset()
 
 
-def test_real_questions_know_their_gold_passages(shared_data: Path) -> None:
-    """Every HotpotQA question has two, of MuSiQue by id because titles repeat; Bamboogle has none."""
-    known = {
-        name: find_questions(name, "dev", shared_data, home=Path()) for name in ("hotpotqa", "musique", "bamboogle")
-    }
-    gold = {name: [question.gold for question in source.read()] for name, source in known.items()}
-    assert all(each is not None and len(each.names) == 2 for each in gold["hotpotqa"])
-    assert all(each is not None and each.by == "id" for each in gold["musique"])
-    assert set(gold["bamboogle"]) == {None}
-
-
 # -- samples and mixtures --------------------------------------------------------------------------------------
 
 
@@ -283,12 +272,6 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_a_data_set_of_a_directory_is_found_by_its_name(data_dir: Path) -> None:
-    """Any folder with questions and a corpus is a data set, known to us or not."""
-    assert [q.id for q in find_questions("hotpotqa", "dev", data_dir, home=Path()).read()] == ["hotpotqa_dev"]
-    assert [q.id for q in find_questions("own", "test", data_dir, home=Path()).read()] == ["own_test"]
-
-
 @pytest.mark.parametrize(
     ("dataset", "split", "message"),
     [
@@ -312,18 +295,6 @@ def test_a_directory_without_data_sets_or_questions_says_where_to_put_them(tmp_p
     (tmp_path / "own" / "corpus.jsonl").touch()
     with pytest.raises(InputError, match=r"own has no questions; put them at .*dev\.jsonl"):
         find_questions("own", "dev", tmp_path, home=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("file", "total", "first"),
-    [("flashrag_popqa_test_50", 50, "test_10207"), ("flashrag_quick_start_nq_test", 17, "test_0")],
-)
-def test_real_question_files_of_flashrag_are_read(file: str, total: int, first: str, shared_data: Path) -> None:
-    """Rows as FlashRAG ships them."""
-    source = open_questions(shared_data / "samples" / f"{file}.jsonl", dataset="popqa", split="test")
-    questions = list(source.read())
-    assert (source.total, len(questions), questions[0].id) == (total, total, first)
-    assert all(answer.strip() for question in questions for answer in question.golden_answers)
 
 
 @pytest.mark.parametrize(

@@ -210,17 +210,6 @@ def test_the_licence_is_the_strictest_that_the_parts_ask_for(datasets: list[str]
     assert licence_of(datasets) == licence
 
 
-def test_the_local_summary_is_left_as_it_is(tmp_path: Path) -> None:
-    """Only what goes up is without paths."""
-    directory = data_set(tmp_path / "d", contamination=CONTAMINATION)
-    before = (directory / "summary.json").read_bytes()
-    card_of(directory, tmp_path)
-    assert (directory / "summary.json").read_bytes() == before
-    assert orjson.loads((tmp_path / "staged" / "summary.json").read_bytes())["contamination"]["checked"][0] == {
-        name: value for name, value in CHECKED.items() if name != "path"
-    }
-
-
 def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
     """Without it the same command would leave those questions out."""
     directory = data_set(tmp_path / "d", contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
