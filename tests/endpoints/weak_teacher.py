@@ -20,22 +20,17 @@ from reasonrag.llm.extraction.parsed_prompt import parse_prompt
 from reasonrag.llm.extraction.words import names
 
 
-class WeakTeacher:
-    """As a `ChatModel`, like `OfflineTeacher`."""
+class WeakTeacher(offline.OfflineTeacher):
+    """As a `ChatModel`."""
 
-    name = "offline-weak"
+    def __init__(self) -> None:
+        super().__init__(name="offline-weak")
 
     async def complete(self, request: ChatRequest) -> Sequence[Completion]:
         await asyncio.sleep(0)  # never starves the event loop
         own = {"temperature": request.sampling.temperature, "seed": request.seeds[0]}
         said = [_reply(request.messages, choice=choice, **own) for choice in range(len(request.samples))]
         return offline.as_completions(request, said)
-
-    async def check(self) -> None:
-        """Always available."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 def _reply(messages: Sequence[Message], *, temperature: float, seed: int, choice: int) -> str:

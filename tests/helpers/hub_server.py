@@ -19,6 +19,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.helpers.endpoints import Served
+
 TOKEN = "hf_" + "testing0" * 5
 """Looks like a real one, so that tests can look for it where it must not be."""
 LARGE = (".parquet", ".gz", ".safetensors")
@@ -307,25 +309,10 @@ def _entry(path: str, content: bytes) -> dict[str, Any]:
 @contextmanager
 def running_hub() -> Iterator[HubServer]:
     """A hub that answers while the block runs."""
-    hub, loop = HubServer(), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def start() -> web.AppRunner:
-        runner = web.AppRunner(hub.application(), access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return runner
-
-    runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
-    hub.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    hub = HubServer()
+    with Served(hub.application(), "").open() as served:
+        hub.endpoint = served.base_url
         yield hub
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def environment_for(endpoint: str, home: object) -> dict[str, str]:

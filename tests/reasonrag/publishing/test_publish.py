@@ -188,9 +188,13 @@ def test_a_killed_upload_goes_on(hub: HubServer, data: Path) -> None:
 
 
 def test_readers_of_a_public_data_set_never_see_half_of_a_new_version(hub: HubServer, data: Path) -> None:
-    """One commit takes the old files away and brings the new ones; what is not ours stays."""
+    """One commit takes the old files away and brings the new ones; what is not ours stays. --private, which would hide
+    nothing, is refused."""
     old = {"README.md": b"old", "data/train-00000-of-00002.parquet": b"old", "figures/one.png": b"mine"}
     hub.put(REPO, old)
+    refused = published(hub, data, "--private")
+    assert (refused.returncode, hub.sent()) == (1, [])
+    assert "org/atlas is already public" in refused.stderr
     done = published(hub, data)
     assert done.returncode == 0, done.stderr
     assert "org/atlas is public already: everyone can read the new files" in done.stderr
@@ -213,15 +217,6 @@ def test_a_private_repository_with_other_files_is_not_made_public(hub: HubServer
     assert hub.sent() == []
     assert published(hub, data).returncode == 0
     assert hub.repositories[REPO].private
-
-
-def test_private_is_refused_for_a_public_repository(hub: HubServer, data: Path) -> None:
-    """It would hide nothing."""
-    hub.put(REPO, {"README.md": b"old"})
-    done = published(hub, data, "--private")
-    assert done.returncode == 1
-    assert "org/atlas is already public" in done.stderr
-    assert hub.sent() == []
 
 
 # -- refused before anything is sent ---------------------------------------------------------------------------
@@ -250,15 +245,6 @@ def test_a_token_that_the_hub_does_not_know_is_said_to_be_so(hub: HubServer, dat
     assert "The Hub rejects the token (HF_TOKEN, or hf auth login). Nothing was uploaded" in done.stderr
     assert wrong not in done.stderr
     assert hub.repositories == {}
-
-
-def test_a_dry_run_touches_no_network(hub: HubServer, data: Path) -> None:
-    """It needs no token and writes what would go up."""
-    done = published(hub, data, "--dry-run", HF_TOKEN="")
-    assert done.returncode == 0, done.stderr
-    assert hub.seen == []
-    assert (data / "publish" / "README.md").is_file()
-    assert "nothing was uploaded" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -421,21 +407,21 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
 
 
-def test_the_audit_is_looked_for_where_it_was_made(data: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Settings that put audits elsewhere put this one beside its rows."""
-    (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
-    (data / "audit.json").unlink()
-    done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
-    assert done.status == 0, done.err
-    assert (data / "audit.json").is_file()
-
-
-def test_rows_that_nobody_audited_are_audited_first(data: Path, reasonrag: Reasonrag) -> None:
-    """An audit that is older than the rows is made before anything is decided."""
+def spoil_the_audit(data: Path) -> None:
     os.utime(data / "audit.json", (0, 0))
+
+
+@pytest.mark.parametrize("spoil", [lambda data: (data / "audit.json").unlink(), spoil_the_audit])
+def test_rows_that_nobody_audited_are_audited_first(
+    spoil: Callable[[Path], None], data: Path, tmp_path: Path, reasonrag: Reasonrag
+) -> None:
+    """An audit that is missing or older than the rows is made beside them, wherever settings put audits."""
+    (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
+    spoil(data)
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
     assert done.status == 0, done.err
     assert "auditing them now" in done.err
+    assert "nothing was uploaded" in done.out
     assert json.loads((data / "audit.json").read_bytes())["schema_version"] == "reasonrag.audit/1"
 
 
