@@ -29,6 +29,7 @@ from reasonrag.publishing.publish_model import ModelPublication
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
 from reasonrag.retrieval.dense.manifest import IndexManifest
 from reasonrag.retrieval.index import IndexCheck, SearchResult
+from reasonrag.retrieval.index_build import LaunchEncoding
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.scale.merge import Merged
 from reasonrag.studies.calibrate import Calibration
@@ -1047,6 +1048,7 @@ def import_published(
 def index_build(
     *,
     watcher: BuildWatcher | None = None,
+    launch: LaunchEncoding | None = None,
     corpus: str | Path,
     kind: Literal["bm25", "dense"] | None = None,
     out: str | Path | None = None,
@@ -1065,6 +1067,9 @@ def index_build(
     batch_size: int = 64,
     device: str | Sequence[str] = [],
     gpu: bool = False,
+    on: Literal["here", "ray"] = "here",
+    workers: int | None = None,
+    address: str | None = None,
 ) -> tuple[Path, IndexManifest]:
     """Build an index over a corpus; returns its directory and its manifest.
 
@@ -1078,6 +1083,8 @@ def index_build(
 
     Args:
         watcher: is told what happens while it goes on; none: silent.
+        launch: makes the encoding of `on="ray"`: `reasonrag.scale.ray_encoding.RayEncoding`, which the command line
+            gives.
         corpus: Passages: JSONL of {"id", "contents": "title\\ntext"}, .gz too, or
             hf://datasets/ORG/NAME[@REVISION]/FILE
         kind: bm25 or dense [default: dense if an encoder setting is given, else bm25]
@@ -1098,6 +1105,10 @@ def index_build(
         batch_size: Passages per batch
         device: torch device, for example cuda:0; repeat to use several [default: all GPUs, else the CPU]
         gpu: Train faiss on GPUs; needs the index-gpu extra
+        on: Where the work is done: here, in this process, or ray, by workers on a Ray cluster, which is started on
+            this machine if there is none; needs the ray extra
+        workers: Encoders at a time, with --on ray [default: one for each GPU of the cluster, else for each CPU]
+        address: Ray cluster to join: auto, or HOST:PORT [default: RAY_ADDRESS, else a cluster on this machine]
     """
 
 def index_check(

@@ -26,13 +26,13 @@ LINES = {
     "exploration": 3530,
     "llm": 5493,
     "publishing": 1461,
-    "retrieval": 4879,
-    "scale": 471,
+    "retrieval": 5165,
+    "scale": 582,
     "serving": 1399,
     "studies": 1781,
     "training": 5537,
     "viewing": 2819,
-    "tests": 58_529,
+    "tests": 58_796,
     "benchmarks": 8183,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""

@@ -21,7 +21,7 @@ from reasonrag.terminal import print_shown
 
 
 @options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
-def build(*, as_json: Json = False, **flags: Any) -> None:
+def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> None:
     """Build an index of a corpus: BM25, or dense with an encoder.
 
     Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
@@ -31,7 +31,7 @@ def build(*, as_json: Json = False, **flags: Any) -> None:
     from reasonrag.retrieval.index_build import index_build
 
     with interrupts():
-        directory, manifest = index_build(watcher=TerminalBuildWatcher(), **flags)
+        directory, manifest = index_build(watcher=TerminalBuildWatcher(), launch=context.obj.encoding, **flags)
     print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
     if not as_json:
         print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
