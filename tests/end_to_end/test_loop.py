@@ -61,10 +61,17 @@ def labelled(run: Path) -> Path:
 # -- the world ---------------------------------------------------------------------------------------------------
 
 
-def test_no_question_is_in_two_splits(world: Path) -> None:
-    """What is held out was never asked before, in any wording: each question is there once."""
-    asked = [each["question"] for split in SPLITS for each in lines(world / f"{split}.jsonl")]
-    assert len(asked) == len(set(asked)) == sum(SPLITS.values())
+def test_no_question_is_in_two_splits_and_the_world_is_closed(world: Path) -> None:
+    """What is held out was never asked before, in any wording: each question is there once. It has no word that stands
+    in no passage and in no question of the warm-up. Names are names of one thing, or a question had two answers."""
+    asked = {split: [each["question"] for each in lines(world / f"{split}.jsonl")] for split in SPLITS}
+    every = [question for questions in asked.values() for question in questions]
+    assert len(every) == len(set(every)) == sum(SPLITS.values())
+    corpus = " ".join(each["contents"] for each in lines(world / "corpus.jsonl"))
+    known = set(re.findall(WORDS, " ".join([*asked["warmup"], corpus])))
+    assert set(re.findall(WORDS, " ".join(asked["heldout"]))) <= known
+    names = [thing.name for thing in things(Size(), 0)]
+    assert len(names) == len(set(names))
 
 
 def test_an_answer_stands_in_the_last_gold_passage_and_the_way_to_it_in_those_before() -> None:
@@ -79,32 +86,16 @@ def test_an_answer_stands_in_the_last_gold_passage_and_the_way_to_it_in_those_be
             assert answer not in question
 
 
-def test_the_world_is_closed(world: Path) -> None:
-    """Held-out questions have no word that stands in no passage and in no question of the warm-up."""
-    warmup, heldout = (
-        " ".join(each["question"] for each in lines(world / f"{name}.jsonl")) for name in ("warmup", "heldout")
-    )
-    corpus = " ".join(each["contents"] for each in lines(world / "corpus.jsonl"))
-    assert set(re.findall(WORDS, heldout)) <= set(re.findall(WORDS, f"{warmup} {corpus}"))
-
-
-def test_names_are_names_of_one_thing() -> None:
-    """Otherwise a question would have two answers."""
-    names = [thing.name for thing in things(Size(), 0)]
-    assert len(names) == len(set(names))
-
-
 def test_the_same_seed_gives_the_same_world(world: Path, tmp_path: Path) -> None:
-    """And another one another world."""
+    """And another one another world; a world too small for its splits is refused. Pairs are drawn alike, too."""
+    ids = [f"{number:02}" for number in range(50)]
+    assert drawn(ids, 10, seed=1) == drawn(reversed(ids), 10, seed=1) != drawn(ids, 10, seed=2)
+    with pytest.raises(ValueError, match="are wanted"):
+        write_world(tmp_path, SMALL, {"heldout": 10_000}, seed=0)
     for seed in (0, 1):
         write_world(tmp_path / str(seed), SMALL, SPLITS, seed=seed)
         same = (tmp_path / str(seed) / "corpus.jsonl").read_bytes() == (world / "corpus.jsonl").read_bytes()
         assert same == (seed == 0)
-
-
-def test_a_world_too_small_for_its_splits_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="are wanted"):
-        write_world(tmp_path, SMALL, {"heldout": 10_000}, seed=0)
 
 
 def test_whole_words_survive_the_tokenizer_that_serves_them(tmp_path: Path) -> None:
@@ -151,11 +142,6 @@ def test_arms_have_as_many_pairs_of_the_students_own_steps(run: Path, labelled: 
     rows = json.loads((run.parent / "process" / "RAG_ProGuide.json").read_bytes())
     assert {row["pair_id"] for row in rows} == chosen["process"]
     assert summary.pairs == len(rows)
-
-
-def test_pairs_are_drawn_alike_for_the_same_seed() -> None:
-    ids = [f"{number:02}" for number in range(50)]
-    assert drawn(ids, 10, seed=1) == drawn(reversed(ids), 10, seed=1) != drawn(ids, 10, seed=2)
 
 
 # -- what is said of it ------------------------------------------------------------------------------------------

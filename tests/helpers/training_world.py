@@ -102,10 +102,6 @@ class World:
                 kept.write_text(json.dumps(vars(make())))
             return Outcome(**json.loads(kept.read_text()))
 
-    def train(self, config: str, name: str, **changes: object) -> Outcome:
-        """`reasonrag train CONFIG` with small sizes into saves/NAME, once."""
-        return self.once(f"train-{name}", lambda: self.run(*self.words(config, name, **changes)))
-
     def words(self, config: str, name: str, **changes: object) -> list[object]:
         changed = SMALL | changes
         sets = [word for key, value in changed.items() for word in ("--set", f"{key}={json.dumps(value)}")]

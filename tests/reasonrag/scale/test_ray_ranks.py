@@ -108,13 +108,6 @@ def test_when_one_rank_cannot_go_on_the_others_finish_their_requests(ray_address
     assert summary["stopped"]["cause"] == "interrupted"
 
 
-def test_a_cluster_that_is_not_there_is_named() -> None:
-    pytest.importorskip("ray", reason="the ray extra is not installed")
-    refused = finished(*words("127.0.0.1:1"))
-    assert refused.returncode == 2
-    assert "the Ray cluster 127.0.0.1:1 cannot be reached" in refused.stderr
-
-
 def silent() -> ScriptedModel:
     return ScriptedModel([])
 

@@ -235,16 +235,15 @@ ENTRIES = {
 
 @pytest.mark.parametrize(("config", "entry"), ENTRIES.items())
 def test_each_stage_gets_its_rows(config: str, entry: str, data: Path) -> None:
-    """By the stage, trained on and held out; places are absolute."""
-    found = resolved(data, config).config
+    """By the stage, trained on and held out, which counts for the cutoff too; places are absolute."""
+    resolution = resolved(data, config)
+    found, rows = resolution.config, resolution.countable
     assert (found["dataset"], found["eval_dataset"]) == (entry, f"{entry}_validation")
     assert found["dataset_dir"] == str(data)
     assert found["model_name_or_path"] == str(data.with_name("base"))
     assert Path(found["output_dir"]).is_absolute()
-
-
-def test_another_stage_of_the_same_file_gets_other_rows(data: Path) -> None:
-    """`--set stage=..` is enough."""
+    counted = [".validation." in file for file in rows.files] if rows else []
+    assert counted == ([] if entry == "rag_proguide_reward" else [False, True])
     assert resolved(data, stage="kto").config["dataset"] == "rag_proguide_kto"
 
 
@@ -254,13 +253,6 @@ def test_without_held_out_rows_nothing_is_evaluated(data: Path) -> None:
     found = resolved(data)
     assert not {"eval_dataset", "eval_strategy", "eval_steps"} & found.config.keys()
     assert "so nothing is evaluated" in " ".join(found.notes)
-
-
-def test_held_out_rows_count_for_the_cutoff(data: Path) -> None:
-    """The trainer cuts them as well."""
-    rows = resolved(data).countable
-    assert rows is not None
-    assert [Path(file).name for file in rows.files] == ["RAG_ProGuide.json", "RAG_ProGuide.validation.json"]
 
 
 CUTOFFS: dict[str, tuple[dict[str, Any], bool, str]] = {
@@ -295,13 +287,10 @@ def test_only_the_tokenizer_of_the_student_lowers_its_cutoff(
     assert lengths["cutoff_len"] == resolution.config["cutoff_len"]
     assert lengths["longest_row"] <= lengths["advised_cutoff"] < 6000
     assert said in resolution.notes[-1]
-
-
-def test_a_cutoff_that_is_asked_for_stays_whatever_counts(data: Path) -> None:
-    resolution = replace(resolved(data), chosen_cutoff=True)
-    resolution.config |= {"cutoff_len": 7000, "model_name_or_path": "Qwen/Qwen2.5-7B"}
-    resolve_cutoff(resolution, read_training_data(data), ConfigCheck(), PreflightFindings())
-    assert resolution.config["cutoff_len"] == 7000
+    asked_for = replace(resolved(data), chosen_cutoff=True)
+    asked_for.config |= changes | {"cutoff_len": 7000}
+    resolve_cutoff(asked_for, read_training_data(data), ConfigCheck(), PreflightFindings())
+    assert asked_for.config["cutoff_len"] == 7000
 
 
 def test_data_that_name_no_questions_are_told_of(data: Path) -> None:

@@ -26,12 +26,13 @@ MODEL = Provenance(
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    """A folder may say nothing. Questions are recognised however they are spelled, as in the contamination gate, and
+    splits that are not for training are named."""
+    assert read_provenance(tmp_path) is None
     MODEL.write(tmp_path)
     assert read_provenance(tmp_path) == MODEL
-
-
-def test_a_folder_may_say_nothing(tmp_path: Path) -> None:
-    assert read_provenance(tmp_path) is None
+    assert MODEL.trained_on(["who wrote  faust", "Who wrote Emma?"]) == ["who wrote  faust"]
+    assert MODEL.evaluation_splits == ["hotpotqa/dev"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": "reasonrag.model/9"}', '{"base_model": 3}'])
@@ -41,30 +42,16 @@ def test_a_damaged_file_is_no_silence(content: str, tmp_path: Path) -> None:
         read_provenance(tmp_path)
 
 
-def test_questions_are_recognised_however_they_are_spelled() -> None:
-    """As in the contamination gate: case, punctuation, articles and spaces do not count."""
-    assert MODEL.trained_on(["who wrote  faust", "Who wrote Emma?"]) == ["who wrote  faust"]
-
-
-def test_splits_that_are_not_for_training_are_named() -> None:
-    assert MODEL.evaluation_splits == ["hotpotqa/dev"]
-
-
-def test_a_model_that_is_asked_as_it_was_trained_has_no_objection() -> None:
-    assert ASKED.objections(**NOW) == []  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("renderer", "r2"), ("top_k", 5), ("retriever", "dense y"), ("max_steps", 8)]
 )
 def test_every_difference_is_named(name: str, value: object) -> None:
+    """What is the same, or not known, is no objection."""
+    assert ASKED.objections(**NOW) == []  # type: ignore[arg-type]
+    assert TrainingConditions(top_k=(None,)).objections(**NOW | {"top_k": 9}) == []  # type: ignore[arg-type]
     [(named, sentence)] = ASKED.objections(**NOW | {name: value})  # type: ignore[arg-type]
     assert named == name
     assert str(value) in sentence
-
-
-def test_what_is_not_known_is_no_objection() -> None:
-    assert TrainingConditions(top_k=(None,)).objections(**NOW | {"top_k": 9}) == []  # type: ignore[arg-type]
 
 
 def test_the_questions_of_a_data_set_are_those_that_were_explored(tmp_path: Path) -> None:

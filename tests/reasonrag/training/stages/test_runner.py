@@ -29,10 +29,15 @@ def stages_of(
 
 
 def test_every_stage_runs_once_and_in_order(tmp_path: Path) -> None:
-    """A second call does nothing and knows what the first came to."""
+    """One command at a time works in a folder. A second call does nothing and knows what the first came to."""
     done: list[str] = []
     said: list[str] = []
-    first = run_stages(tmp_path, "lunch", stages_of(done), said.append)
+
+    def at_once(_: str) -> None:
+        with pytest.raises(InputError, match="--out"):
+            run_stages(tmp_path, "lunch", stages_of([]), lambda _: None)
+
+    first = run_stages(tmp_path, "lunch", stages_of(done, breaks=at_once), said.append)
     again = run_stages(tmp_path, "lunch", stages_of(done), said.append)
     assert done == list(NAMES)
     assert first == again == read_stages(tmp_path)
@@ -45,11 +50,15 @@ def test_every_stage_runs_once_and_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, ReasonragError("the oven is cold")], ids=str)
 def test_the_same_call_goes_on_where_a_stage_was_stopped(tmp_path: Path, name: str, end: BaseException) -> None:
-    """By Ctrl-C, by a kill, by a failure, whose cause is kept until the stage is done."""
+    """By Ctrl-C, by a kill, by a failure, whose cause is kept until the stage is done. It keeps its settings, also when
+    it is refused then: its folder may hold half of its work."""
 
     def stop(at: str) -> None:
         if at == name:
             raise end
+
+    def refuse(_: str) -> None:
+        raise InputError("no bread")
 
     done: list[str] = []
     with pytest.raises((KeyboardInterrupt, SystemExit, ReasonragError)):
@@ -59,13 +68,17 @@ def test_the_same_call_goes_on_where_a_stage_was_stopped(tmp_path: Path, name: s
     stopped = found.stages[NAMES.index(name)]
     failed = isinstance(end, ReasonragError)
     assert (stopped.state, stopped.cause) == (("failed", "the oven is cold") if failed else ("started", None))
+    with pytest.raises(InputError, match="no bread"):
+        run_stages(tmp_path, "lunch", stages_of([], breaks=refuse), lambda _: None)
+    with pytest.raises(InputError, match=f"holds another training: .*{name}: flour was 1, is 2"):
+        run_stages(tmp_path, "lunch", stages_of([], decides={"flour": 2}), lambda _: None)
     record = run_stages(tmp_path, "lunch", stages_of(done), lambda _: None)
     assert done == list(NAMES)
     assert {(each.state, each.cause) for each in record.stages} == {("done", None)}
 
 
 def test_a_refused_stage_may_be_given_other_settings(tmp_path: Path) -> None:
-    """Nothing is there of it; what is done keeps its own, and what was begun before it was refused keeps them too."""
+    """Nothing is there of it; what is done keeps its own."""
 
     def refuse(at: str) -> None:
         if at == "slice":
@@ -90,23 +103,6 @@ def test_a_refused_stage_may_be_given_other_settings(tmp_path: Path) -> None:
         run_stages(tmp_path, "lunch", stages_of(done, decides={"knife": "sharp"}), lambda _: None)
 
 
-@pytest.mark.parametrize("before", [KeyboardInterrupt, ReasonragError("the knife broke")], ids=str)
-def test_a_stage_that_had_begun_keeps_its_settings_when_it_is_refused(tmp_path: Path, before: BaseException) -> None:
-    """Its folder may hold half of its work."""
-
-    def raising(error: BaseException) -> Callable[[str], None]:
-        def stop(_: str) -> None:
-            raise error
-
-        return stop
-
-    for error in (before, InputError("no bread")):
-        with pytest.raises(type(error) if isinstance(error, Exception) else KeyboardInterrupt):
-            run_stages(tmp_path, "lunch", stages_of([], breaks=raising(error)), lambda _: None)
-    with pytest.raises(InputError, match="holds another training: bake: flour was 1, is 2"):
-        run_stages(tmp_path, "lunch", stages_of([], decides={"flour": 2}), lambda _: None)
-
-
 @pytest.mark.parametrize("writes", range(7))
 def test_killed_after_any_write_it_ends_the_same(tmp_path: Path, writes: int) -> None:
     """The record as it stood at each moment, before the first stage and after each, is gone on with to the same end."""
@@ -129,18 +125,6 @@ def test_killed_after_any_write_it_ends_the_same(tmp_path: Path, writes: int) ->
         (each.name, "done", each.result) for each in whole.stages
     ]
     assert again == list(NAMES)[writes // 2 :]
-
-
-def test_one_command_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
-    """The second is told so, whatever it would do."""
-
-    def again(_: str) -> None:
-        with pytest.raises(InputError, match="--out"):
-            run_stages(tmp_path, "lunch", stages_of([]), lambda _: None)
-
-    done: list[str] = []
-    run_stages(tmp_path, "lunch", stages_of(done, breaks=again), lambda _: None)
-    assert done == list(NAMES)
 
 
 def test_a_folder_of_another_command_is_refused_with_what_differs(tmp_path: Path) -> None:
