@@ -80,45 +80,45 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
 def test_a_setting_that_runs_code_or_sends_data_out_takes_an_explicit_allow(
     changes: dict[str, object], names: str, train: Callable[..., Done]
 ) -> None:
-    """Every such key is named in one message, and each `--allow` sets one aside."""
+    """Every such key is named in one message, and each `--allow` sets one aside. `--set` is no consent of its own, as
+    reasonrag.toml may hold it, too."""
     done = train(**changes)
     assert (done.status, NOTHING_OBJECTED in done.err) == (2, False), done.err
     for name in names.split():
         assert f"--allow {name}" in done.err
     assert NOTHING_OBJECTED in train(*allowed(names), **changes).err
+    by_flags = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    if all(key.isidentifier() for key in changes):
+        assert f"--allow {names.split(maxsplit=1)[0]}" in train(*by_flags).err
     assert not Path("saves").exists()
 
 
-HARMLESS: list[dict[str, object]] = [
-    {"trust_remote_code": False},
-    {"push_to_hub": False, "hub_model_id": ""},
-    {"report_to": "tensorboard"},
-    {"report_to": ["none"]},
-    {"use_swanlab": False},
-    {"adapter_name_or_path": "adapter", "finetuning_type": "lora"},
-    {"hub_strategy": "end"},
-    {"cache_dir": "/data/hf"},
-    {"ray_storage_path": "./saves"},
-    {"generation_config": "base"},
+HARMLESS: list[tuple[dict[str, object], dict[str, object]]] = [
+    ({"trust_remote_code": False}, {}),
+    ({"push_to_hub": False, "hub_model_id": ""}, {}),
+    ({"report_to": "tensorboard"}, {}),
+    ({"report_to": ["none"]}, {}),
+    ({"use_swanlab": False}, {}),
+    ({"adapter_name_or_path": "adapter", "finetuning_type": "lora"}, {}),
+    ({"hub_strategy": "end"}, {}),
+    ({"cache_dir": "/data/hf"}, {}),
+    ({"ray_storage_path": "./saves"}, {}),
+    ({"generation_config": "base"}, {}),
+    ({}, {"auto_map": {"AutoConfig": "old.Config"}}),
 ]
 
 
-@pytest.mark.parametrize("changes", HARMLESS, ids=[str(each) for each in HARMLESS])
+@pytest.mark.parametrize(("changes", "of_the_model"), HARMLESS, ids=str)
 def test_a_setting_that_does_nothing_of_the_kind_is_not_objected_to(
-    changes: dict[str, object], train: Callable[..., Done]
+    changes: dict[str, object], of_the_model: dict[str, object], train: Callable[..., Done]
 ) -> None:
-    """A key that is switched off, a log on this machine, an adapter in a folder here."""
+    """A key that is switched off, a log on this machine, an adapter in a folder here. Without trust no Python file is
+    run, so a folder may name one: models that transformers knows by now still carry the files of their first days."""
+    Path("base/config.json").write_text(json.dumps({"model_type": "qwen2"} | of_the_model))
     Path("adapter").mkdir()
     Path("adapter/adapter_config.json").write_text('{"peft_type": "LORA", "megatron_core": "megatron.core"}')
     Path("adapter/adapter_model.safetensors").write_bytes(b"")
-    done = train(**changes)
-    assert NOTHING_OBJECTED in done.err
-
-
-def test_set_is_no_consent_of_its_own(train: Callable[..., Done]) -> None:
-    """reasonrag.toml may hold `set`, too."""
-    assert "--allow trust_remote_code" in train("--set", "trust_remote_code=true").err
-    assert NOTHING_OBJECTED in train("--set", "trust_remote_code=true", "--allow", "trust_remote_code").err
+    assert NOTHING_OBJECTED in train(**changes).err
 
 
 def test_a_file_that_the_configuration_names_is_looked_into(train: Callable[..., Done]) -> None:
@@ -185,12 +185,6 @@ def test_a_folder_that_brings_code_or_a_pickle_takes_an_explicit_allow(
     for name in names.split():
         assert f"--allow {name}" in done.err
     assert NOTHING_OBJECTED in train(*allowed(names), **changes).err
-
-
-def test_without_trust_no_python_file_is_run_so_a_folder_may_name_one(train: Callable[..., Done]) -> None:
-    """Models that transformers knows by now still carry the files of their first days."""
-    Path("base/config.json").write_text('{"model_type": "qwen2", "auto_map": {"AutoConfig": "old.Config"}}')
-    assert NOTHING_OBJECTED in train().err
 
 
 @pytest.mark.parametrize("name", ["trust_remote_code", "report_to", "pickled_weights", "unaudited_rows"])
@@ -355,16 +349,11 @@ def test_a_name_that_llama_factory_would_split_is_refused(name: str, train: Call
 
 
 def test_several_names_in_a_configuration_are_none_of_the_data(train: Callable[..., Done], data: Path) -> None:
-    """The stage's own rows are trained on, which were audited; asked for by --set, it is refused."""
+    """The stage's own rows are trained on, which were audited; asked for by --set, it is refused. Nor is a folder."""
     described(data, lambda info: info.update(other={"file_name": "../x.json"}))
     assert NOTHING_OBJECTED in train(dataset="rag_proguide,other", dataset_dir="REMOTE:they/rows").err
     assert "has no rag_proguide,other" in train("--set", "dataset=rag_proguide,other").err
-
-
-def test_a_folder_of_rows_is_no_file_of_rows(train: Callable[..., Done], data: Path) -> None:
-    """LLaMA-Factory would read every file in it."""
-    (data / "more").mkdir()
-    shutil.copy(data / "RAG_ProGuide.json", data / "more")
+    (data / "more").mkdir()  # LLaMA-Factory would read every file in it
     described(data, lambda info: info["rag_proguide"].update(file_name="more"))
     assert "which is not there" in train().err
 
@@ -386,18 +375,12 @@ def test_a_description_that_names_no_rows_is_refused(
     assert (done.status, f"{name} has no `file_name`" in done.err) == (2, True), done.err
 
 
-def test_rows_of_others_are_audited_as_they_are_now(train: Callable[..., Done], data: Path) -> None:
-    """Without a summary nothing says that audit.json is of these rows."""
-    rows = orjson.loads((data / "RAG_ProGuide.json").read_bytes())
-    rows[0]["chosen"] = ""
-    (data / "RAG_ProGuide.json").write_bytes(orjson.dumps(rows))
+def test_rows_of_others_that_no_audit_reads_are_objected_to(train: Callable[..., Done], data: Path) -> None:
+    """An audit of this folder reads RAG_ProGuide's rows, as they are now: without a summary nothing says that
+    audit.json is of these."""
+    edited(data / "RAG_ProGuide.json", lambda rows: rows[0].update(chosen=""))
     (data / "summary.json").unlink()
     assert "--allow empty_reply" in train().err
-
-
-def test_rows_of_others_that_no_audit_reads_are_objected_to(train: Callable[..., Done], data: Path) -> None:
-    """An audit of this folder reads RAG_ProGuide's rows."""
-    (data / "summary.json").unlink()
     words = {"config": "smoke-cpu-sft", "dataset": "rag_proguide_sft", "eval_dataset": None, "eval_strategy": None}
     assert "--allow unaudited_rows" in train(**words).err
 
