@@ -291,15 +291,6 @@ def test_evaluations_of_different_data_do_not_compare(changes: dict[str, Any], s
         compare(runs)
 
 
-def test_different_conditions_of_asking_are_warned_of(make_run: MakeRun) -> None:
-    """Top-k, retriever, prompts and step budget explain differences that a model is credited with."""
-    a = make_run("a", [RIGHT] * 3)
-    b = make_run("b", [WRONG] * 3, asked={"top_k": 5, "renderer": "s"}, config={"method": "agent", "model": "n"})
-    comparison = compare([a, b])
-    assert ["top-k 5" in warning or "(renderer) s" in warning for warning in comparison.warnings] == [True, True]
-    assert comparison.pairs[0].changed == ["model was None, is 'n'", "top_k was 3, is 5"]
-
-
 @pytest.mark.parametrize(
     ("a", "b", "warned"),
     [
@@ -309,6 +300,8 @@ def test_different_conditions_of_asking_are_warned_of(make_run: MakeRun) -> None
         ({"method": "direct"}, {"asked": {"top_k": 5}}, ""),
         ({"method": "rag"}, {"method": "rag", "asked": {"renderer": "s"}}, ""),
         ({"method": "rag"}, {"method": "rag", "config": {"baseline_prompts": "2"}}, "b and a used different prompts"),
+        ({}, {"asked": {"top_k": 5}}, "b used top-k 5, a 3"),
+        ({}, {"asked": {"renderer": "s"}}, "b used prompts (renderer) s, a r"),
         ({}, {"asked": {"max_passage_chars": 9}}, "b and a cut passages differently"),
         ({}, {"asked": {"passage_order": "worst-first"}}, "b and a order passages differently"),
         ({}, {"asked": {"style": "long"}}, "b and a ask for different answer styles"),
@@ -316,13 +309,21 @@ def test_different_conditions_of_asking_are_warned_of(make_run: MakeRun) -> None
     ],
     ids=[
         *("one repairs", "both repair", "another budget", "one has no top-k", "a baseline has no prompts of the agent"),
-        *("other prompts of a baseline", "passages cut", "passages in another order", "another style", "another judge"),
+        *(
+            "other prompts of a baseline",
+            "another top-k",
+            "another renderer",
+            "passages cut",
+            "passages in another order",
+            "another style",
+            "another judge",
+        ),
     ],
 )
 def test_what_may_explain_a_difference_is_warned_of(
     a: dict[str, Any], b: dict[str, Any], warned: str, make_run: MakeRun
 ) -> None:
-    """Of any two methods; what one of them does not have is no difference."""
+    """Of any two methods, what a model would be credited with; what one of them does not have is no difference."""
     warnings = compare([make_run("a", [RIGHT] * 3, **a), make_run("b", [WRONG] * 3, **b)]).warnings
     assert [each.partition(":")[0] for each in warnings] == ([warned] if warned else [])
 

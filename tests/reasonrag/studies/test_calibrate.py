@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -337,27 +335,6 @@ def test_a_calibration_that_was_stopped_again_and_again_pays_once(run: Path, rea
     assert max(Counter(keys(JOURNAL)).values()) == 1
     JOURNAL.unlink()
     assert told(parts)["revaluation"] == told(package.calibrate(run, revalue=8, k=6))["revaluation"]
-
-
-class PressesCtrlC(Offline):
-    """The offline teacher, in whose fifth request somebody presses Ctrl-C."""
-
-    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        if len(self.requests) == 4:
-            os.kill(os.getpid(), signal.SIGINT)
-        return await super().complete(request)
-
-
-def test_ctrl_c_keeps_what_was_answered(run: Path) -> None:
-    """Every answer that was given is on disk, and only the others are asked for again."""
-    interrupted, again = PressesCtrlC(), Offline()
-    with pytest.raises(KeyboardInterrupt):
-        package.calibrate(run, revalue=20, k=3, chat_model=interrupted)
-    kept = keys(JOURNAL)
-    assert len(kept) == sum(len(each.samples) for each in interrupted.requests) > 0
-    package.calibrate(run, revalue=20, k=3, chat_model=again)
-    assert keys(JOURNAL)[: len(kept)] == kept
-    assert max(Counter(keys(JOURNAL)).values()) == 1
 
 
 def test_who_has_all_answers_needs_no_model(endpoint: str) -> None:

@@ -89,6 +89,7 @@ def test_a_critic_that_knows_the_values_passes_every_check(
     found = evaluated(critic, run, knowing(values), **outcome_model(tmp_path))
     assert (found.accuracy.value, found.verdict, found.failures, found.undecided) == (1.0, "passed", [], [])
     assert (found.scores, found.given_up) == (found.calls, 0)
+    assert found.step_only.value == 0.5, "without the state it knows nothing"
     assert list(found.by_margin) == ["below .1", ".1 to .3", "above .3"]
     assert list(found.by_layer) == sorted(found.by_layer, key=int)
     assert verdict_in(critic) == {"failures": [], "evaluation": str(critic / "evaluation")}

@@ -298,15 +298,6 @@ def test_draws_that_make_no_sense_are_refused(tmp_path: Path, flags: dict[str, A
     assert not (tmp_path / "run").exists()
 
 
-def test_another_number_of_draws_or_another_critic_is_another_evaluation(tmp_path: Path) -> None:
-    evaluated(tmp_path, drafts(), preferring("Oslo"), best_of=4)
-    with pytest.raises(InputError, match="best_of"):
-        evaluated(tmp_path, drafts(), preferring("Oslo"), best_of=2)
-    other = ScriptedModel(lambda *_: "1", name="another")
-    with pytest.raises(InputError, match="critic"):
-        evaluated(tmp_path, drafts(), other, best_of=4)
-
-
 def test_ask_shows_of_how_many_drafts_each_step_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
     critic = preferring("Rome")
     found = reasonrag.ask(
