@@ -170,7 +170,7 @@ async def test_a_judge_scores_around_what_a_step_leads_to(worlds: Worlds, shared
     path = max(runs, key=lambda each: (each[-1].f1 or 0.0, len(each)))
     assert path[-1].f1 == 1
     for step in path:
-        prompt = scoring_prompt(explorer.prompts, step, gold=True, passages=False)
+        prompt = scoring_prompt(explorer.prompts, step, gold=True)
         judged = [await explorer.score(question.question, prompt, sample) for sample in range(200)]
         scores = [each.value for each in judged if each.value is not None]
         assert len(scores) == 200

@@ -193,19 +193,6 @@ def test_released_by_hand() -> None:
     assert (search.simulations, search.calls) == (5, 9)
 
 
-def test_released_spends_at_most_one_generation_and_one_judgement_per_simulation() -> None:
-    """The published budget of 64 simulations is at most 128 replies, whatever the judge says."""
-    search: Search[str] = Search(RECIPES["released"].search)
-    while work := search.ask():
-        (only,) = work
-        if isinstance(only, Expand):
-            search.tell(only.id, expanded(step(f"sample {only.sample}")))
-        else:
-            search.tell(only.id, Scored((only.sample % 7) / 7, calls=1))
-    assert (search.simulations, search.calls) == (64, 128)
-    assert len(search.tree) == 1 + 64
-
-
 def test_reasonrag_by_hand() -> None:
     """A judge's scores are discounted by the depth of the judged step and backed up; Eq. 5 selects.
 
@@ -297,17 +284,6 @@ def test_ragym_by_hand() -> None:
     assert (search.simulations, search.calls) == (3, 13)
 
 
-def test_further_attempts_draw_under_numbers_of_their_own() -> None:
-    """The first draws of a state have the numbers 0 and 1 here, and each attempt at others goes on from there."""
-    search: Search[str] = Search(config("economy", siblings=2, root_siblings=2, max_calls=9))
-    [work] = search.ask()
-    assert work == Expand(0, node_id=0, count=2, sample=0)
-    search.tell(0, Expanded([same("a"), same("a")], calls=2))
-    [value] = search.ask()
-    search.tell(value.id, continued([answer(0.0)]))
-    assert search.ask()[0] == Expand(2, node_id=0, count=1, sample=2, attempt=1)
-
-
 def test_the_budget_has_room_for_an_attempt_that_draws_one_step() -> None:
     """Of five replies three are spent: one is left to draw another step, and one to continue it."""
     search: Search[str] = Search(config("economy", siblings=2, root_siblings=2, max_calls=5))
@@ -319,41 +295,6 @@ def test_the_budget_has_room_for_an_attempt_that_draws_one_step() -> None:
 
 
 # -- selection ----------------------------------------------------------------------------------------------------
-
-
-def test_of_equal_children_the_earlier_is_visited_first() -> None:
-    """Scores that tie are settled by order of creation, so that a tree never depends on chance."""
-    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=2, wave=1))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), step("second")))],
-            [
-                (Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)])),
-                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(1.0)])),
-            ],
-            [(Expand(3, node_id=1, count=2, sample=0), expanded(answer(1.0), answer(1.0)))],
-        ],
-    )
-
-
-def test_puct_walks_down_by_its_own_score() -> None:
-    """Three children worth 0, .9 and .5 * .81 = .405 after one visit each; c 2.5, prior 1/3 each.
-
-    2. All have the same second term, so the value decides: child 2.
-    3. 2: .9 + 2.5 / 3 * sqrt(4) / 3 = 1.456; 3: .405 + 2.5 / 3 * sqrt(4) / 2 = 1.238. Child 2 again.
-    """
-    search: Search[str] = Search(
-        config("continuation", selection="puct", exploration=2.5, siblings=3, continuations=1, simulations=3, wave=1)
-    )
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=3, sample=0), expanded(answer(0.0), answer(1.0), step("query")))],
-            [(Continue(1, node_id=3, count=1, sample=20_000), continued([answer(0.5)]))],
-        ],
-    )
-    assert visits(search) == [5, 1, 3, 1]
 
 
 def test_a_wave_spreads_over_several_states() -> None:
@@ -391,15 +332,6 @@ def test_simulations_in_flight_count_for_the_parent_too() -> None:
     for work, value in zip(search.ask(), (0.825, 0.5, 0.0), strict=True):
         search.tell(work.id, Scored(value, calls=1))
     assert search.ask() == [Expand(4, node_id=1, count=3, sample=0), Expand(5, node_id=2, count=3, sample=0)]
-
-
-def test_a_root_that_only_ever_answers_costs_one_request() -> None:
-    """Answers are exact: further simulations visit them, and ask for nothing."""
-    search: Search[str] = Search(config("continuation", siblings=3, simulations=8))
-    play(search, [[(Expand(0, node_id=0, count=3, sample=0), expanded(answer(1.0), answer(0.0), answer(0.0)))]])
-    assert search.simulations == 8
-    assert sum(visits(search)[1:]) == visits(search)[0] == 3 + 7
-    assert spre_rewards(search.tree, alpha=0.9) == pytest.approx([0.3, 0.9, 0.0, 0.0])
 
 
 def test_economy_goes_to_the_state_whose_answers_are_expected_to_disagree_most() -> None:
@@ -563,73 +495,7 @@ def test_the_root_s_further_draws_are_plain_and_come_before_any_other_try() -> N
     assert tried == [(0, 2, 0), (2, 2, 0), (4, 1, 1)]
 
 
-def test_further_draws_of_the_root_end_at_their_limit() -> None:
-    """Two draws in a state, up to three in the root's: two, then one; three equal answers do not settle it
-    (p (.25 + 3) / 3.5 = .929, disagreement .133), but there is nothing left to do."""
-    search: Search[str] = Search(config("economy", siblings=2, root_siblings=3, wave=1))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(answer(1.0), answer(1.0)))],
-            [(Expand(1, node_id=0, count=1, sample=2), expanded(answer(1.0)))],
-        ],
-    )
-
-
-def test_only_the_root_gets_further_draws() -> None:
-    """A state below the root has its two draws, both right; the root's two disagree. Nothing is left to do."""
-    search: Search[str] = Search(config("economy", siblings=2, root_siblings=9, resamples=0, wave=1))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("query"), answer(0.0)))],
-            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
-            [(Expand(2, node_id=1, count=1, sample=0), expanded(answer(1.0)))],
-        ],
-    )
-
-
 # -- steps drawn twice, and steps that say the same ---------------------------------------------------------------
-
-
-def test_a_step_drawn_twice_is_valued_once_and_weighs_twice() -> None:
-    """Of three draws two are the same query, right in 2 steps (.81); the third is a wrong answer.
-
-    One continuation is asked for; the root is worth (2 * .81 + 0) / 3 = .54, although only two answers were seen.
-    """
-    search: Search[str] = Search(config("economy", siblings=3, root_siblings=None, simulations=1, wave=1))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=3, sample=0), expanded(same("query"), answer(0.0), same("query")))],
-            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
-        ],
-    )
-    assert [(node.draws, node.plain_draws) for node in search.tree.nodes[1:]] == [(2, 2), (1, 1), (1, 1)]
-    assert visits(search) == [2, 1, 1, 1]
-    assert evenly_drawn_rewards(search.tree, alpha=0.9) == pytest.approx([0.54, 0.81, 0.0, 0.81])
-
-
-def test_a_continuation_that_repeats_a_step_goes_on_below_it() -> None:
-    """Two continuations of 1 begin with the same evidence: one node, 2, with the answers 3 and 4 below it."""
-    search: Search[str] = Search(
-        config("economy", siblings=1, continuations=2, root_siblings=None, simulations=1, wave=1)
-    )
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=1, sample=0), expanded(step("query")))],
-            [
-                (
-                    Continue(1, node_id=1, count=2, sample=20_000),
-                    continued([same("evidence"), answer(1.0)], [same("evidence"), answer(0.0)]),
-                )
-            ],
-        ],
-    )
-    assert [node.parent_id for node in search.tree.nodes] == [None, 0, 1, 2, 2]
-    assert [node.draws for node in search.tree.nodes] == [0, 1, 2, 1, 1]
-    assert visits(search) == [2, 2, 2, 1, 1]
 
 
 def test_a_state_whose_draws_are_all_the_same_is_asked_for_something_else() -> None:
@@ -676,24 +542,6 @@ def test_answers_that_are_all_the_same_are_not_asked_for_something_else() -> Non
     right = Step("answer", terminal=True, outcome=1.0, identity="answer")
     play(search, [[(Expand(0, node_id=0, count=2, sample=0), expanded(right, right))]])
     assert search.tree[1].draws == 2
-
-
-def test_siblings_that_say_the_same_are_valued_once_and_share_what_is_known() -> None:
-    """`who` and `WHO` say the same: only the first is continued, to a right answer in 2 steps. Both are worth .81, and
-    the state whose third draw is a wrong answer is worth (.81 + .81 + 0) / 3 = .54."""
-    search: Search[str] = Search(
-        config("economy", siblings=3, root_siblings=None, simulations=1, wave=1),
-        equivalent=lambda one, other: one.casefold() == other.casefold(),
-    )
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=3, sample=0), expanded(step("who"), answer(0.0), step("WHO")))],
-            [(Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)]))],
-        ],
-    )
-    assert [node.same_as for node in search.tree.nodes] == [None, None, None, 1, None]
-    assert evenly_drawn_rewards(search.tree, alpha=0.9) == pytest.approx([0.54, 0.81, 0.0, 0.81, 0.81])
 
 
 @pytest.mark.parametrize(("share", "continued_nodes"), [(True, [1]), (False, [1, 2])])
@@ -743,38 +591,7 @@ def test_a_judgement_that_could_not_be_read_changes_no_mean() -> None:
     assert search.calls == 1 + 1 + 1 + 2 + 1 + 1
 
 
-def test_an_unreadable_first_judgement_is_a_visit_worth_nothing() -> None:
-    """Nothing is known anywhere: 0, and no value counts."""
-    search: Search[str] = Search(config("released", simulations=1))
-    search.tell(search.ask()[0].id, expanded(step("first")))
-    search.tell(search.ask()[0].id, Scored(None, calls=2))
-    assert search.ask() == []
-    assert (visits(search), values(search)) == ([1, 1], [0.0, 0.0])
-    assert [node.counted for node in search.tree.nodes] == [0, 0]
-
-
 # -- repaired steps -----------------------------------------------------------------------------------------------
-
-
-def test_a_repaired_sibling_is_valued_but_does_not_count_for_its_state() -> None:
-    """Its own continuations make its reward; the root's mean knows only the plain sibling.
-
-    1 (repaired): right in 2 steps, .81. 2: wrong. Root: the mean over 2 alone, 0; it was visited by way of both.
-    """
-    search: Search[str] = Search(config("continuation", siblings=2, continuations=1, simulations=1, wave=1))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("repaired", plain=False), step("plain")))],
-            [
-                (Continue(1, node_id=1, count=1, sample=20_000), continued([answer(1.0)])),
-                (Continue(2, node_id=2, count=1, sample=20_000), continued([answer(0.0)])),
-            ],
-        ],
-    )
-    assert spre_rewards(search.tree, alpha=0.9) == pytest.approx([0.0, 0.81, 0.0])
-    assert (visits(search), [node.counted for node in search.tree.nodes]) == ([2, 1, 1], [1, 1, 1])
-    assert values(search) == pytest.approx([0.0, 0.81, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -869,42 +686,6 @@ def two_continuations() -> Search[str]:
     return search
 
 
-def test_a_wave_does_not_start_before_the_last_one_is_told_whole() -> None:
-    """What is not told yet is asked again; nothing of the next wave is seen, and nothing is applied, until then."""
-    search = two_continuations()
-    first, second = search.ask()
-    search.tell(second.id, continued([answer(1.0)]))
-    assert search.ask() == [first]
-    assert visits(search) == [0, 0, 0]
-    assert search.calls == 2
-    search.tell(first.id, continued([answer(0.0)]))
-    assert visits(search) == [2, 1, 1]
-    assert all(work.id > second.id for work in search.ask())
-
-
-def test_results_are_applied_in_the_order_of_the_work_not_of_their_arrival() -> None:
-    """With continuations kept, ids show the order: those below node 1 come first although told last."""
-    search: Search[str] = Search(config("economy", siblings=2, continuations=1, simulations=1))
-    search.tell(search.ask()[0].id, expanded(step("first"), step("second")))
-    first, second = search.ask()
-    search.tell(second.id, continued([answer(1.0)]))
-    search.tell(first.id, continued([answer(0.0)]))
-    assert [(node.parent_id, node.payload) for node in search.tree.nodes[3:]] == [(1, "answer 0.0"), (2, "answer 1.0")]
-
-
-def test_the_first_telling_of_a_work_holds() -> None:
-    """Told again, even with another result, nothing changes: before the wave is whole, and long after."""
-    search = two_continuations()
-    first, second = search.ask()
-    search.tell(first.id, continued([answer(1.0)]))
-    search.tell(first.id, continued([answer(0.0)]))
-    search.tell(second.id, continued([answer(0.0)]))
-    search.tell(first.id, continued([answer(0.0)]))
-    search.tell(0, expanded(answer(1.0), answer(1.0)))
-    assert values(search) == pytest.approx([0.405, 0.81, 0.0])
-    assert len(search.tree) == 3
-
-
 def new_steps() -> Search[str]:
     """A search that waits for two steps of the root's state."""
     search: Search[str] = Search(config("continuation", siblings=2, continuations=1, wave=1))
@@ -974,16 +755,6 @@ def test_an_outcome_matters_only_where_a_step_ends() -> None:
     (work,) = search.ask()
     search.tell(work.id, continued([Step("evidence", outcome=7.0), answer(1.0)]))
     assert spre_rewards(search.tree, alpha=0.9) == pytest.approx([0.729, 0.729])
-
-
-def test_a_finished_search_stays_finished() -> None:
-    """After the end, asking gives nothing and telling again changes nothing."""
-    search: Search[str] = Search(config("continuation", siblings=1, simulations=1))
-    play(search, [[(Expand(0, node_id=0, count=1, sample=0), expanded(answer(1.0)))]])
-    search.tell(0, expanded(answer(0.0)))
-    assert search.ask() == []
-    assert (search.simulations, search.calls) == (1, 1)
-    assert values(search) == pytest.approx([0.9, 0.9])
 
 
 # -- configurations -----------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ def outcomes(node: Node[str]) -> list[tuple[float, int]]:
 
 
 def test_ids_are_the_order_of_creation_and_the_root_is_zero() -> None:
-    """A node's id is its place in `nodes`; parents come before children."""
+    """A node's id is its place in `nodes`; parents come before children. A step has the layer of its state; the root
+    is no step."""
     tree: Tree[str] = Tree()
     first = tree.add(tree.root, Step("first"))
     below = tree.add(first, Step("below"))
@@ -34,15 +35,8 @@ def test_ids_are_the_order_of_creation_and_the_root_is_zero() -> None:
     assert [node.parent_id for node in tree.nodes] == [None, 0, 1, 0]
     assert tree.children(tree.root) == [first, second]
     assert list(tree.path_up(below)) == [below, first, tree.root]
+    assert [node.layer for node in tree.nodes] == [None, 0, 1, 0]
     assert len(tree) == 4
-
-
-def test_the_layer_of_a_step_is_that_of_the_state_it_was_taken_in() -> None:
-    """Layer 0 is the root's state; the root is no step and has no layer."""
-    tree: Tree[str] = Tree()
-    first = tree.add(tree.root, Step("first"))
-    below = tree.add(first, Step("below"))
-    assert [node.layer for node in (tree.root, first, below)] == [None, 0, 1]
 
 
 def test_the_root_has_no_payload() -> None:
