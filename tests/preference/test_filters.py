@@ -239,7 +239,7 @@ STRICT = PairingRules(
 
 @pytest.mark.parametrize("reason", FLAWS)
 def test_reasons_are_told_in_their_order(reason: DropReason) -> None:
-    """A pair with a flaw and all that come after it is dropped for the first; of an evaluation question for that."""
+    """A pair with a flaw and any that comes after it is dropped for the first; of an evaluation question for that."""
     of_recipes = "not_reached", "wrong_trajectory", "not_ranked_apart", "few_visits"  # see test_pair_rules
     reasons = [each for each in DROP_REASONS[: DROP_REASONS.index("too_long") + 1] if each not in of_recipes]
     assert reasons == ["contaminated", *FLAWS]
@@ -250,13 +250,15 @@ def test_reasons_are_told_in_their_order(reason: DropReason) -> None:
         "rejected": {"critic_score": 0.0, "tokens": 6},
     }
     names = list(FLAWS)
-    flaws = [FLAWS[each] for each in names[names.index(reason) :] if each != APART.get(reason)]
-    has = {part: ChainMap(*(each.get(part, {}) for each in (*flaws, good))) for part in good}
-    steps = [step.model_copy(update=has[part]) for step, part in zip(state.steps, ("chosen", "rejected"), strict=True)]
-    pairs = [state.pairs[0].model_copy(update=has["pair"])]
-    flawed = state.model_copy(update={"tokens": 4, "steps": steps, "pairs": pairs})
-    assert [each.dropped for each in select([flawed], STRICT)] == [reason]
-    assert [each.dropped for each in select([flawed], STRICT, contaminated=True)] == ["contaminated"]
+    for later in names[names.index(reason) :]:
+        if later == APART.get(reason):
+            continue
+        has = {part: ChainMap(*(each.get(part, {}) for each in (FLAWS[reason], FLAWS[later], good))) for part in good}
+        steps = [step.model_copy(update=has[part]) for step, part in zip(state.steps, list(good)[1:], strict=True)]
+        pairs = [state.pairs[0].model_copy(update=has["pair"])]
+        flawed = state.model_copy(update={"tokens": 4, "steps": steps, "pairs": pairs})
+        assert [each.dropped for each in select([flawed], STRICT)] == [reason], later
+        assert [each.dropped for each in select([flawed], STRICT, contaminated=True)] == ["contaminated"]
 
 
 @pytest.mark.parametrize("layer", [0, 6])
