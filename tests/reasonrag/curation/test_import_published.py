@@ -517,9 +517,10 @@ def test_names_in_a_file_do_not_reach_the_terminal_as_they_are(tmp_path: Path, r
     """Ids of trees among the repairs, and the names of fields in a message; a title in brackets is no markup."""
     item = tree("[red]dev[/red]\x1b]0;x\x07")
     item["output"]["intermediate_node_0"]["children_ids"] = [1, 2, 9]
-    saved(tmp_path / "trees.json", [item])
+    saved(tmp_path / "trees.json", [item, tree(output=None)])
     saved(tmp_path / "others.json", [{"[red]dev[/red]\x1b[2J": 1}])
     for name in ("trees.json", "others.json"):
         done = reasonrag("import", name, "--out", "runs/a")
         assert "\x1b" not in done.out + done.err
         assert "[red]dev[/red]␛" in "".join((done.out + done.err).replace("│", "").split())
+        assert ("rejected" in done.out) is (name == "trees.json")
