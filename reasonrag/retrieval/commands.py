@@ -17,7 +17,7 @@ from reasonrag.retrieval.settings import (
     SearchSettings,
     ServeSettings,
 )
-from reasonrag.terminal import print_shown
+from reasonrag.terminal import TerminalMessages, print_shown
 
 
 @options(IndexSettings, example="reasonrag index build --corpus corpus.jsonl --kind dense")
@@ -27,11 +27,14 @@ def build(context: typer.Context, *, as_json: Json = False, **flags: Any) -> Non
     Commands that search build a missing BM25 index themselves. The same command continues a dense build that was
     stopped.
     """
-    from reasonrag.retrieval.display import TerminalBuildWatcher, show_index
+    from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
+    from reasonrag.retrieval.display import show_index
     from reasonrag.retrieval.index_build import index_build
 
     with interrupts():
-        directory, manifest = index_build(watcher=TerminalBuildWatcher(), launch=context.obj.encoding, **flags)
+        directory, manifest = index_build(
+            watcher=PlainBuildWatcher(TerminalMessages().say), launch=context.obj.encoding, **flags
+        )
     print_result(manifest, lambda built: show_index(directory, built), as_json=as_json)
     if not as_json:
         print_shown(f"wrote {directory} ({counted(manifest.passages, 'passage')})")
@@ -51,11 +54,12 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Show what an index is; read it and its corpus in full: hashes and rows."""
-    from reasonrag.retrieval.display import TerminalBuildWatcher, show_check
+    from reasonrag.retrieval.dense.build_progress import PlainBuildWatcher
+    from reasonrag.retrieval.display import show_check
     from reasonrag.retrieval.index import index_check
 
     with interrupts():
-        found = index_check(directory, questions=questions, watcher=TerminalBuildWatcher())
+        found = index_check(directory, questions=questions, watcher=PlainBuildWatcher(TerminalMessages().say))
     print_result(found, show_check, as_json=as_json)
     if found.faults:
         raise typer.Exit(FAILED)
@@ -73,11 +77,11 @@ def search(
     **flags: Any,
 ) -> None:
     """Show what a query finds, and by which words. A missing index of a corpus is built."""
-    from reasonrag.retrieval.display import TerminalBuildWatcher, show_found
+    from reasonrag.retrieval.display import show_found
     from reasonrag.retrieval.index import search as search_index
 
     with interrupts():
-        found = search_index(place, query, top_k=top_k, say=TerminalBuildWatcher().say, **flags)
+        found = search_index(place, query, top_k=top_k, say=TerminalMessages().say, **flags)
     print_result(found, show_found, as_json=as_json)
 
 

@@ -1,45 +1,14 @@
-"""Terminal output about indexes: build progress on stderr, descriptions and checks on stdout."""
+"""Terminal output about indexes: descriptions, checks and what is found."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from reasonrag.retrieval.dense.build_progress import READING, PlainBuildWatcher, duration
+from reasonrag.retrieval.dense.build_progress import duration
 from reasonrag.retrieval.dense.manifest import BM25Manifest, DenseManifest, FaissFile, IndexManifest
 from reasonrag.retrieval.index import IndexCheck, SearchResult
 from reasonrag.retrieval.recall import RecallReport
-from reasonrag.terminal import ProgressBar, TerminalMessages, on_one_line, print_table
-
-
-class TerminalBuildWatcher(TerminalMessages):
-    """A live bar with the time left in a terminal, else plain lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bar: ProgressBar | None = None
-        self._plain = PlainBuildWatcher(self.say)
-
-    def stage(self, name: str, *, total: int, done: int = 0) -> None:
-        if not self._console.is_terminal:
-            self._plain.stage(name, total=total, done=done)
-            return
-        if self._bar is None:
-            self._bar = ProgressBar(self._console)
-            self._bar.start()
-        for each in self._bar.tasks:  # the last update of a stage may be missing
-            self._bar.update(each.id, completed=each.total)
-        self._bar.add_task(name, total=total, completed=done, percent=name == READING)
-
-    def reached(self, done: int) -> None:
-        if self._bar is None:
-            self._plain.reached(done)
-        else:
-            self._bar.update(self._bar.task_ids[-1], completed=done)
-
-    def ended(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+from reasonrag.terminal import on_one_line, print_table
 
 
 def show_index(directory: Path, manifest: IndexManifest) -> None:
