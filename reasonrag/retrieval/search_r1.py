@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,6 @@ from typing import Any, Literal
 
 import orjson
 from aiohttp import ClientError, ClientResponse, ClientSession, ConnectionTimeoutError
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential, wait_random
 
 from preference.export.sanitize import plain_text
 from reasonrag.data.columns import id_of
@@ -88,29 +88,6 @@ class SearchFailed(Exception):
         return advice[self.kind]
 
 
-@dataclass(slots=True)
-class _RetryState:
-    """State of the retries of one request. allowed: failures by kind; 1 for kinds not named."""
-
-    allowed: Mapping[FailureKind, int]
-    first_wait_s: float
-    failures: Counter[FailureKind] = field(default_factory=Counter)
-    hopeless: bool = False
-    _asked_to_wait: float = 0.0
-
-    def note(self, failed: SearchFailed) -> None:
-        self.failures[failed.kind] += 1
-        failed.attempts = self.failures.total()
-        self.hopeless = self.failures[failed.kind] >= self.allowed.get(failed.kind, 1)
-        self._asked_to_wait = failed.asked_to_wait or 0.0
-
-    def wait(self, state: RetryCallState) -> float:
-        """Seconds to the next attempt: 1, 2, 4, .. times the first wait plus jitter, but at least the server's
-        Retry-After, which is capped."""
-        own = wait_exponential(multiplier=self.first_wait_s)(state) + wait_random(0, self.first_wait_s)(state)
-        return min(MAX_WAIT_S, max(own, self._asked_to_wait))
-
-
 @dataclass
 class SearchServer(HttpClient):
     """One server: address, token, timeout per request in seconds, and the wait before the first retry."""
@@ -144,22 +121,19 @@ class SearchServer(HttpClient):
         return answer
 
     async def _exchange(self, method: str, path: str, body: bytes | None, attempts: Mapping[FailureKind, int]) -> bytes:
-        trials = _RetryState(attempts, self.first_wait_s)
-
-        async def attempt() -> bytes:
+        """The body of a successful answer. The waits are 1, 2, 4, .. times the first, with jitter, but at least the
+        server's Retry-After; none is longer than MAX_WAIT_S."""
+        failures: Counter[FailureKind] = Counter()
+        while True:
             try:
                 return await self._once(method, path, body)
             except SearchFailed as failed:
-                trials.note(failed)
-                raise
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(SearchFailed),
-            stop=lambda _: trials.hopeless,
-            wait=trials.wait,
-            reraise=True,
-        )
-        return await retrying(attempt)
+                failures[failed.kind] += 1
+                failed.attempts = failures.total()
+                if failures[failed.kind] >= attempts.get(failed.kind, 1):
+                    raise
+                own = self.first_wait_s * (2 ** (failed.attempts - 1) + random.random())
+                await asyncio.sleep(min(MAX_WAIT_S, max(own, failed.asked_to_wait or 0.0)))
 
     async def _once(self, method: str, path: str, body: bytes | None) -> bytes:
         session = self._session  # opens `_slots`, too
