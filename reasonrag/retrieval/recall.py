@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict
@@ -76,15 +75,6 @@ class RecallReport(BaseModel):
     at: list[RecallAt]
 
 
-@dataclass(frozen=True)
-class _QuestionRecall:
-    """One question: gold recall and answer recall at each k, and whether gold passages are known by id or title."""
-
-    gold: list[float | None]
-    answer: list[float]
-    by: str | None
-
-
 def measure_recall(
     search: SearchFunction | Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)
 ) -> RecallReport:
@@ -98,15 +88,22 @@ def measure_recall(
         found = [search(each.question, max(at)) for each in asked]
     else:
         found = run_to_end(_retrieved(search, asked, max(at)))
-    counts = [_question_recall(*each, at=at) for each in zip(asked, found, strict=True)]
+    known = [
+        (each.gold, [each.gold.key(one) for one in its]) for each, its in zip(asked, found, strict=True) if each.gold
+    ]
+
+    def at_depth(k: int) -> RecallAt:
+        gold = [share for each, keys in known if (share := gold_recall(keys, each.keys, k)) is not None]
+        answers = [answer_recall(its, each.golden_answers, k) for each, its in zip(asked, found, strict=True)]
+        return RecallAt(
+            k=k, gold=_mean(gold), all_gold=_mean([float(each == 1) for each in gold]), answer=_mean(answers)
+        )
+
     return RecallReport(
         questions=len(asked),
-        gold_by_id=sum(each.by == "id" for each in counts),
-        gold_by_title=sum(each.by == "title" for each in counts),
-        at=[
-            _recall_at(k, [each.gold[i] for each in counts], [each.answer[i] for each in counts])
-            for i, k in enumerate(at)
-        ],
+        gold_by_id=sum(each.by == "id" for each, _ in known),
+        gold_by_title=sum(each.by == "title" for each, _ in known),
+        at=[at_depth(k) for k in at],
     )
 
 
@@ -117,21 +114,6 @@ async def _retrieved(retriever: Retriever, questions: Sequence[Question], top_k:
             *(retriever.retrieve(each.question, top_k) for each in questions[start : start + BATCH])
         )
     return found
-
-
-def _question_recall(question: Question, passages: Sequence[Passage], *, at: Sequence[int]) -> _QuestionRecall:
-    gold = question.gold
-    found = [gold.key(each) for each in passages] if gold else []
-    return _QuestionRecall(
-        gold=[gold_recall(found, gold.keys if gold else (), k) for k in at],
-        answer=[answer_recall(passages, question.golden_answers, k) for k in at],
-        by=gold.by if gold else None,
-    )
-
-
-def _recall_at(k: int, gold: Sequence[float | None], answers: Sequence[float]) -> RecallAt:
-    known = [each for each in gold if each is not None]
-    return RecallAt(k=k, gold=_mean(known), all_gold=_mean([float(each == 1) for each in known]), answer=_mean(answers))
 
 
 def _mean(values: Sequence[float]) -> float | None:
