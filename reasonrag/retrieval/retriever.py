@@ -29,8 +29,6 @@ CHARACTERS_KEPT = 64 * 1024 * 1024
 """Most characters of passages in the cache: five times what so many searches of Wikipedia find by default."""
 BATCH = 64
 """Most queries searched together; more gain little and delay the first ones."""
-BATCH_PASSAGES = 6400
-"""Most passages that are read together, one search apart: a whole batch of 100 each."""
 QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 RERANKED_DEPTH = 20
@@ -160,25 +158,20 @@ class IndexRetriever:
         return found
 
     def _search_waiting(self) -> None:
-        """Search the waiting batch; it may be empty if an earlier batch already served this query."""
-        by_depth: dict[int, list[tuple[str, Future[list[Passage]]]]] = {}
-        passages = 0
-        for _ in range(min(BATCH, len(self._waiting))):
-            query, top_k, found = self._waiting[0]
-            passages += top_k
-            if passages > BATCH_PASSAGES and by_depth:
-                break  # each search was submitted, so another batch follows
-            self._waiting.popleft()
+        """Search the waiting batch, of one depth; it may be empty if an earlier batch already served this query."""
+        asked: list[tuple[str, Future[list[Passage]]]] = []
+        top_k = self._waiting[0][1] if self._waiting else 0
+        while len(asked) < BATCH and self._waiting and self._waiting[0][1] == top_k:  # others: the next batch
+            query, _, found = self._waiting.popleft()
             if found.set_running_or_notify_cancel():
-                by_depth.setdefault(top_k, []).append((query, found))
-        for top_k, asked in by_depth.items():
-            outcomes = self._outcomes(list(dict.fromkeys(query for query, _ in asked)), top_k)
-            for query, found in asked:
-                outcome = outcomes[query]
-                if isinstance(outcome, BaseException):
-                    found.set_exception(outcome)
-                else:
-                    found.set_result(list(outcome))
+                asked.append((query, found))
+        outcomes = self._outcomes(list(dict.fromkeys(query for query, _ in asked)), top_k) if asked else {}
+        for query, found in asked:
+            outcome = outcomes[query]
+            if isinstance(outcome, BaseException):
+                found.set_exception(outcome)
+            else:
+                found.set_result(list(outcome))
 
     def _outcomes(self, queries: list[str], top_k: int) -> dict[str, list[Passage] | BaseException]:
         """Result or error of each query: one failure does not fail the others."""
