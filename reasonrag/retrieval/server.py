@@ -35,9 +35,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reasonrag.concurrency import together
 from reasonrag.data.corpus import Passage
-from reasonrag.errors import InputError, ReasonragError
+from reasonrag.errors import ReasonragError
 from reasonrag.retrieval.retriever import QUERY_BYTES, Retriever, RetrieverUnavailable
-from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES
+from reasonrag.retrieval.search_r1 import MAX_ANSWER_BYTES, checked_token
 from reasonrag.retrieval.settings import MAX_TOP_K, MAX_WAITING, TOP_K
 from reasonrag.web.client import LOOPBACK
 from reasonrag.web.server import listening, read_body, send_pieces
@@ -127,12 +127,8 @@ def make_app(retriever: Retriever, *, passages: int | None, limits: ServeLimits,
     passages: their number, for /health; None if unknown. token: required from requests as `Authorization: Bearer
         TOKEN`; None: no authorization. Raises InputError for a token that no header can hold.
     """
-    if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise InputError(
-            "the token of the retrieval service must be of ASCII letters, digits and signs, without spaces"
-        )
     app = web.Application(client_max_size=limits.max_body_bytes, middlewares=[_answered])
-    app[_SERVICE] = _SearchService(retriever, passages, limits, token)
+    app[_SERVICE] = _SearchService(retriever, passages, limits, checked_token(token))
     app.router.add_post("/retrieve", _retrieve)
     app.router.add_get("/health", _health)
     return app
@@ -183,18 +179,8 @@ class _SearchService:
             if not self.waiting:
                 self._idle.set()
 
-    @contextmanager
-    def answer(self) -> Iterator[_HeldAnswer]:
-        """An answer, whose bytes are released when it was sent or failed."""
-        held = _HeldAnswer(self)
-        try:
-            yield held
-        finally:
-            self.held -= held.held
-
     async def find(self, search: _SearchRequest, answer: _HeldAnswer) -> None:
-        """Fill the answer; equal queries are searched and held once, empty ones not searched. Raises
-        _RefusedRequest."""
+        """Fill the answer; equal queries are searched once, empty ones not. Raises _RefusedRequest."""
         asked = Tally(search.queries)
 
         async def find_one(query: str) -> None:
@@ -230,34 +216,27 @@ class _HeldAnswer:
         self._service = service
         self._lists: dict[str, bytes] = {}
         self.bytes = 0
-        """Bytes of the whole answer."""
-        self.held = 0
+        """Bytes of the whole answer; `release` them."""
 
     def add(self, query: str, rendered: bytes, times: int) -> None:
         """Add the passages of a query that occurs so many times. Raises _RefusedRequest beyond a limit."""
-        limits = self._service.limits
-        self.bytes += times * len(rendered)
-        if self.bytes > limits.max_answer_bytes:
+        limits, size = self._service.limits, times * len(rendered)
+        if self.bytes + size > limits.max_answer_bytes:
             raise _too_much(f"the passages found are more than {limits.max_answer_bytes:,} bytes in one answer")
-        if self._service.held + len(rendered) > limits.max_held_bytes:
+        if self._service.held + size > limits.max_held_bytes:
             raise _unavailable(f"{self._service.held:,} bytes of answers have not been read by their clients yet")
         self._lists[query] = rendered
-        self._service.held += len(rendered)
-        self.held += len(rendered)
+        self._service.held += size
+        self.bytes += size
 
-    def body(self, queries: Sequence[str], identity: str) -> Iterator[bytearray | memoryview]:
-        """The answer in pieces of at most PIECE_BYTES, or little more."""
-        piece = bytearray(b'{"result":[')
-        for position, query in enumerate(queries):
-            rendered = self._lists.get(query, b"[]")
-            piece += b"," if position else b""
-            if len(piece) + len(rendered) > PIECE_BYTES:
-                yield piece
-                piece, rest = bytearray(), memoryview(rendered)
-                yield from (rest[start : start + PIECE_BYTES] for start in range(0, len(rest), PIECE_BYTES))
-            else:
-                piece += rendered
-        yield piece + b'],"identity":' + orjson.dumps(identity) + b"}"
+    def release(self) -> None:
+        """The answer was sent, or failed."""
+        self._service.held -= self.bytes
+
+    def body(self, queries: Sequence[str], identity: str) -> bytes:
+        lists = b",".join(self._lists.get(query, b"[]") for query in queries)
+        self._lists.clear()  # not held twice
+        return b'{"result":[' + lists + b'],"identity":' + orjson.dumps(identity) + b"}"
 
 
 _SERVICE = web.AppKey("service", _SearchService)
@@ -296,28 +275,28 @@ async def _answered(
         return await handler(request)
     except _RefusedRequest as refused:
         return _error(refused.status, str(refused), refused.headers)
-    except web.HTTPNotFound:
-        return _error(HTTPStatus.NOT_FOUND, "there is no such path here; there are POST /retrieve and GET /health")
-    except web.HTTPMethodNotAllowed as wrong:
-        allowed = ", ".join(sorted(wrong.allowed_methods))
-        message = f"this path does not take {_brief(wrong.method)}; it takes {allowed}"
-        return _error(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": allowed})
     except web.HTTPRequestEntityTooLarge:
-        return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large(service.limits))
+        message = f"the body is larger than {service.limits.max_body_bytes} bytes; send fewer queries at once"
+        return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
     except (web.HTTPRequestTimeout, web.HTTPBadRequest) as wrong:
         return _error(wrong.status, wrong.text or wrong.reason)
     except web.HTTPException as wrong:
-        return _error(wrong.status, f"this request cannot be answered: {wrong.reason}")
+        message = f"this request cannot be answered ({wrong.reason}); there are POST /retrieve and GET /health"
+        return _error(wrong.status, message, {"Allow": wrong.headers["Allow"]} if "Allow" in wrong.headers else {})
 
 
 async def _retrieve(request: web.Request) -> web.StreamResponse:
     service = request.app[_SERVICE]
     search = _parsed_request(await read_body(request), service.limits)
-    with service.answer() as answer:
+    answer = _HeldAnswer(service)
+    try:
         with service.places(len(search.queries)):
             await service.find(search, answer)
-        body = answer.body(search.queries, service.retriever.identity)
-        return await send_pieces(request, body, answer.bytes)
+        body = memoryview(answer.body(search.queries, service.retriever.identity))
+        pieces = (body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES))
+        return await send_pieces(request, pieces, len(body))
+    finally:
+        answer.release()
 
 
 async def _health(request: web.Request) -> web.Response:
@@ -406,18 +385,10 @@ def _too_much(message: str) -> _RefusedRequest:
     )
 
 
-def _too_large(limits: ServeLimits) -> str:
-    return f"the body is larger than {limits.max_body_bytes} bytes; send fewer queries at once"
-
-
 def _kind(value: object) -> str:
     """The JSON type of a value; never the value itself, which may be anything."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
-
-
-def _brief(word: str) -> str:
-    return word if word.isascii() and word.isalpha() and len(word) <= len("PROPPATCH") else "this method"
 
 
 # -- answers -----------------------------------------------------------------------------------------------------

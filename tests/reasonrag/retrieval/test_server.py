@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage, parse_passage
 from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.retriever import TOKEN_VARIABLE, Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, make_app, serving
 from reasonrag.web.server import serve_until_stopped
 
@@ -369,26 +369,22 @@ async def test_unknown_fields_do_not_matter(retriever: Retriever) -> None:
         assert (await client.retrieve(["cats"], topk=1, return_scores=True, rerank=True)).status == 200
 
 
-async def test_an_unknown_path_is_told_which_there_are(retriever: Retriever) -> None:
-    """Status 404, and both paths."""
-    async with served(retriever) as client:
-        answer = await client.get("/search")
-    assert answer.status == 404
-    for path in ("POST /retrieve", "GET /health"):
-        assert path in answer.error
-
-
 @pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [("GET", "/retrieve", "POST"), ("PUT", "/retrieve", "POST"), ("POST", "/health", "GET, HEAD")],
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/search", 404, None),
+        ("GET", "/retrieve", 405, "POST"),
+        ("PUT", "/retrieve", 405, "POST"),
+        ("POST", "/health", 405, "GET,HEAD"),
+    ],
 )
-async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allowed: str, retriever: Retriever) -> None:
-    """Status 405, in words and in the header."""
+async def test_a_wrong_path_or_method_is_told_the_right_ones(
+    method: str, path: str, status: int, allowed: str | None, retriever: Retriever
+) -> None:
     async with served(retriever) as client:
         answer = await client.send(method, path, b"{}")
-    assert (answer.status, answer.headers["Allow"]) == (405, allowed)
-    assert method in answer.error
-    assert allowed in answer.error
+    assert (answer.status, answer.headers.get("Allow")) == (status, allowed)
+    assert "there are POST /retrieve and GET /health" in answer.error
 
 
 async def in_chunks(body: bytes) -> AsyncIterator[bytes]:
@@ -454,7 +450,7 @@ async def test_health_tells_a_stranger_no_more_than_that(retriever: Retriever) -
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "schlüssel"])
 def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
     """Before anything is served; it is not repeated."""
-    with pytest.raises(InputError, match="ASCII") as error:
+    with pytest.raises(InputError, match=TOKEN_VARIABLE) as error:
         make_app(Failing(), passages=None, limits=ServeLimits(), token=token)
     assert not token or token not in str(error.value)
 
@@ -562,17 +558,6 @@ async def test_beyond_the_limit_nothing_more_is_searched() -> None:
     assert long.asked <= SEARCHED_TOGETHER
 
 
-async def test_equal_lists_are_held_once() -> None:
-    """1,000 times the same query, 50 passages of 1,000 bytes: an answer of 50 MB, within 64 MiB, for which 50 kB are
-    held; twice as much is refused."""
-    long = Long()
-    async with served(long, max_held_bytes=60_000, max_passages=100_000) as client:
-        answer = await client.retrieve(["a"] * 1000, topk=50)
-        assert (answer.status, len(answer.json["result"]), len(answer.body) > 49_000_000) == (200, 1000, True)
-        assert (await client.retrieve(["a"] * 2000, topk=50)).status == 413
-    assert long.asked == 2
-
-
 async def test_bytes_of_all_answers_together_are_bounded() -> None:
     """While others are being made or are not yet taken: 503 and Retry-After, and room once they are gone."""
     long = Long(stops=True)
@@ -597,7 +582,7 @@ async def test_bytes_of_all_answers_together_are_bounded() -> None:
 
 async def test_a_client_that_does_not_read_its_answer_frees_what_it_holds() -> None:
     """As soon as it is gone."""
-    async with served(Long(), max_held_bytes=1_100_000) as client:
+    async with served(Long(), max_held_bytes=20_100_000) as client:
         host, _, port = client.base_url.removeprefix("http://").rpartition(":")
         body = orjson.dumps({"queries": ["a"] * 20, "topk": 1000})
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
