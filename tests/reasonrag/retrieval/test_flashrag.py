@@ -247,11 +247,6 @@ def test_a_question_file_means_the_same_to_both(
     assert as_read_by_us(path) == as_read_by_flashrag(flashrag, path)
 
 
-def test_our_own_question_files_are_read_by_flashrag(flashrag: FlashRAG, world: Path) -> None:
-    """Those of atlas."""
-    assert as_read_by_flashrag(flashrag, world / "train.jsonl") == as_read_by_us(world / "train.jsonl")
-
-
 @pytest.mark.parametrize("name", ["flashrag_popqa_test_50", "flashrag_quick_start_nq_test"])
 def test_real_question_files_mean_the_same_to_both(name: str, flashrag: FlashRAG, shared_data: Path) -> None:
     """As FlashRAG publishes them."""
@@ -299,11 +294,6 @@ def test_flashrag_finds_in_our_approximate_index_nearly_what_we_find(
         shared += len(both)
         assert [mine[each] for each in both] == pytest.approx([yours[each] for each in both], abs=0.01)
     assert shared >= 0.95 * TOP_K * len(asked)
-
-
-def test_an_index_has_the_name_that_flashrag_gives_it(ours: tuple[Path, DenseManifest]) -> None:
-    """`{method}_{type}.index`."""
-    assert ours[1].indexes["flat"].file == "minilm_Flat.index"
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf-sq", "ivf-pq"])
@@ -365,20 +355,6 @@ def test_we_find_in_an_adopted_index_what_flashrag_finds(
     assert reasonrag.index_check(place).faults == []
 
 
-def test_other_types_are_built_from_an_adopted_index(world: Path, theirs: Path, tmp_path: Path) -> None:
-    """Without encoding, at once or later; their results are compared again by the adopted vectors."""
-    adopt = {"corpus": world / "corpus.jsonl", "encoder": "minilm"}
-    later, _ = reasonrag.index_build(**adopt, from_faiss=theirs, out=tmp_path / "later")
-    expected = found_by_us(later, queries(world))
-    reasonrag.index_build(**adopt, type="sq8", out=later)
-    at_once, manifest = reasonrag.index_build(**adopt, from_faiss=theirs, type="sq8", out=tmp_path / "at-once")
-    assert isinstance(manifest, DenseManifest)
-    assert (list(manifest.indexes), manifest.encoding_seconds) == (["sq8"], 0)
-    for place in (later, at_once):
-        assert open_index(place).identity.count(":sq8:") == 1
-        assert_same(found_by_us(place, queries(world)), expected)
-
-
 @pytest.mark.parametrize(
     ("model", "pooling", "settings"),
     [
@@ -408,52 +384,11 @@ def test_instructions_and_pooling_are_those_of_flashrag(
     assert_same(found_by_us(place, asked), theirs)
 
 
-def one_fewer(passages: list[bytes]) -> list[bytes]:
-    return passages[:-1]
-
-
-def others(passages: list[bytes]) -> list[bytes]:
-    return [orjson.dumps(each) for each in atlas.passages(2 * COUNTIES)][-len(passages) :]
-
-
-def the_last_third_moved_up(passages: list[bytes]) -> list[bytes]:
-    cut = 2 * len(passages) // 3
-    return [*passages[:cut], *passages[cut + 1 :], orjson.dumps({"id": "new", "contents": "A new one\nat the end."})]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (one_fewer, r"minilm_Flat\.index has 44 rows and .*other\.jsonl 43 passages; row i must be line i"),
-        (others, r"does not hold the vectors of minilm for these passages \(cosine 0\.\d\d over \d+ of them\)"),
-        (reversed, r"does not hold the vectors of minilm for these passages"),
-        (the_last_third_moved_up, r"does not belong to .*other\.jsonl: \d+ of \d+ vectors .* row i must be line i"),
-    ],
-    ids=["one fewer", "others", "reversed", "partly moved"],
-)
-def test_an_index_of_another_corpus_is_not_adopted(
-    change: Callable[[list[bytes]], list[bytes]], message: str, world: Path, theirs: Path, tmp_path: Path
-) -> None:
-    """Counted, then compared on a sample, the last passage always in it; nothing is left behind."""
-    passages = (world / "corpus.jsonl").read_bytes().splitlines()
-    (tmp_path / "other.jsonl").write_bytes(b"\n".join(change(passages)) + b"\n")
-    with pytest.raises(InputError, match=message):
-        reasonrag.index_build(
-            corpus=tmp_path / "other.jsonl", from_faiss=theirs, encoder="minilm", out=tmp_path / "adopted"
-        )
-    assert not (tmp_path / "adopted").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ({"encoder": "minilm", "pooling": "cls"}, r"another corpus, or another `encoder`, `pooling` or `passage_inst"),
         ({"encoder": "minilm", "passage_instruction": "passage: "}, "another `encoder`, `pooling` or `passage_instr"),
-        ({"encoder": "hashing-384"}, "does not hold the vectors of hashing-384 for these passages"),
-        (
-            {"encoder": "hashing"},
-            "has 384 dimensions and the encoder hashing 256; give the `encoder` it was built with",
-        ),
     ],
 )
 def test_an_index_by_another_encoder_is_not_adopted(
@@ -464,18 +399,6 @@ def test_an_index_by_another_encoder_is_not_adopted(
         reasonrag.index_build(
             corpus=world / "corpus.jsonl", from_faiss=theirs, type="flat", out=tmp_path / "adopted", **flags
         )
-
-
-def test_an_adopted_index_whose_file_is_gone_says_so(flashrag: FlashRAG, tmp_path: Path) -> None:
-    """It held the vectors too, so no command can bring them back."""
-    world = atlas.write_world(tmp_path / "world", 1)
-    index = built_by_flashrag(flashrag, world / "corpus.jsonl", tmp_path / "theirs")
-    place, _ = reasonrag.index_build(
-        corpus=world / "corpus.jsonl", from_faiss=index, encoder="minilm", out=tmp_path / "adopted"
-    )
-    index.unlink()
-    with pytest.raises(InputError, match=r"Flat\.index is missing. It was adopted and holds the vectors: put it back"):
-        open_index(place)
 
 
 # -- BM25 ------------------------------------------------------------------------------------------------------
@@ -648,16 +571,3 @@ def test_answer_recall_is_the_retrieval_recall_of_flashrag(
 ) -> None:
     """Inside words, across the end of a title, and of golden answers of which nothing is left, just as there."""
     assert [answer_recall(*each, k) for each in cases] == recall_by_flashrag(flashrag, cases, k)
-
-
-def test_what_flashrag_found_has_the_same_answer_recall_to_both(flashrag: FlashRAG, world: Path, theirs: Path) -> None:
-    """Its retriever, its corpus rows, both recalls."""
-    questions = read_questions(world / "train.jsonl")
-    found = flashrag.retriever.DenseRetriever(settings_of_flashrag(world, index_path=str(theirs))).batch_search(
-        [each.question for each in questions], TOP_K
-    )
-    by_id = {each.id: each for each in read_passages(world / "corpus.jsonl")}
-    cases = [([by_id[each["id"]] for each in its], q.golden_answers) for its, q in zip(found, questions, strict=True)]
-    recalls = [answer_recall(*each, TOP_K) for each in cases]
-    assert recalls == recall_by_flashrag(flashrag, cases, TOP_K)
-    assert 0 < sum(recalls) < len(recalls)

@@ -17,7 +17,6 @@ import pytest
 
 import reasonrag as package
 from reasonrag.errors import InputError
-from reasonrag.retrieval.dense.encoders import Encoder
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command
 
@@ -383,31 +382,3 @@ def test_a_served_index_answers_in_search_r1s_protocol_and_ends_when_it_is_told(
             assert json.loads(response.read())["passages"] == len(PASSAGES)
         server.send_signal(signal.SIGTERM)
         assert server.wait() == 0
-
-
-def test_real_questions_are_searched_by_a_real_encoder(
-    shared_data: Path, minilm: Encoder, tmp_path: Path, reasonrag: Reasonrag
-) -> None:
-    """A corner of HotpotQA, all three ways, with the commands of the README: gold passages are found and read."""
-    assert minilm.spec.dimension == 384
-    questions = [json.loads(line) for line in (shared_data / "hotpotqa" / "train.jsonl").read_text().splitlines()[:4]]
-    gold = {each for question in questions for each in question["metadata"]["gold_ids"]}
-    home = tmp_path / "d" / "hotpotqa"
-    home.mkdir(parents=True)
-    lines = (shared_data / "hotpotqa" / "corpus.jsonl").read_text().splitlines()
-    kept = [line for i, line in enumerate(lines) if i < 60 or json.loads(line)["id"] in gold]
-    (home / "corpus.jsonl").write_text("\n".join(kept))
-    (home / "train.jsonl").write_text("\n".join(json.dumps(each) for each in questions))
-    flags = ("--dataset", "hotpotqa", "--data-dir", "d")
-    for retriever in ("dense", "hybrid"):
-        done = reasonrag(*GENERATE, *flags, "--retriever", retriever, "--run", f"runs/{retriever}")
-        assert done.status == 0, done.err
-    indexes = [flag for each in Path("indexes").iterdir() if each.is_dir() for flag in ("--index", each)]
-    with served(*indexes) as (url, _):
-        done = reasonrag(*GENERATE, *flags, "--retriever", url, "--run", "runs/http")
-        assert done.status == 0, done.err
-    assert rollouts("runs/http") == rollouts("runs/hybrid")
-    for run in ("runs/dense", "runs/hybrid"):
-        trees = [json.loads(line) for line in rollouts(run).splitlines()]
-        read = {each["id"] for tree in trees for node in tree["nodes"] for each in node.get("passages") or []}
-        assert len(read & gold) >= len(gold) // 2

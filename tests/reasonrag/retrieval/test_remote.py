@@ -225,18 +225,11 @@ async def test_a_service_that_serves_another_index_is_noticed(retriever: Retriev
         with fails("now serves another index: bm25:other, not", retriever.identity):
             await found.retrieve("rome", 1)
         assert await found.retrieve("cats", 1) == before
-    await found.close()
-
-
-async def test_an_answer_from_behind_the_service_is_noticed(retriever: Retriever) -> None:
-    """A server without an identity at the address of ours is another one, too."""
-    async with serving(retriever, limits=ServeLimits(), drain_s=0) as base_url:
-        found = await open_remote(base_url, token=None, timeout=60)
     server = web.Application()
     server.router.add_post("/retrieve", Foreign().handle)
-    async with TestServer(server, port=int(base_url.rpartition(":")[2])):
+    async with TestServer(server, port=port):
         with fails("another index: one without an identity"):
-            await found.retrieve("Who wrote Hamlet?", 1)
+            await found.retrieve("rome", 1)
     await found.close()
 
 
@@ -341,15 +334,11 @@ BAD_ANSWERS: list[tuple[Any, str]] = [
     ([[], []], "2 lists of passages for a query"),
     ({"cats": []}, 'not {"result": [..]}'),
     (["cats"], "not a list"),
-    ([["cats"]], "passage 1 of its answer is not a document"),
     ([[None]], "passage 1 of its answer is not a document"),
     ([[{"document": "cats", "score": 1}]], "passage 1 of its answer is not a document"),
     ([[document("a"), {"contents": "A\nb"}]], "passage 2 of its answer has no id"),
-    ([[{"document": {"id": None, "contents": "A\nb"}}]], "passage 1 of its answer has no id"),
     ([[{"document": {"id": "", "contents": "A\nb"}}]], "passage 1 of its answer is not a passage"),
-    ([[{"document": {"id": True, "contents": "A\nb"}}]], "passage 1 of its answer is not a passage"),
     ([[{"document": {"id": "7"}}]], "passage 1 of its answer is not a passage"),
-    ([[{"document": {"id": "7", "contents": 7}}]], "passage 1 of its answer is not a passage"),
     ([[{"document": document("a"), "score": "high"}]], "passage 1 of its answer has a score that is not a number"),
     ([[{"document": document("a"), "score": True}]], "passage 1 of its answer has a score that is not a number"),
 ]
@@ -443,14 +432,10 @@ async def test_an_impossible_retry_after_counts_as_absent(wait: str) -> None:
     [
         "",
         "127.0.0.1:8001",
-        "localhost:8001",
         "ftp://host:8001",
-        "file:///etc/passwd",
         "http://",
-        "http://:8001",
         "http://host:0",
         "http://host:port",
-        "http://host:99999",
         "http://[::1:8001",
         "http://user:s3cret@host:port",
     ],
@@ -466,7 +451,6 @@ async def test_what_is_no_address_is_bad_input(url: str) -> None:
     ("url", "words"),
     [
         ("http://user:s3cret@host:8001", TOKEN_VARIABLE),
-        ("http://s3cret@host:8001", TOKEN_VARIABLE),
         ("user:s3cret@host:8001", "it should look like"),
         ("http://user:s3cret/s3cret@host:8001", "it should look like"),
         ("http://host:8001?token=s3cret", "without"),

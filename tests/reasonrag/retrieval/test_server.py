@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasonrag.data.corpus import Passage, parse_passage
-from reasonrag.errors import InputError, RetrievalError
-from reasonrag.retrieval.retriever import TOKEN_VARIABLE, Retriever
-from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, make_app, serving
+from reasonrag.errors import RetrievalError
+from reasonrag.retrieval.retriever import Retriever
+from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, serving
 from reasonrag.web.server import serve_until_stopped
 
 TOKEN = "k33p-0ut"  # noqa: S105 - of this test
@@ -169,11 +169,14 @@ async def test_with_scores_each_document_stands_beside_its_score(retriever: Retr
     assert [len(each) for each in expected] == [2, 2, 1, 0]
 
 
-@pytest.mark.parametrize("parameters", [{}, {"return_scores": False}])
+@pytest.mark.parametrize("parameters", [{}, {"topk": None, "return_scores": False, "rerank": True}])
 async def test_without_scores_the_documents_stand_alone(parameters: dict[str, object], retriever: Retriever) -> None:
-    """As in Search-R1, scores are only for who asks for them."""
-    async with served(retriever) as client:
-        [[document]] = (await client.retrieve(["cats"], topk=2, **parameters)).json["result"]
+    """As in Search-R1, scores are only for who asks for them; null is as good as no topk, and other fields are not
+    read."""
+    async with served(retriever, default_top_k=1) as client:
+        [[document], [_]] = (await client.retrieve(["cats", "Paris, the capital of France"], **parameters)).json[
+            "result"
+        ]
     assert document == {"id": "cats", "title": "Cats", "contents": "Cats\nCats are animals."}
 
 
@@ -236,16 +239,6 @@ async def test_a_document_reads_as_a_line_of_the_corpus(retriever: Retriever) ->
     assert len(read) == 2
 
 
-@pytest.mark.parametrize("parameters", [{}, {"topk": None}])
-async def test_without_topk_as_many_are_found_as_the_service_likes(
-    parameters: dict[str, object], retriever: Retriever
-) -> None:
-    """Null is as good as nothing."""
-    async with served(retriever, default_top_k=1) as client:
-        [found] = (await client.retrieve(["Paris, the capital of France"], **parameters)).json["result"]
-    assert [each["id"] for each in found] == ["paris"]
-
-
 async def test_equal_queries_of_a_request_are_searched_once() -> None:
     """Samples of one question often ask the same; each still gets its list."""
     held = Held(may_find=True)
@@ -253,22 +246,6 @@ async def test_equal_queries_of_a_request_are_searched_once() -> None:
         found = (await client.retrieve(["a", "b", "a", "a"])).json["result"]
     assert held.asked == ["a", "b"]
     assert [each["id"] for [each] in found] == ["a", "b", "a", "a"]
-
-
-async def test_queries_of_a_request_are_searched_together() -> None:
-    """None waits for another, so that a retriever can take them in one batch."""
-    held = Held()
-    async with served(held) as client:
-        asking = asyncio.create_task(client.retrieve(["a", "b", "c"]))
-        await held.was_asked(3)
-        held.may_find.set()
-        assert (await asking).status == 200
-
-
-async def test_an_answer_names_the_index(retriever: Retriever) -> None:
-    """So that a client notices when another one is served."""
-    async with served(retriever) as client:
-        assert (await client.retrieve(["cats"])).json["identity"] == retriever.identity
 
 
 async def test_a_service_listens_on_loopback_only() -> None:
@@ -282,47 +259,31 @@ async def test_a_service_listens_on_loopback_only() -> None:
 LIMITS = ServeLimits()
 BAD_BODIES: list[tuple[object, str]] = [
     (b"", "not JSON"),
-    (b"queries=cats", "not JSON"),
-    (b"\xff\xfe", "not JSON"),
     (b'{"queries": ["cats"]', "not JSON"),
     (b'{"queries": ["\\ud800"]}', "not JSON"),
     (b"[" * 5000, "not JSON"),
     ([], "the body is a list"),
-    ("cats", "the body is a string"),
     (None, "the body is null"),
     ({}, '"queries" is missing'),
-    ({"question": "cats"}, '"queries" is missing'),
     ({"query": 7}, "query is a number; it must be a string or a list of strings"),
-    ({"query": None}, "query is null"),
-    ({"query": {"text": "cats"}}, "query is an object"),
     ({"query": ""}, "query is empty; leave it out, or serve with --allow-empty-queries"),
     ({"query": ["cats", 7]}, "query[1] is a number; it must be a string"),
-    ({"query": "x" * 100_000}, "query is of 100000 bytes; it must be of 32768 at most"),
-    ({"query": ["a"] * (LIMITS.max_queries + 1)}, "query holds 4097; it must be 4096 at most"),
     ({"query": "cats", "queries": ["dogs"]}, '"queries" and "query" are both given; leave one out'),
     ({"queries": "cats"}, "queries is a string"),
-    ({"queries": None}, "queries is null"),
     ({"queries": {"0": "cats"}}, "queries is an object"),
     ({"queries": ["a", "b", "c", 7]}, "queries[3] is a number"),
-    ({"queries": ["a", None]}, "queries[1] is null"),
-    ({"queries": [["cats"]]}, "queries[0] is a list"),
     ({"queries": ["a", "x" * 100_000]}, "queries[1] is of 100000 bytes; it must be of 32768 at most"),
-    ({"queries": ["東" * 15_000]}, "queries[0] is of 45000 bytes"),
     ({"queries": ["a"] * (LIMITS.max_queries + 1)}, "queries holds 4097; it must be 4096 at most"),
     ({"queries": ["a"] * 1000, "topk": 100}, "may find 100000 passages; it must be 50000 at most"),
     ({"queries": ["a"], "topk": 0}, "topk is 0; it must be from 1 to 100"),
-    ({"queries": ["a"], "topk": -1}, "topk is -1"),
     ({"queries": ["a"], "topk": 10**6}, "topk is 1000000; it must be from 1 to 100"),
     (b'{"queries": ["a"], "topk": 1' + b"0" * 5000 + b"}", ""),
     (b'{"queries": ["a"], "topk": 1e5000}', ""),
     (b'{"queries": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
     (b'{"queries": ["a"], "x": ' + b'{"y": ' * 100_000 + b"1" + b"}" * 100_000 + b"}", "not JSON"),
     ({"queries": ["a"], "topk": "3"}, "topk is a string; it must be a whole number"),
-    ({"queries": ["a"], "topk": 2.5}, "topk is a number; it must be a whole number"),
     ({"queries": ["a"], "topk": True}, "topk is true or false; it must be a whole number"),
     ({"queries": ["a"], "return_scores": "yes"}, "return_scores is a string; it must be true or false"),
-    ({"queries": ["a"], "return_scores": 1}, "return_scores is a number"),
-    ({"queries": ["a"], "return_scores": None}, "return_scores is null"),
 ]
 
 
@@ -361,12 +322,6 @@ async def test_no_body_brings_the_service_down(bodies: list[object], retriever: 
             assert answer.status in (200, 400)
             assert ("result" in answer.json) == (answer.status == 200)
             assert answer.status == 200 or answer.error
-
-
-async def test_unknown_fields_do_not_matter(retriever: Retriever) -> None:
-    """Clients of other servers may send more."""
-    async with served(retriever) as client:
-        assert (await client.retrieve(["cats"], topk=1, return_scores=True, rerank=True)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -447,14 +402,6 @@ async def test_health_tells_a_stranger_no_more_than_that(retriever: Retriever) -
         assert (await client.get("/health", Authorization="Bearer wrong")).status == 401
 
 
-@pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "schlüssel"])
-def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
-    """Before anything is served; it is not repeated."""
-    with pytest.raises(InputError, match=TOKEN_VARIABLE) as error:
-        make_app(Failing(), passages=None, limits=ServeLimits(), token=token)
-    assert not token or token not in str(error.value)
-
-
 # -- health -----------------------------------------------------------------------------------------------------
 
 
@@ -486,17 +433,6 @@ async def test_too_much_at_once_is_refused_and_may_come_back() -> None:
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert "3 queries are waiting, and at most 3 may" in refused.error
     assert "d" not in held.asked[:3]
-
-
-async def test_health_is_answered_while_everything_waits() -> None:
-    """A service that is busy is alive."""
-    held = Held()
-    async with served(held, max_waiting=1) as client:
-        waiting = asyncio.create_task(client.retrieve(["a"]))
-        await held.was_asked(1)
-        assert (await client.get("/health")).status == 200
-        held.may_find.set()
-        await waiting
 
 
 async def test_a_request_that_could_never_be_let_in_is_bad_input() -> None:
@@ -613,39 +549,6 @@ async def test_a_body_that_is_not_what_its_headers_say_is_bad_input(
 # -- the end -----------------------------------------------------------------------------------------------------
 
 
-async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
-    """While it drains: 503 and `draining`, on a new connection and on one that is open; then nobody listens."""
-    held, stop = Held(), asyncio.Event()
-
-    async def serve(told: asyncio.Future[str]) -> None:
-        async with serving(held, limits=ServeLimits(), drain_s=30) as base_url:
-            told.set_result(base_url)
-            await stop.wait()
-
-    told = asyncio.get_running_loop().create_future()
-    service = asyncio.create_task(serve(told))
-    async with client_of(await told) as client:
-        waiting = asyncio.create_task(client.retrieve(["a"]))
-        await held.was_asked(1)
-        stop.set()
-
-        async def draining() -> bool:
-            health = await client.get("/health")
-            return health.status == 503 and health.json == {"status": "draining"}
-
-        await until(draining)
-        refused = await client.retrieve(["b"])
-        assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
-        assert "being shut down" in refused.error
-        held.may_find.set()
-        assert (await waiting).status == 200
-        async with asyncio.timeout(60):
-            await service
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await client.retrieve(["c"])
-    assert held.asked == ["a"]
-
-
 async def test_what_takes_too_long_does_not_keep_the_service_from_ending() -> None:
     """After the time for draining the connection is closed, which a client understands."""
     held = Held()
@@ -667,15 +570,6 @@ async def test_a_cancelled_service_ends_without_an_error() -> None:
         await listening.wait()
         service.cancel()
         await service
-
-
-async def test_a_port_that_is_taken_is_bad_input() -> None:
-    """The message names it."""
-    async with serving(Held(), limits=ServeLimits()) as base_url:
-        port = int(base_url.rpartition(":")[2])
-        with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}: .*Choose another --port"):
-            async with serving(Held(), port=port, limits=ServeLimits()):
-                pytest.fail("two services on one port")
 
 
 SCRIPT = """
@@ -736,10 +630,13 @@ async def test_a_signal_ends_the_process_when_all_are_answered(stop: signal.Sign
         process.send_signal(stop)
 
         async def draining() -> bool:
-            return (await client.get("/health")).status == 503
+            health = await client.get("/health")
+            return health.status == 503 and health.json == {"status": "draining"}
 
         await until(draining)
-        assert (await client.retrieve(["dogs"])).status == 503
+        refused = await client.retrieve(["dogs"])
+        assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
+        assert "being shut down" in refused.error
         process.stdin.write(b"go on\n")
         [[document]] = (await waiting).json["result"]
         assert document["id"] == "cats"

@@ -13,7 +13,6 @@ from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.faiss_index import (
     STREAMED,
     FaissVectors,
-    IndexPlan,
     build_index,
     open_faiss_index,
     plan_index,
@@ -185,10 +184,3 @@ def test_vectors_are_read_back_from_an_index(factory: str, index_type: IndexType
     tolerance = 0.02 if index_type == "sq8" else 0.0
     assert np.allclose(read.read(3, 9), vectors.vectors[3:9], atol=tolerance)
     assert np.allclose(read.take(np.array([7, 1])), vectors.vectors[[7, 1]], atol=tolerance)
-
-
-def test_a_plan_is_written_with_the_index(tmp_path: Path) -> None:
-    """Everything that decides what is found can be read back."""
-    plan = plan_index("ivf-pq", rows=50_000, dimension=768)
-    (tmp_path / "plan.json").write_text(plan.model_dump_json())
-    assert IndexPlan.model_validate_json((tmp_path / "plan.json").read_bytes()) == plan

@@ -130,6 +130,7 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
     [
         ({}, "is not the manifest of an index: it has no `kind` (bm25 or dense)"),
         ([], "is not a JSON object"),
+        (b"{", "is not JSON (unexpected end of data: line 1 column 2 (char 1))"),
         ({"kind": "sparse"}, "is not the manifest of an index: its `kind` is 'sparse', not bm25 or dense"),
         ({"kind": "bm25"}, "is not the manifest of an index: corpus is missing"),
     ],
@@ -137,13 +138,15 @@ def test_an_adopted_index_is_checked_where_it_lies(reasonrag: Reasonrag, tmp_pat
 def test_an_unusable_manifest_is_explained_in_one_line(content: object, cause: str, reasonrag: Reasonrag) -> None:
     """With what to do."""
     Path("ix").mkdir()
-    Path("ix", MANIFEST).write_bytes(orjson.dumps(content))
+    Path("ix", MANIFEST).write_bytes(content if isinstance(content, bytes) else orjson.dumps(content))
     refused = reasonrag("index", "check", "ix")
     assert refused.status == 2
     assert refused.err.startswith(
         f"error: ix/manifest.json {cause}. If ix is an index, delete it and build it again: reasonrag"
     )
     assert "pydantic" not in refused.err
+    with pytest.raises(InputError, match="If ix is an index, delete it and build it again"):
+        built("bm25")
 
 
 BUILDS = """
