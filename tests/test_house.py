@@ -26,14 +26,14 @@ LINES = {
     "exploration": 3530,
     "llm": 5493,
     "publishing": 1461,
-    "retrieval": 5165,
+    "retrieval": 5045,
     "scale": 582,
     "serving": 1399,
     "studies": 1781,
     "training": 5537,
     "viewing": 2819,
-    "tests": 58_357,
-    "benchmarks": 8183,
+    "tests": 57_841,
+    "benchmarks": 8184,
 }
 """Of Python in each room, blank lines and comments among them, as `ruff format` leaves them."""
 PRODUCT = [room for room in LINES if room not in ("tests", "benchmarks")]

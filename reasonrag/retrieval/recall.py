@@ -8,8 +8,7 @@ inflated for short answers ("no" occurs in almost every passage). Does not know 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,9 +17,6 @@ from reasonrag.concurrency import run_to_end, together
 from reasonrag.data.corpus import Passage
 from reasonrag.data.questions import Question
 from reasonrag.retrieval.retriever import BATCH, Retriever
-
-SearchFunction: TypeAlias = Callable[[str, int], Sequence[Passage]]
-"""(query, top_k) -> at most `top_k` passages, best first; for example `IndexRetriever.search`."""
 
 
 def gold_recall(found_ids: Sequence[str], gold_ids: Collection[str], k: int) -> float | None:
@@ -75,19 +71,14 @@ class RecallReport(BaseModel):
     at: list[RecallAt]
 
 
-def measure_recall(
-    search: SearchFunction | Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)
-) -> RecallReport:
+def measure_recall(retriever: Retriever, questions: Iterable[Question], *, at: Sequence[int] = (3, 5)) -> RecallReport:
     """Search every question once, for max(`at`) passages, and measure recall.
 
-    search: a function, or a retriever, which is called in batches. Gold passages are matched by id if the question has
-        ids, else by title. Raises RetrievalError for a question that cannot be searched.
+    Gold passages are matched by id if the question has ids, else by title. Raises RetrievalError for a question that
+    cannot be searched.
     """
     asked = list(questions)
-    if callable(search):
-        found = [search(each.question, max(at)) for each in asked]
-    else:
-        found = run_to_end(_retrieved(search, asked, max(at)))
+    found = run_to_end(_retrieved(retriever, asked, max(at)))
     known = [
         (each.gold, [each.gold.key(one) for one in its]) for each, its in zip(asked, found, strict=True) if each.gold
     ]
@@ -107,8 +98,8 @@ def measure_recall(
     )
 
 
-async def _retrieved(retriever: Retriever, questions: Sequence[Question], top_k: int) -> list[Sequence[Passage]]:
-    found: list[Sequence[Passage]] = []
+async def _retrieved(retriever: Retriever, questions: Sequence[Question], top_k: int) -> list[list[Passage]]:
+    found: list[list[Passage]] = []
     for start in range(0, len(questions), BATCH):
         found += await together(
             *(retriever.retrieve(each.question, top_k) for each in questions[start : start + BATCH])

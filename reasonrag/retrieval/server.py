@@ -144,23 +144,19 @@ class _SearchService:
         self.held = 0
         """Bytes of answers in preparation or being sent."""
         self.draining = False
-        self._token = token
+        self.token = token
         self._idle = asyncio.Event()
         self._idle.set()
 
     def check_token(self, authorization: str) -> None:
         """Raises _RefusedRequest if there is a token and the Authorization header does not hold it."""
-        if self._token is None:
+        if self.token is None:
             return
         scheme, _, given = authorization.partition(" ")
-        known = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), self._token.encode())
+        known = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), self.token.encode())
         if scheme.lower() != "bearer" or not known:
             message = "this needs the service's token; send it as Authorization: Bearer TOKEN"
             raise _RefusedRequest(HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
-
-    @property
-    def has_token(self) -> bool:
-        return self._token is not None
 
     @contextmanager
     def places(self, queries: int) -> Iterator[None]:
@@ -305,7 +301,7 @@ async def _health(request: web.Request) -> web.Response:
     service = request.app[_SERVICE]
     if service.draining:
         return _json({"status": "draining"}, status=503, headers={"Retry-After": str(RETRY_AFTER_S)})
-    if service.has_token and "Authorization" not in request.headers:
+    if service.token and "Authorization" not in request.headers:
         return _json({"status": "ok"})
     limits = service.limits.model_dump() | {"max_queries": service.limits.queries_at_once}
     found = {"status": "ok", "identity": service.retriever.identity, "passages": service.passages, "limits": limits}

@@ -268,17 +268,6 @@ def test_a_run_does_not_encode_a_changed_corpus_again_by_itself(reasonrag: Reaso
     assert "is missing or has changed. Restore it; or name it by --corpus if it was moved; or delete" in refused.err
 
 
-@pytest.mark.usefixtures("world")
-def test_places_may_be_given_as_python_has_them(reasonrag: Reasonrag) -> None:
-    """One path, or several."""
-    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix")
-    for number, index in enumerate((Path("ix"), "ix", [Path("ix")])):
-        made = package.generate(
-            questions="questions.jsonl", model="offline", index=index, run=f"runs/{number}", abort_degenerate=0
-        )
-        assert made.done == 2
-
-
 # -- index commands --------------------------------------------------------------------------------------------
 
 

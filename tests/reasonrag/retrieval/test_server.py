@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reasonrag.data.corpus import Passage, parse_passage
+from reasonrag.data.corpus import Passage
 from reasonrag.errors import RetrievalError
 from reasonrag.retrieval.retriever import Retriever
 from reasonrag.retrieval.server import RETRY_AFTER_S, SEARCHED_TOGETHER, ServeLimits, serving
@@ -227,16 +227,6 @@ async def test_a_whole_step_of_search_r1s_grpo_fits_into_a_request() -> None:
     async with served(Held(may_find=True)) as client:
         found = (await client.retrieve(queries, topk=3, return_scores=True)).json["result"]
     assert [each[0]["document"]["id"] for each in found] == queries
-
-
-async def test_a_document_reads_as_a_line_of_the_corpus(retriever: Retriever) -> None:
-    """Id and contents are FlashRAG's format: what finds a passage here could index it there."""
-    async with served(retriever) as client:
-        [documents] = (await client.retrieve(["capital"], topk=3)).json["result"]
-    read = [parse_passage(orjson.dumps(each), where="here") for each in documents]
-    found = await retriever.retrieve("capital", 3)
-    assert [(each.id, each.title, each.text) for each in read] == [(each.id, each.title, each.text) for each in found]
-    assert len(read) == 2
 
 
 async def test_equal_queries_of_a_request_are_searched_once() -> None:
@@ -514,24 +504,6 @@ async def test_bytes_of_all_answers_together_are_bounded() -> None:
         await until(free)
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert re.search(r"^17,\d{3} bytes of answers have not been read by their clients yet\. Try again", refused.error)
-
-
-async def test_a_client_that_does_not_read_its_answer_frees_what_it_holds() -> None:
-    """As soon as it is gone."""
-    async with served(Long(), max_held_bytes=20_100_000) as client:
-        host, _, port = client.base_url.removeprefix("http://").rpartition(":")
-        body = orjson.dumps({"queries": ["a"] * 20, "topk": 1000})
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
-        writer.write(b"POST /retrieve HTTP/1.1\r\nHost: %b\r\nContent-Length: %d\r\n\r\n" % (host.encode(), len(body)))
-        writer.write(body)
-        await reader.readline()
-        assert (await client.retrieve(["b"], topk=500)).status == 503
-        writer.close()
-
-        async def free() -> bool:
-            return (await client.retrieve(["b"], topk=500)).status == 200
-
-        await until(free)
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"plain", 400), (gzip.compress(b" " * 50_000_000, mtime=0), 413)])

@@ -78,13 +78,6 @@ def test_what_the_model_says_of_itself_is_in_its_description(minilm: Encoder) ->
     assert (minilm.precision, minilm.devices) == ("fp32", ("cpu",))
 
 
-def test_a_real_encoder_knows_what_belongs_together(minilm: Encoder) -> None:
-    """No word is shared between a question and its passage."""
-    passages = minilm.passages(["Paris\nThe capital of France.", "Tiger\nA large cat that hunts.", "Oboe\nA reed."])
-    [query] = minilm.queries(["Which animals are felines?"])
-    assert int(np.argmax(passages @ query)) == 1
-
-
 @settings(max_examples=25)
 @given(texts=st.lists(TEXTS, min_size=2, max_size=12))
 def test_the_vector_of_a_query_does_not_depend_on_its_company(texts: list[str], minilm: Encoder) -> None:
