@@ -130,7 +130,7 @@ def _stand(place: Path, device: str, shape: str, parts: list[str]) -> tuple[Stan
     python, versions = _find_torch(vllm)
     if not versions:
         missing.append("no environment has torch and transformers 5: pip install torch 'transformers>=5'")
-    gpus = query_driver() or []
+    gpus = query_driver()
     if device == "cuda":
         if not gpus:
             missing.append("nvidia-smi lists no GPU; --device cpu --shape tiny tries this out")

@@ -259,7 +259,7 @@ def _write_rows(folder: Path, tokens: int, *, count: int) -> None:
 
 def _in_use() -> int:
     """Bytes in use on the fullest GPU; nothing else should be running there."""
-    return max((each.memory - (each.free or 0) for each in query_driver() or []), default=0)
+    return max((each.memory - (each.free or 0) for each in query_driver()), default=0)
 
 
 def _resident(pid: int) -> int:

@@ -371,7 +371,7 @@ def _record(
         environment={},
         python=sys.executable,
         versions=prepared.provenance.versions,
-        gpus=[each.name for each in query_driver() or ()] if count_gpus() else [],
+        gpus=[each.name for each in query_driver()] if count_gpus() else [],
         started=before.started if before else datetime.now(UTC).isoformat(timespec="seconds"),
         resumed_from=[*(before.resumed_from if before else []), *([checkpoint.name] if checkpoint else [])],
     )

@@ -6,7 +6,6 @@ Judges nothing. `llamafactory.inspection` asks LLaMA-Factory's environment; the 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -92,26 +91,15 @@ def requirement(package: str) -> str:
     return f"'{DEEPSPEED}'" if package == "deepspeed" else package
 
 
-def query_driver() -> list[Gpu] | None:
-    """The GPUs that nvidia-smi lists, regardless of CUDA_VISIBLE_DEVICES; None without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    asked = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+def query_driver() -> list[Gpu]:
+    """The GPUs that nvidia-smi lists, regardless of CUDA_VISIBLE_DEVICES; none without a driver."""
+    asked = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
-        return parse_nvidia_smi(done.stdout)
+        lines = (line.rsplit(",", 2) for line in done.stdout.splitlines() if line.strip())
+        return [Gpu(name=name, memory=int(size) * _MIB, free=int(free) * _MIB) for name, size, free in lines]
     except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-
-
-def parse_nvidia_smi(answer: str) -> list[Gpu]:
-    """Reads lines of `name, total MiB, free MiB`. Raises ValueError for anything else."""
-    found = []
-    for line in filter(str.strip, answer.splitlines()):
-        name, memory, free = (each.strip() for each in line.rsplit(",", 2))
-        found.append(Gpu(name=name, memory=int(memory) * _MIB, free=int(free) * _MIB))
-    return found
+        return []
 
 
 def host_memory(root: Path = Path("/")) -> int | None:

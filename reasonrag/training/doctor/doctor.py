@@ -73,20 +73,18 @@ def shown_size(number: int) -> str:
 
 
 class PlanningTarget(BaseModel):
-    """The hardware to plan for. here: whether this machine would train. cpu: no GPU; memory is the host's. host: its
-    memory for offloading; null if another machine would train, or it is unknown."""
+    """The hardware to plan for. here: whether this machine would train. host: its memory for offloading; null if
+    another machine would train, or it is unknown."""
 
     model_config = ConfigDict(frozen=True)
 
     gpus: int
     memory: int
     here: bool
-    cpu: bool = False
     host: int | None = None
 
     def __str__(self) -> str:
-        size = f"{self.memory / GB:.0f} GB"
-        return f"the CPU, {size} free" if self.cpu else f"{self.gpus} x {size}"
+        return f"{self.gpus} x {self.memory / GB:.0f} GB"
 
 
 class MemoryOption(BaseModel):
@@ -161,12 +159,12 @@ def doctor(config: str = CONFIG_OF_DOCTOR, **flags: Any) -> Diagnosis:
     findings += _of_configuration(values, base, inspection, resolution, data)
     driver = query_driver()
     named = settings.gpus is not None or settings.gpu_memory is not None
-    target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver or [])
+    target = _target(settings.gpus, settings.gpu_memory, values, (stock.devices if stock else []) or driver)
     findings += check_packages(stock, values, here=target.here) if stock else []
     findings += check_gpus(stock, driver, values, elsewhere=named)
     training = _training(values, file, findings, gpus=target.gpus)
     shape = _shape(model, findings)
-    plans = _plans(shape, training, target) if shape else []
+    plans = _plans(shape, training, target) if shape and not values.get("use_cpu") else []
     findings += _of_memory(plans, target)
     findings.append(_of_batch(values, target, count_rows(resolution.entry) if resolution else None))
     findings += check_model(model, os.environ, here=target.here)
@@ -227,10 +225,8 @@ def _of_batch(config: Mapping[str, Any], target: PlanningTarget, rows: int | Non
 def _target(gpus: int | None, memory: float | None, values: Mapping[str, Any], there: Sequence[Gpu]) -> PlanningTarget:
     """The hardware to plan for: gpus and memory in GB of the flags, else those there, else one GPU of 80 GB."""
     named = gpus is not None or memory is not None
-    if values.get("use_cpu") and not named:
-        return PlanningTarget(gpus=1, memory=host_memory() or 0, here=True, cpu=True)
     size = min((each.memory for each in there), default=GPU_MEMORY * GB) if memory is None else int(memory * GB)
-    here = bool(there) and not named
+    here = (bool(there) or bool(values.get("use_cpu"))) and not named
     return PlanningTarget(gpus=gpus or len(there) or 1, memory=size, here=here, host=host_memory() if here else None)
 
 
@@ -308,20 +304,18 @@ def _zero(values: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
 
 
 def _plans(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> list[MemoryOption]:
-    others = [each for each in alternatives(training) if each.name != training.name and not target.cpu]
+    others = [each for each in alternatives(training) if each.name != training.name]
     return [_planned(shape, each, target) for each in (training, *others)]
 
 
 def _planned(shape: ModelShape, training: TrainingSetup, target: PlanningTarget) -> MemoryOption:
     made = plan_memory(shape, training)
-    if target.cpu:
-        made = made.model_copy(update={"overhead": 0})
     fits: Fit = "fits with offload" if training.offloads else "fits"
     return MemoryOption(
         plan=made,
         verdict=fits if made.fits(target.memory, target.host) else "does not fit",
         longest_cutoff=longest_cutoff(shape, training, target.memory),
-        fewest_gpus=1 if target.cpu else fewest_gpus(shape, training, target.memory),
+        fewest_gpus=fewest_gpus(shape, training, target.memory),
     )
 
 
@@ -338,11 +332,6 @@ def _of_memory(plans: list[MemoryOption], target: PlanningTarget) -> list[Findin
         if asked.verdict == "does not fit" and target.host is not None:
             says = f"{offloads}, {shown_size(target.host)} are free: does not fit"
             found.append(Finding("memory", "host", "error", says, _nearest(others) or "more or larger GPUs, or LoRA"))
-        elif asked.plan.host and target.host is not None:
-            found.append(Finding("memory", "host", "ok", f"{offloads}, {shown_size(target.host)} are free: fits"))
-        elif asked.plan.host:
-            says = f"{offloads}; where the GPUs are in several machines, its share of each"
-            found.append(Finding("memory", "host", "note", says))
         return found
     says = f"{what} takes {takes}: does not fit"
     return [Finding("memory", "plan", "error", says, _instead(asked, others, target))]

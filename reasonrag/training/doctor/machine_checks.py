@@ -72,7 +72,7 @@ def _versions(stock: TrainingEnvironment) -> str:
 
 
 def check_gpus(
-    stock: TrainingEnvironment | None, driver: list[Gpu] | None, config: Mapping[str, Any], *, elsewhere: bool
+    stock: TrainingEnvironment | None, driver: list[Gpu], config: Mapping[str, Any], *, elsewhere: bool
 ) -> list[Finding]:
     """Compare the GPUs of torch and of the driver, and check that they can do what the configuration asks for.
 
@@ -87,14 +87,14 @@ def check_gpus(
         advice = "say what you will train on: --gpus N --gpu-memory GB; or try a smoke-cpu configuration here"
         return [Finding("GPUs", "none", "warning", "there is no GPU here", advice)]
     if not seen:
-        return [_unseen(stock, driver or [])]
+        return [_unseen(stock, driver)]
     shown = ", ".join(f"{each.name} ({each.memory / GB:.0f} GB)" for each in seen)
     found = [Finding("GPUs", "devices", "ok", f"torch sees {len(seen)}: {shown}")]
     weak = [each.name for each in seen if each.capability and each.capability < BF16_CAPABILITY]
     if weak and (config.get("bf16") or config.get("pure_bf16")):
         says = f"{weak[0]} has no bf16, which the configuration asks for"
         found.append(Finding("GPUs", "bf16", "error", says, "--set bf16=false --set fp16=true"))
-    busy = [each for each in driver or [] if each.free is not None and each.free < MIN_FREE_SHARE * each.memory]
+    busy = [each for each in driver if each.free is not None and each.free < MIN_FREE_SHARE * each.memory]
     if busy:
         says = f"{len(busy)} of the GPUs are in use: {busy[0].name} has {(busy[0].free or 0) / GB:.0f} GB free"
         advice = "nvidia-smi names the processes; CUDA_VISIBLE_DEVICES chooses others"
