@@ -173,12 +173,7 @@ def _values(facts: ModelCardFacts) -> dict[str, Any]:
             _result(name, shown, facts.metrics) for name, shown in _NUMBERS.items() if name in facts.metrics.last
         ],
         "asked": asked,
-        "top_k": _only(asked.top_k),
-        "max_steps": _only(asked.max_steps),
-        "max_passage_chars": _only(asked.max_passage_chars),
-        "passage_order": _only(asked.passage_order),
-        "style": _only(asked.style),
-        "retriever": _only(asked.retriever),
+        **{name: _only(values) for name, values in asked if name != "renderer"},
         "adapter": _is_adapter(facts),
         "warnings": facts.metrics.warnings,
         "set_aside": record.set_aside,

@@ -7,6 +7,7 @@ evaluated on its training questions. Knows neither trainers nor evaluations; see
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -173,17 +174,17 @@ def read_provenance(folder: Path) -> Provenance | None:
         ) from error
 
 
-def question_keys(data_set: Path) -> tuple[list[str], list[str]]:
-    """The keys of a data set's questions, and their splits; both empty for a folder without questions.jsonl.
+def question_keys(data_set: Path) -> tuple[list[str], dict[str, int]]:
+    """The keys of a data set's questions, and their number by split; both empty for a folder without questions.jsonl.
 
     Raises MalformedCandidatesError for a damaged file.
     """
     path = data_set / QUESTIONS
     if not path.is_file():
-        return [], []
-    keys, splits = set(), set()
+        return [], {}
+    keys, splits = set[str](), Counter[str]()
     for question in read_lines(path, QuestionRecord):
         if question.error is None:
             keys.add(question_key(question.question))
-            splits.add(f"{question.origin.dataset}/{question.origin.split}")
-    return sorted(keys), sorted(splits)
+            splits[f"{question.origin.dataset}/{question.origin.split}"] += 1
+    return sorted(keys), dict(sorted(splits.items()))

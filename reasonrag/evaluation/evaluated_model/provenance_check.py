@@ -177,7 +177,7 @@ def _read(folder: Path) -> Provenance:
         finetuning_type="",
         asked=TrainingConditions.of(conditions),
         data=[str(folder)],
-        splits=splits,
+        splits=list(splits),
         questions=keys,
     )
 

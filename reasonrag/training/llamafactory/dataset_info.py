@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from preference.candidates import MalformedCandidatesError, QuestionRecord, question_key, read_lines
+from preference.candidates import MalformedCandidatesError, question_key
 from preference.export.formats import FORMATS, SPLITS, FormatName, dataset_info, dataset_name
 from preference.export.summary import DATASET_INFO_FILE, QUESTIONS, SUMMARY, PairSummary
 from reasonrag.curation.audit.row_files import find_row_files
@@ -23,6 +23,7 @@ from reasonrag.errors import InputError, choices
 from reasonrag.files import ROLLOUTS, check_finished, file_digest, read_small
 from reasonrag.training.llamafactory.foreign_settings import foreign_keys
 from reasonrag.training.llamafactory.inspection import RowsToCount
+from reasonrag.training.provenance import question_keys
 
 FORMAT_OF_STAGE: Final[dict[str, FormatName]] = {"dpo": "proguide", "kto": "kto", "sft": "sft", "rm": "reward"}
 """The format of `pairs` for each stage."""
@@ -205,27 +206,18 @@ class DatasetQuestions:
 
 def read_questions(data: TrainingData, entry: DatasetEntry) -> DatasetQuestions:
     """The questions from questions.jsonl, else from the rows. Raises InputError for a damaged file."""
-    keys, splits = Counter[str](), Counter[str]()
     try:
-        if (data.directory / QUESTIONS).is_file():
-            for question in read_lines(data.directory / QUESTIONS, QuestionRecord):
-                if question.error is None:
-                    keys[question_key(question.question)] += 1
-                    splits[f"{question.origin.dataset}/{question.origin.split}"] += 1
-        elif entry.file is not None and entry.file.suffix == ".json":
-            texts = set()
-            for row in orjson.loads(entry.file.read_bytes()):
-                if isinstance(row.get("question"), str):
-                    texts.add((row["question"], f"{row.get('dataset')}/{row.get('split')}"))
-            for text, split in texts:
-                keys[question_key(text)] += 1
-                splits[split] += 1
+        keys, splits = question_keys(data.directory)
+        if not (data.directory / QUESTIONS).is_file() and entry.file is not None and entry.file.suffix == ".json":
+            rows = [row for row in orjson.loads(entry.file.read_bytes()) if isinstance(row.get("question"), str)]
+            texts = {(row["question"], f"{row.get('dataset')}/{row.get('split')}") for row in rows}
+            keys, splits = [question_key(text) for text, _ in texts], Counter(split for _, split in texts)
     except MalformedCandidatesError as error:
         raise InputError(f"{error}. Make it again from its runs: reasonrag pairs RUN --out {data.directory}") from error
     except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise InputError(f"{entry.file} is not a list of rows; make it again: reasonrag pairs") from error
     return DatasetQuestions(
-        keys=sorted(keys),
+        keys=sorted(set(keys)),
         by_split=dict(sorted(splits.items())),
         in_evaluation=kept_evaluation_questions(data.directory, data.summary) if data.summary else {},
         checked=bool(data.summary and data.summary.contamination.get("checked")),

@@ -458,7 +458,7 @@ def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     keys, splits = question_keys(place / "data")
     asked = TrainingConditions.of(check_renderer(place / "data"))
     model = Provenance(
-        base_model="tiny", stage="dpo", finetuning_type="lora", asked=asked, splits=splits, questions=keys
+        base_model="tiny", stage="dpo", finetuning_type="lora", asked=asked, splits=[*splits], questions=keys
     )
     (place / "model").mkdir()
     model.write(place / "model")

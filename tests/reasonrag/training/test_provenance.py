@@ -61,5 +61,5 @@ def test_the_questions_of_a_data_set_are_those_that_were_explored(tmp_path: Path
         for i, text in enumerate(["Who?", "What?"])
     ]
     (tmp_path / "questions.jsonl").write_bytes(b"".join(each.to_line() for each in asked))
-    assert question_keys(tmp_path) == (sorted(map(question_key, ["Who?", "What?"])), ["atlas/train"])
-    assert question_keys(tmp_path / "nowhere") == ([], [])
+    assert question_keys(tmp_path) == (sorted(map(question_key, ["Who?", "What?"])), {"atlas/train": 2})
+    assert question_keys(tmp_path / "nowhere") == ([], {})
