@@ -175,81 +175,47 @@ def test_labels_by_outcome_do_not_depend_on_earlier_ones(record: RolloutRecord, 
 
 # -- tags ---------------------------------------------------------------------------------------------------------
 
+CHOSEN: Fields = {"name": "choice", "value": 1.0}
+
+
+def ended(**fields: float) -> list[Fields]:
+    return [{"em": 0.0, "steps": 2} | fields]
+
 
 @pytest.mark.parametrize(
-    ("first", "second", "tags"),
+    ("first", "second", "tagged"),
     [
-        # both always right, in 1 and in 3 steps: only the length differs
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            query("who", 0.729, rollouts=rollouts_of(1, 3, 3)),
-            ["efficiency_only"],
-        ),
-        # right in 3 steps against right and wrong
-        (
-            query("who", 0.729, rollouts=rollouts_of(1, 3)),
-            query("what", 0.4, rollouts=rollouts_of(1, 3) + rollouts_of(0, 3)),
-            [],
-        ),
+        ({"rollouts": rollouts_of(1, 1)}, {"rollouts": rollouts_of(1, 3, 3)}, True),  # always right, in 1 step and in 3
+        ({"rollouts": rollouts_of(1, 3)}, {"rollouts": rollouts_of(1, 3) + rollouts_of(0, 3)}, False),
         # .15 twice against .1 and .2: the same mean but for the last bit
-        (
-            query("who", 0.27, rollouts=rollouts_of(0.15, 1, 1)),
-            query("what", 0.1, rollouts=rollouts_of(0.1, 3) + rollouts_of(0.2, 3)),
-            ["efficiency_only"],
-        ),
-        # nothing known about one of them
-        (query("who", 0.9), query("what", 0.5, rollouts=rollouts_of(1, 3)), []),
-        # two answers that hold the golden one: style
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            answer("It was Ada Lovelace", 0.7, rollouts=rollouts_of(0.8, 1)),
-            ["style_only"],
-        ),
-        # two answers that do not
-        (
-            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
-            answer("Bob", 0.0, rollouts=rollouts_of(0, 1)),
-            ["style_only"],
-        ),
-        # one that does, one that does not
-        (
-            answer("Ada Lovelace", 0.9, rollouts=rollouts_of(1, 1)),
-            answer("Ada", 0.6, rollouts=rollouts_of(0.67, 1)),
-            [],
-        ),
-        # letters of options, and an option whose text holds the right one's
-        (
-            answer("B", 0.9, em=1.0, rollouts=rollouts_of(1, 1)),
-            answer("C", 0.0, em=0.0, rollouts=rollouts_of(0, 1)),
-            [],
-        ),
-        (
-            answer("B", 0.9, outcome={"name": "choice", "value": 1.0}),
-            answer("Ada Lovelace and Bob", 0.0, outcome={"name": "choice", "value": 0.0}),
-            [],
-        ),
-        # no continuation recorded: the step's own score stands for it
-        (
-            answer("Ada Lovelace", 0.9, f1=1.0),
-            answer("Ada", 0.7, f1=1.0),
-            ["efficiency_only"],
-        ),
-        # what counts is what the rewards are made of: an answer that nothing supports is worth 0 here, whatever its F1
-        (
-            answer("Ada Lovelace", 0.9, rollouts=[{"f1": 1, "em": 1, "steps": 1, "outcome": 1.0}]),
-            query("who", 0.0, rollouts=[{"f1": 1, "em": 1, "steps": 2, "outcome": 0.0}]),
-            [],
-        ),
-        (
-            answer("Ada Lovelace", 0.9, f1=1.0, outcome={"name": "evident_f1", "value": 1.0}),
-            query("who", 0.5, rollouts=[{"f1": 0, "em": 0, "steps": 2, "outcome": 1.0}]),
-            ["efficiency_only"],
-        ),
+        ({"rollouts": rollouts_of(0.15, 1, 1)}, {"rollouts": rollouts_of(0.1, 3) + rollouts_of(0.2, 3)}, True),
+        ({}, {"rollouts": rollouts_of(1, 3)}, False),  # nothing is known about one of them
+        ({"f1": 1.0}, {"f1": 1.0}, True),  # no continuation recorded: the step's own score stands for it
+        # what counts is what the rewards are made of: what nothing supports is worth 0, whatever its F1
+        ({"rollouts": ended(f1=1, outcome=1.0)}, {"rollouts": ended(f1=1, outcome=0.0)}, False),
+        ({"f1": 0.5, "outcome": {"name": "judge", "value": 1.0}}, {"rollouts": ended(f1=0, outcome=1.0)}, True),
     ],
 )
-def test_pairs_that_differ_only_in_length_or_style_are_tagged(first: Fields, second: Fields, tags: list[str]) -> None:
-    """efficiency_only: equal mean outcome before the discount. style_only: answers that cover-EM cannot tell apart."""
-    assert only(siblings(first, second)).tags == tags
+def test_pairs_that_differ_only_in_length_are_tagged(first: Fields, second: Fields, tagged: bool) -> None:
+    """efficiency_only: equal mean outcome before the discount."""
+    assert only(siblings(query("who", 0.9, **first), query("what", 0.5, **second))).tags == ["efficiency_only"] * tagged
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tagged"),
+    [
+        (answer("Ada Lovelace", 0.9), answer("It was Ada Lovelace", 0.7), True),  # both hold the golden one
+        (answer("Ada", 0.6), answer("Bob", 0.0), True),  # neither does
+        (answer("Ada Lovelace", 0.9), answer("Ada", 0.6), False),
+        (answer("B", 0.9, em=1.0), answer("C", 0.0, em=0.0), False),  # letters of options
+        # an option whose text holds the right one's
+        (answer("B", 0.9, outcome=CHOSEN), answer("Ada Lovelace and Bob", 0.0, outcome=CHOSEN | {"value": 0.0}), False),
+        (answer("Ada", 0.6), query("who", 0.0), False),  # style is a matter of answers only
+    ],
+)
+def test_answers_that_differ_only_in_style_are_tagged(first: Fields, second: Fields, tagged: bool) -> None:
+    """style_only: cover-EM cannot tell them apart."""
+    assert only(siblings(first, second)).tags == ["style_only"] * tagged
 
 
 @pytest.mark.parametrize(("reward", "tags"), [("spre", []), ("spre_even", ["efficiency_only"]), ("rank", [])])
