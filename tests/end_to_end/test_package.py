@@ -129,7 +129,6 @@ TAKE_SETTINGS = {
     "reasonrag/scale/ray_ranks.explore_on_ray": "the body of the public call, on Ray",
     "reasonrag/scale/ray_ranks.RayRanks": "gives every rank its own",
     "reasonrag/studies/calibrate._calibrate": "the body of the public call",
-    "reasonrag/studies/tune._cost_line": "says what the settings of the base ask for: judgements, and caps",
     "reasonrag/studies/tune._tune": "the body of the public call",
     "reasonrag/studies/tune.Trial": "is a run of generate, with settings of its own",
     "reasonrag/studies/tune.plan_trials": "makes the settings of each trial from those of the base",
