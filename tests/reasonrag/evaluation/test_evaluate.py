@@ -617,10 +617,11 @@ def test_replies_that_were_never_given_are_warned_of(evaluated: Callable[..., Re
 def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
     trained: tuple[Path, Path], evaluated: Callable[..., Report]
 ) -> None:
-    """Its other conditions are; of a reward model nothing can be measured here."""
+    """Its other conditions are; of a reward model nothing can be measured here. What is said once beside checkpoints
+    holds for each of them."""
     known = read_provenance(trained[1])
     assert known is not None
-    for name, change in (("silent", {"questions": [], "splits": []}), ("m/reward", {"stage": "rm"})):
+    for name, change in (("silent", {"questions": [], "splits": []}), ("m/reward", {"stage": "rm"}), ("saved", {})):
         Path(name).mkdir(parents=True)
         known.model_copy(update=change).write(Path(name))
     report = evaluated(limit=1, trained_on="silent")
@@ -629,6 +630,9 @@ def test_a_model_of_which_the_questions_are_not_known_was_not_checked_for_them(
     assert warning.startswith("silent does not record the training questions of offline")
     with pytest.raises(InputError, match="m/reward is a reward model"):
         evaluated(model="m/reward", base_url=["http://127.0.0.1:9/v1"])
+    Path("saved/checkpoint-20").mkdir()
+    with pytest.raises(InputError, match="was trained on 3 of the 6 questions"):
+        evaluated(model="saved/checkpoint-20", base_url=["http://127.0.0.1:9/v1"])
 
 
 def test_a_report_names_the_conditions_that_its_method_has(evaluated: Callable[..., Report]) -> None:
