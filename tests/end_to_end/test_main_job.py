@@ -28,8 +28,7 @@ from reasonrag.llm.offline import reply
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering, Stage
-from tests.helpers.processes import simulated_endpoint
-from tests.helpers.real_runs import QUESTIONS, demo_run, real_run
+from tests.helpers.real_runs import demo_run, real_run
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
 
@@ -128,19 +127,6 @@ def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag, shared: Shar
     assert sum(each["right"] for each in expected.values()) > sum(each["wrong"] for each in expected.values())
 
 
-@pytest.mark.parametrize(("dataset", "questions", "shown"), [("hotpotqa", QUESTIONS, True), ("bamboogle", 8, False)])
-def test_real_pairs_are_held_against_gold_passages_where_those_exist(
-    dataset: str, questions: int, *, shown: bool, shared: Shared, shared_data: Path, reasonrag: Reasonrag
-) -> None:
-    """HotpotQA names its gold passages in every record, Bamboogle has none and no row in the table."""
-    run = real_run(dataset, shared, shared_data, questions)
-    made = reasonrag("pairs", run, "--out", "data/a")
-    assert ("by gold passages" in made.out) == bool(agreement(made.out)) == shown
-    rollouts = list(read_rollouts(run / "rollouts.jsonl"))
-    assert all((rollout.gold_passages is not None) == shown for rollout in rollouts)
-    assert any(node.gold for rollout in rollouts for node in rollout.nodes) == shown
-
-
 @pytest.mark.parametrize("recipe", [*RECIPES])
 def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -> None:
     """The recipe stands in the configuration, in every rollout and in every pair."""
@@ -174,15 +160,6 @@ def test_a_larger_limit_goes_on_where_the_smaller_ended(reasonrag: Reasonrag) ->
     assert "3 of 6 questions are done" in grown.err
     assert reasonrag(*small_flags("runs/b")).status == 0
     assert digest(Path("runs/a")) == digest(Path("runs/b"))
-
-
-def test_a_finished_run_is_not_run_again(reasonrag: Reasonrag) -> None:
-    """Running the same command again asks nothing and changes no byte."""
-    assert reasonrag(*small_flags()).status == 0
-    before = digest(Path("runs/a"))
-    again = reasonrag(*small_flags(), "--json")
-    assert json.loads(again.out)["session_questions"] == 0
-    assert digest(Path("runs/a")) == before
 
 
 @pytest.mark.parametrize("recipe", ["reasonrag", "released", "prorag", "ragym"])
@@ -497,21 +474,6 @@ def test_index_build_and_generate_agree_on_the_place(
     done = reasonrag("generate", "--dataset", "hotpotqa", "--data-dir", "..", "--model", "offline", "--run", "r")
     assert done.status == 0, done.err
     assert "building" not in done.err
-
-
-def test_an_unauthorised_endpoint_is_refused_before_anything_is_started(reasonrag: Reasonrag) -> None:
-    """A wrong key is found out with no question asked."""
-    with simulated_endpoint("--api-key", "right") as base_url:
-        done = reasonrag(*small_flags(), "--model", "offline", "--base-url", base_url)
-    assert done.status == 2
-    assert "refuses the API key" in done.err
-
-
-def test_operational_settings_may_change_between_sessions(reasonrag: Reasonrag, endpoint: str) -> None:
-    """Concurrency and endpoint address are no part of the configuration that a run is held to."""
-    assert reasonrag(*small_flags(), "--limit", 2).status == 0
-    flags = ["--concurrency", 3, "--model", "offline", "--base-url", endpoint]
-    assert reasonrag(*small_flags(), *flags).status == 0
 
 
 def test_two_runs_become_one_data_set(reasonrag: Reasonrag) -> None:

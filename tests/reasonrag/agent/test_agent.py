@@ -18,7 +18,6 @@ from reasonrag.agent.prompting import (
     render_judgement,
     render_prompt,
     render_repair,
-    render_variation,
 )
 from reasonrag.data.corpus import Passage
 from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sample_seed
@@ -316,37 +315,6 @@ async def test_an_answer_that_evidence_supports_in_another_form_rests_on_passage
 def said_in(state: State) -> list[AgentStep]:
     """Two wordings of one query."""
     return [taken(state, said, "query", "capital of France") for said in (QUERY, f"Hm. {QUERY}")]
-
-
-async def test_a_first_further_try_is_hotter_with_the_same_messages(agent_of: Callable[..., Agent]) -> None:
-    """.3 above the agent's .7. What is recorded says so, and the step is no plain sample; its prompt is the state's."""
-    model = ScriptedModel([ANSWER])
-    agent = agent_of(model)
-    state = agent.start(QUESTION)
-    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
-    [step] = await agent.sample(state, [8], attempt=1, said=said_in(state))
-    [request] = model.requests
-    assert request.messages == step.prompt == step.sampled_with == prompt
-    assert request.sampling == Sampling(temperature=1.0, top_p=0.9, max_tokens=64, stop=("</query>", "</answer>"))
-    assert request.seeds == (sample_seed(5, "q1", prompt, 8),)
-    assert (step.sampled_temperature, step.plain, step.repaired, step.calls) == (1.0, False, False, 1)
-    assert step.f1 == 1.0
-
-
-async def test_a_second_further_try_shows_what_was_said_and_is_hotter_still(agent_of: Callable[..., Agent]) -> None:
-    """The step's prompt stays the state's own, on which it is trained; what was really sent stands beside it."""
-    model = ScriptedModel([ANSWER, ANSWER])
-    agent = agent_of(model)
-    state = agent.start(QUESTION)
-    steps = await agent.sample(state, [8, 9], attempt=2, said=said_in(state))
-    [request] = model.requests
-    prompt = render_prompt(PROMPTS, "think", question=QUESTION.question, thoughts=())
-    assert request.messages == render_variation(PROMPTS, prompt, said=[QUERY, f"Hm. {QUERY}"])
-    assert request.sampling.temperature == pytest.approx(1.3)
-    assert {step.prompt for step in steps} == {prompt}
-    assert {step.sampled_with for step in steps} == {request.messages}
-    assert [step.sampled_temperature for step in steps] == pytest.approx([1.3, 1.3])
-    assert not any(step.plain for step in steps)
 
 
 @pytest.mark.parametrize(("attempt", "temperature"), [(1, 1.0), (2, 1.3), (4, 1.9), (5, 2.0), (9, 2.0)])

@@ -476,34 +476,6 @@ async def test_a_judge_of_support_is_asked_only_where_it_may_change_something(
         assert unjudged.usage.judgements == 0
 
 
-@pytest.mark.parametrize(
-    ("golden", "said", "evidence", "worth"),
-    [
-        ("A", "A", "The patient's blood type is A.", 1),
-        ("A", "Leeds", "A patient from Leeds.", 0),
-        ("2.5", "2.5", "The ratio is 2.5.", 1),
-        ("2.5", "25", "The ratio is 25.", 0),
-        ("25 mg", "25mg", "The dose is 25 mg.", 1),
-        ("25 mg", "25 mg", "The dose is 2.5 mg.", 0),  # the evidence says something else
-        ("25 mg", "2.5 mg", "The dose is 2.5 mg.", 0),
-        ("145 EUR", "€145", "It costs 145 EUR a year.", 1),
-        ("145 EUR", "14,5 EUR", "It costs 14,5 EUR a year.", 0),
-        ("Sean O'Brien", "Sean O\u2019Brien", "Sean O\u2019Brien wrote it.", 1),
-        ("Leeds", "\\boxed{Leeds}", "She was born in Leeds.", 1),
-        ("王丽华", "王丽华医生", "主治医生是王丽华医生。", 0.75),
-        ("王丽华", "李明", "主治医生是李明。", 0),
-        ("C++", "C", "It is written in C.", 0),
-    ],
-)
-async def test_an_outcome_goes_by_what_answer_and_evidence_mean(
-    golden: str, said: str, evidence: str, worth: float, explored: Explored
-) -> None:
-    about = Question(id="q1", question="What is it?", golden_answers=[golden])
-    record, _ = await explored(says(said, evidence), recipe(outcome="evident_f1"), about)
-    [found] = {node.outcome.value for node in record.nodes if node.outcome}
-    assert found == pytest.approx(worth)
-
-
 async def test_a_judgement_of_support_below_one_half_or_unreadable_leaves_the_answer_unsupported(
     explored: Explored,
 ) -> None:

@@ -435,19 +435,6 @@ def test_a_run_with_such_a_teacher_is_told_and_stopped(sign: Any) -> None:
     assert Path("runs/a/journal.jsonl").stat().st_size > 0
 
 
-def test_a_greedy_endpoint_is_recognised_within_the_first_questions() -> None:
-    """Before the fifth question has ended, and long before anything else is said."""
-    watcher = Listener()
-    model = ScriptedModel(greedy, name="greedy")
-    package.generate(
-        dataset="atlas", limit=8, recipe="economy", run="runs/a", chat_model=model, watcher=watcher, concurrency=1
-    )
-    assert watcher.warnings
-    assert re.match(r"identical siblings in all 2\d states so far", watcher.warnings[0])
-    rollouts = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
-    assert sum(observed_signs(each).states for each in rollouts[:5]) >= 20
-
-
 def test_the_command_line_says_what_is_wrong_and_how_to_go_on(reasonrag: Reasonrag) -> None:
     """Status 1, sign, share, remedy and page in the message; the printed command goes on regardless, to the end."""
     flags = ["generate", "--dataset", "atlas", "--limit", 30, "--simulations", 3, "--run", "runs/a"]

@@ -141,20 +141,6 @@ async def test_continuations_become_nodes_where_the_recipe_keeps_them(
     assert [node.id for node in record.nodes if node.passages is not None] == [3]
 
 
-async def test_a_judged_recipe_takes_its_values_from_the_judge(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
-    """Values are what the judge said; rewards are not."""
-    released = recipe("released", siblings_at_once=1, simulations=2)
-    model = ScriptedModel(search_or_guess)
-    record = await explored(explorer_of(model, released), released)
-    judged = [request for request in model.requests if turn(request) == "judge"]
-    assert len(judged) == 2
-    assert record.nodes[1].value == 0.4
-    assert record.nodes[1].reward is None
-    assert record.usage.calls == len(model.requests) == 4
-
-
 async def test_a_forced_conclusion_is_told_from_an_answer_of_its_own_accord(
     explorer_of: Callable[..., Explorer],
 ) -> None:
@@ -423,17 +409,6 @@ async def test_a_repaired_step_is_marked_and_its_value_counts_for_itself_only(
     assert record.usage.repairs == 1
 
 
-async def test_a_repair_within_a_continuation_leaves_its_answer_out(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
-    """Only plain samples of the policy say what a step is worth."""
-    explorer = explorer_of(ScriptedModel(broken_for(first=False, repaired=True)), recipe())
-    record = await explored(explorer, recipe())
-    query = record.nodes[1]
-    assert (query.rollouts, query.reward, query.repaired) == ([], None, False)
-    assert record.failed_continuations == []
-
-
 async def test_a_failed_step_is_a_terminal_worth_nothing(
     explorer_of: Callable[[ChatModel, Recipe], Explorer],
 ) -> None:
@@ -611,27 +586,6 @@ async def test_prorag_continues_at_temperature_0(explorer_of: Callable[[ChatMode
     assert {each.sampling.temperature for each in greedy} <= {0.0}
     assert sum(node.visits for node in record.nodes[1:]) == 1
     assert all((node.reward is None) == (node.visits == 0) for node in record.nodes)
-
-
-async def test_released_asks_every_equal_state_for_replies_of_its_own(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
-    """Equal siblings are nodes of their own, whose states have one prompt: no two draws in it have one number, or the
-    second state would be given the first one's replies. A reply that cannot be read has no reward."""
-
-    def script(request: ChatRequest, position: int) -> str:
-        if turn(request) == "read" and request.samples[position] == 1:
-            return NO_TAG
-        return {"think": QUERY, "read": EVIDENCE, "conclude": WRONG, "judge": "<score>40</score>"}[turn(request)]
-
-    released, model = recipe("released", simulations=14), ScriptedModel(script)
-    record = await explored(explorer_of(model, released), released)
-    assert [node.response for node in record.nodes[1:3]] == [QUERY, QUERY]
-    keys = [request.key(0, model=model.name) for request in model.requests]
-    assert len(keys) == len(set(keys))
-    failed = [node for node in record.nodes if node.parse_error]
-    assert failed
-    assert all((node.reward, node.outcome) == (None, Outcome(name="builder_f1", value=None)) for node in failed)
 
 
 async def test_repairs_count_where_the_recipe_says_so(explorer_of: Callable[[ChatModel, Recipe], Explorer]) -> None:

@@ -11,16 +11,6 @@ import reasonrag
 from reasonrag.errors import InputError
 
 
-def test_a_failing_outcome_function_is_said_in_the_result_and_warned_of() -> None:
-    def score(_question: object, answer: str) -> float:
-        return 1 / 0 if answer else 0.0
-
-    with pytest.warns(UserWarning, match=r"outcome function failed for 2 of 2 questions.* score raised ZeroDivision"):
-        run = reasonrag.generate(dataset="atlas", limit=2, run="runs/b", outcome=score)
-    assert (run.done, run.failed, run.failures_by_cause) == (0, 2, {"outcome": 2})
-    assert "ZeroDivisionError" in run.warnings[0]
-
-
 def test_a_function_that_is_corrected_gets_the_answers_that_were_paid_for() -> None:
     def broken(_question: object, _answer: str) -> float:
         return 2.0

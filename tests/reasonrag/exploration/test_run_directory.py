@@ -275,12 +275,6 @@ def test_trees_without_a_readable_configuration_are_not_added_to(
     assert re.search(message, refusal(open_run(home)))
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A path below a regular file can never be a directory, whoever asks."""
-    (tmp_path / "file").write_bytes(b"")
-    assert "/file/run: Not a directory. Choose another place" in refusal(open_run(tmp_path / "file" / "run"))
-
-
 def test_a_directory_in_the_place_of_a_file_is_refused(home: Path) -> None:
     """The same message as for any other place that cannot be written; the lock is given back."""
     (home / ROLLOUTS).mkdir(parents=True)

@@ -100,7 +100,7 @@ def holds_the_word(user: str) -> bool:
 @pytest.mark.parametrize("case", SUFFERED)
 def test_what_passages_bring_on_ends_their_state_and_nothing_else(case: str) -> None:
     """Row B: 6 of 6 questions; the state is in the record with its cause, counts nowhere, is in the summary, and is not
-    asked about again."""
+    asked about again. A query all of whose readings ended has no reward, instead of the worst one."""
     suffers, cause = SUFFERED[case]
     with endpoint(suffers, where=holds_the_word) as (base_url, asked):
         summary = generated(base_url)
@@ -115,6 +115,8 @@ def test_what_passages_bring_on_ends_their_state_and_nothing_else(case: str) -> 
     }
     assert all(node.outcome and node.outcome.value is None and not node.rollouts for node in ended)
     assert {node.action for node in ended} == {"read"}
+    below = [(node, [tree.nodes[each] for each in node.children_ids]) for tree in trees() for node in tree.nodes[1:]]
+    assert {node.reward for node, steps in below if steps and all(each.parse_error for each in steps)} == {None}
     read = [node for tree in trees() for node in tree.nodes if node.action == "read" and not node.parse_error]
     assert len(read) > len({node.parent_id for node in ended})
     assert not any(each.end == "failed" for tree in trees() for each in tree.ends)
@@ -123,20 +125,6 @@ def test_what_passages_bring_on_ends_their_state_and_nothing_else(case: str) -> 
     assert cause.replace("_", " ") in warning
     assert f": {AGAINST[cause]}; see docs/" in warning
     assert not any("never_parses" in observed_signs(tree).signs for tree in trees())
-
-
-def test_a_state_that_ended_says_nothing_of_the_step_before() -> None:
-    """A query all of whose readings were withheld has no reward, instead of the worst one."""
-    with endpoint(SUFFERED["content_filter with 400"][0], where=holds_the_word) as (base_url, _):
-        generated(base_url)
-    found = 0
-    for tree in trees():
-        for node in tree.nodes[1:]:
-            below = [tree.nodes[each] for each in node.children_ids]
-            if below and all(each.parse_error for each in below):
-                found += 1
-                assert node.reward is None
-    assert found
 
 
 @pytest.mark.parametrize("case", ["content_filter with 400", "a null message", "no choices", "OpenAI's context"])
