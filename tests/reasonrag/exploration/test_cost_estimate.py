@@ -12,7 +12,6 @@ import reasonrag as package
 from mcts import RECIPES
 from preference import read_rollouts
 from reasonrag.exploration.cost_estimate import CostEstimate, estimate
-from reasonrag.exploration.display import show_estimate
 from reasonrag.llm.expected_usage import REHEARSED, VERBOSE_REPLY_TOKENS, Range
 from reasonrag.llm.prices import find_price, price_list
 
@@ -28,15 +27,6 @@ def ranges(found: CostEstimate) -> Iterator[tuple[str, Range]]:
         each = getattr(found, name)
         if each is not None:
             yield name, each
-
-
-def test_an_estimate_shows_the_cost_of_each_model(capsys: pytest.CaptureFixture[str]) -> None:
-    show_estimate(estimate(model="gpt-4o", value_model="gpt-4o-mini", limit=2, **SMALL))
-    told = capsys.readouterr().out
-    for row in ("cost of gpt-4o", "cost of gpt-4o-mini"):
-        assert row in told
-    show_estimate(estimate(model="gpt-4o", limit=2, **SMALL))
-    assert "cost of" not in capsys.readouterr().out
 
 
 def test_nobody_is_asked_and_no_key_is_needed() -> None:

@@ -183,21 +183,15 @@ def test_a_broken_line_in_the_middle_is_refused_with_its_number(broken_run: Path
 
 
 def test_a_run_takes_one_writer_at_a_time(home: Path) -> None:
-    """The second is refused while the first is open, and welcome afterwards."""
-    with open_run(home):
-        message = refusal(open_run(home))
-        assert message == f"{home} is being written by another reasonrag; wait for it or choose another --run"
-    with open_run(home) as run:
-        run.append(rollout("a"))
-
-
-def test_a_refused_writer_leaves_everything_as_it_was(home: Path) -> None:
-    """Who is let in decides nothing about the run."""
-    fill(home, "a")
+    """The second is refused while the first is open, leaves everything as it was, and is welcome afterwards."""
+    fill(home, "b")
     before = {path.name: path.read_bytes() for path in home.iterdir()}
     with open_run(home):
-        assert refusal(open_run(home, seed=1))
+        message = refusal(open_run(home, seed=1))
+        assert message == f"{home} is being written by another reasonrag; wait for it or choose another --run"
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+    with open_run(home) as run:
+        run.append(rollout("a"))
 
 
 @pytest.mark.parametrize(

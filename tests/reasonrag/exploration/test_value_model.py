@@ -111,6 +111,7 @@ async def test_values_are_those_of_the_policy_that_continues(name: RecipeName, r
         record = await explored(retriever, name=name, values=values)
         assert record.nodes[1].content == "capital of France"
         assert record.nodes[1].reward == pytest.approx(worth)
+        assert (record.value_usage is None) == (values is None)
 
 
 async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriever: IndexRetriever) -> None:
@@ -122,14 +123,6 @@ async def test_proposals_are_valued_but_do_not_count_for_the_state_above(retriev
     assert [each.sampled_by for each in (query, answer, evidence, end)] == [None, None, "student", "student"]
     assert (query.observations, answer.reward) == (1, 0.0)
     assert evidence.parent_id == query.id
-
-
-async def test_without_a_value_model_the_teacher_is_the_policy(retriever: IndexRetriever) -> None:
-    """Its proposals count everywhere, and nobody else is named."""
-    record = await explored(retriever, values=None)
-    assert record.value_usage is None
-    assert record.nodes[0].rollouts
-    assert {node.sampled_by for node in record.nodes} == {None}
 
 
 def test_a_step_that_both_draw_is_one_node_and_counts_from_then_on() -> None:
@@ -334,8 +327,9 @@ def test_a_dry_run_counts_both_models_and_prices_each(reasonrag: Reasonrag) -> N
     alone = json.loads(reasonrag("generate", *flags[:4], "--run", "runs/a", "--dry-run", "--json").out)
     assert list(alone["dollars_by_model"]) == ["gpt-4o"]
     assert alone["dollars"] == alone["dollars_by_model"]["gpt-4o"]
-    shown = reasonrag("generate", *flags).out
-    assert "of gpt-4o-mini" in shown
+    shown, alone_shown = reasonrag("generate", *flags).out, reasonrag("generate", *flags[:4], *flags[6:]).out
+    assert [f"cost of {name}" in shown for name in by_model] == [True, True]
+    assert "cost of" not in alone_shown
 
 
 @pytest.mark.parametrize("limit", ["rpm", "tpm"])
