@@ -464,13 +464,6 @@ def test_what_runs_say_in_different_states_stands_side_by_side() -> None:
     assert fates(select(states_of(*runs), PairingRules(max_per_state=1))) == {None: 2}
 
 
-def test_caps_hold_over_all_runs_of_a_question() -> None:
-    """One pair means one, from however many runs."""
-    runs = [siblings(query(f"who {n}", 0.9 - n / 10), query(f"what {n}", 0.1), config_hash=str(n)) for n in range(3)]
-    found = select(states_of(*runs), PairingRules(max_per_question=1))
-    assert [each.dropped for each in found] == [None, "question_full", "question_full"]
-
-
 # -- laws of one question -----------------------------------------------------------------------------------------
 
 limits = st.none() | st.integers(1, 3)
