@@ -397,7 +397,7 @@ def _confidence(rollout: RolloutRecord, chosen: _Sibling, rejected: _Sibling, co
     """Computed from continuations; ranks have none, as it is unknown how often a judge is right. common: the share of
     what both reveal that they have in common; by it each counts the observations of the other, too, unless the rewards
     already do."""
-    if chosen.node.reward is None or rejected.node.reward is None or rollout.recipe.reward == "rank":
+    if rollout.recipe.reward == "rank":
         return None
     better, worse = observed(rollout, chosen.node, rejected.node), observed(rollout, rejected.node, chosen.node)
     if better is None or worse is None:
