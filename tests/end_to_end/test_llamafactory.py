@@ -95,35 +95,17 @@ class Reading:
         return rows
 
 
-def llamafactory(
-    python: Path, *arguments: object, home: Path, timeout: float = 150, before: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """A command in its environment: on the CPU, without any network, with caches of its own. before: a folder of
-    packages that are taken instead of those there."""
-    environment = os.environ | {
-        "HF_HOME": str(home),
-        "HF_HUB_OFFLINE": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "TOKENIZERS_PARALLELISM": "false",
-        "MPLBACKEND": "agg",
-    }
-    environment.pop("PYTHONPATH", None)
-    if before:
-        environment["PYTHONPATH"] = str(before)
-    command = [str(python), *map(str, arguments)]
-    done = subprocess.run(
-        command, env=environment, cwd=home, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done
-
-
 def work(python: Path, job: dict[str, Any], place: Path, *, before: Path | None = None) -> dict[str, Any]:
-    """Have the script do a job."""
+    """Have the script do a job, in LLaMA-Factory's environment: on the CPU, without any network, with caches of its
+    own. before: a folder of packages that are taken instead of those there."""
+    alone = {"HF_HOME": str(place), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
+    environment = os.environ | alone | {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(before or "")}
     (place / "job.json").write_bytes(orjson.dumps(job))
-    llamafactory(python, SCRIPT, place / "job.json", place / "done.json", home=place, before=before)
-    done: dict[str, Any] = orjson.loads((place / "done.json").read_bytes())
-    return done
+    command = [str(python), str(SCRIPT), "job.json", "done.json"]
+    done = subprocess.run(command, env=environment, cwd=place, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found: dict[str, Any] = orjson.loads((place / "done.json").read_bytes())
+    return found
 
 
 @pytest.fixture
@@ -395,26 +377,14 @@ def test_no_text_makes_the_tokens_differ(kind: str, name: str, turn: str, readin
     [at] = [i for i, row in enumerate(written) if row["state_id"] == state.state_id]
     seen, ids = found["load"]["hostile"]["rows"][at], found["render"][state.state_id]
     assert seen["chosen_prompt"]["ids"] == seen["rejected_prompt"]["ids"] == ids
-    specials = special_ids(found)
-    assert [each for each in ids if each in specials] == ids_of_turns(specials)
-    replies = seen["chosen_reply"], seen["rejected_reply"]
-    for reply in replies:
-        assert [each for each in reply["ids"] if each in specials] == [specials[-1]]
-        assert reply["ids"][-2] == specials[-1]
+    usual = next(iter(found["render"].values()))
+    start = usual[0]  # with which every turn begins; what stands two places before the second one ends a turn
+    end = usual[usual.index(start, 1) - 2]
+    assert [each for each in ids if each in (start, end)] == [start, end, start, end, start]
+    for reply in (seen["chosen_reply"], seen["rejected_reply"]):
+        assert [each for each in reply["ids"] if each in (start, end)] == [end]
+        assert reply["ids"][-2] == end
         assert reply["text"].endswith(END)
-
-
-def special_ids(found: dict[str, Any]) -> list[int]:
-    """Of <|im_start|> and <|im_end|>: how every prompt begins, and what its first turn ends with."""
-    ids = next(iter(found["render"].values()))
-    starts = [i for i, each in enumerate(ids) if each == ids[0]]
-    return [ids[0], ids[starts[1] - 2]]
-
-
-def ids_of_turns(specials: list[int]) -> list[int]:
-    """Two whole turns, and the header of a third."""
-    start, end = specials
-    return [start, end, start, end, start]
 
 
 def test_formats_agree_on_every_text(reading: Reading) -> None:

@@ -141,18 +141,7 @@ def test_a_build_whose_driver_was_killed_goes_on_where_it_was(ray_address: str) 
 @pytest.mark.usefixtures("world")
 def test_ctrl_c_ends_the_command_and_keeps_what_is_encoded(ray_address: str) -> None:
     """Status 130, and the command that continues."""
-    command = (
-        "index",
-        "build",
-        "--corpus",
-        "corpus.jsonl",
-        "--encoder",
-        "hashing-64",
-        "--type",
-        "flat",
-        "--out",
-        "ray",
-    )
+    command = "index build --corpus corpus.jsonl --encoder hashing-64 --type flat --out ray".split()
     with Command(*command, "--on", "ray", "--workers", 1, "--address", ray_address) as running:
         log = Path(".ray.encoding/encoded.jsonl")
         until(lambda: running.poll() is not None or (log.exists() and log.stat().st_size > 0))

@@ -16,20 +16,16 @@ def none_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_that_is_joined_is_left_running(ray_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By --address, or by RAY_ADDRESS as in a job that Ray runs."""
+    """By --address, or by RAY_ADDRESS as in a job that Ray runs. A connection of the calling program is used and kept:
+    a notebook goes on with it."""
     for address in (ray_address, None):
         with ray_cluster(address, workers=2) as ray:
             assert ray.cluster_resources()["CPU"] == 4
+            with ray_cluster("127.0.0.1:1", workers=2) as inner:
+                assert inner.cluster_resources()["CPU"] == 4
+            assert ray.is_initialized()
         assert not ray.is_initialized()
         monkeypatch.setenv("RAY_ADDRESS", ray_address)
-
-
-def test_a_connection_of_the_calling_program_is_used_and_kept(ray_address: str) -> None:
-    """A notebook goes on with it."""
-    with ray_cluster(ray_address, workers=1) as ray:
-        with ray_cluster("127.0.0.1:1", workers=1) as inner:
-            assert inner.cluster_resources()["CPU"] == 4
-        assert ray.is_initialized()
 
 
 @pytest.mark.usefixtures("ray_address")  # one at a time: a second cluster needs another gigabyte

@@ -108,14 +108,10 @@ def test_when_one_rank_cannot_go_on_the_others_finish_their_requests(ray_address
     assert summary["stopped"]["cause"] == "interrupted"
 
 
-def silent() -> ScriptedModel:
-    return ScriptedModel([])
-
-
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"chat_model": silent()}, "models, retrievers and functions of this process cannot be given to ranks"),
+        ({"chat_model": ScriptedModel([])}, "and functions of this process cannot be given to ranks"),
         ({"outcome": lambda _question, _answer: 1.0}, "models, retrievers and functions of this process"),
         ({"replay": True}, "nor a replay"),
         ({"shard": "0/2"}, "`shard` is one rank, `on` ray starts them all"),

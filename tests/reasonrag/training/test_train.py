@@ -11,7 +11,6 @@ import math
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -269,12 +268,6 @@ def test_a_cutoff_that_would_cut_prompts_is_objected_to(judged: dict[str, Judged
     assert f"cutoff_len 300 cuts the end of {rows['prompts_cut']} prompts" in what
     assert f"of {rows['rows']} rows, of up to {rows['longest_row']} tokens" in what
     assert f"--set cutoff_len={rows['advised_cutoff']}, or leave it out, to cut nothing" in what
-
-
-def test_what_a_configuration_needs_and_is_not_there_is_objected_to(judged: dict[str, Judged]) -> None:
-    """DeepSpeed is looked for, not started."""
-    if find_spec("deepspeed") is None:
-        assert "pip install 'deepspeed" in judged["deepspeed"].objections["no_deepspeed"]
 
 
 def test_the_other_stages_train_from_their_formats(judged: dict[str, Judged], world: World) -> None:
