@@ -46,8 +46,7 @@ class QuestionCause:
 
     golden: whether an answer of the tree names a golden answer, supported or not. lacking: gold passages, by name,
     that no query found; else those that no evidence reports; else those that the fullest path does not report.
-    never_found: those that no query found. query: the tree's query nearest to the first one lacking: it found it, or
-    shares most words with its name. All three are empty where outcomes are mixed or right, or no gold passages are
+    never_found: those that no query found. Both are empty where outcomes are mixed or right, or no gold passages are
     known.
     """
 
@@ -55,7 +54,6 @@ class QuestionCause:
     golden: bool
     lacking: tuple[str, ...] = ()
     never_found: tuple[str, ...] = ()
-    query: str | None = None
 
 
 class CauseCount(BaseModel):
@@ -70,7 +68,6 @@ class CauseCount(BaseModel):
     example: str
     """Its question id."""
     lacking: list[str]
-    query: str | None
 
 
 class CauseCounts:
@@ -84,9 +81,7 @@ class CauseCounts:
         if rollout.error:
             return
         found = cause_of(rollout)
-        first = CauseCount(
-            cause=found.cause, example=rollout.question_id, lacking=list(found.lacking), query=found.query
-        )
+        first = CauseCount(cause=found.cause, example=rollout.question_id, lacking=list(found.lacking))
         row = self._rows.setdefault(found.cause, first)
         row.questions += 1
         row.with_golden_answer += found.golden
@@ -105,7 +100,7 @@ def cause_of(rollout: RolloutRecord) -> QuestionCause:
         return QuestionCause(cause, bool(tree.golden))
     never_found = tree.names(tree.gold - tree.found)
     lacking = never_found or tree.names(tree.gold - tree.reported) or tree.names(tree.gold - tree.fullest)
-    return QuestionCause(cause, bool(tree.golden), lacking, never_found, tree.nearest(lacking[0]) if lacking else None)
+    return QuestionCause(cause, bool(tree.golden), lacking, never_found)
 
 
 class _Tree:
@@ -194,17 +189,6 @@ class _Tree:
     def names(self, keys: frozenset[str]) -> tuple[str, ...]:
         """As the question file spells and orders them."""
         return tuple(name for key, name in self._names.items() if key in keys)
-
-    def nearest(self, name: str) -> str | None:
-        """The query that found a gold passage first, else the one with most words of its name; None without any."""
-        key, words = title_key(name), set(comparable(name).split())
-        for node in self.nodes:
-            if key in self._shown(node) and node.parent_id is not None:
-                return self.nodes[node.parent_id].content
-        queries = [node.content for node in self.nodes if node.action_type == "query" and node.content]
-        shared = {query: len(words & set(comparable(query).split())) for query in queries}
-        best = max(shared, key=shared.__getitem__, default=None)
-        return best if best is not None and shared[best] else None
 
     def _shown(self, node: RolloutNode) -> list[str | None]:
         """The gold passage behind each passage of a read turn; None for others."""

@@ -153,8 +153,7 @@ def _causes(causes: Sequence[CauseCount]) -> None:
 
 
 def _example(found: CauseCount) -> str:
-    lacks = f"; lacks {', '.join(found.lacking)}" if found.lacking else ""
-    text = found.example + lacks + (f"; nearest query: {found.query}" if found.query else "")
+    text = found.example + (f"; lacks {', '.join(found.lacking)}" if found.lacking else "")
     return text if len(text) <= _LONGEST_EXAMPLE else f"{text[: _LONGEST_EXAMPLE - 1]}…"
 
 

@@ -114,20 +114,6 @@ def test_another_paragraph_of_a_gold_title_is_not_found() -> None:
     assert cause_of(chain(ask(), step | {"passages": marked}, says(WRONG), gold=GOLD)).never_found == tuple(GOLD)
 
 
-@pytest.mark.parametrize(
-    ("steps", "nearest"),
-    [
-        ([ask("Lovelace"), read(*GOLD[:1], reports=1), ask("x"), read(*GOLD[1:]), says(WRONG)], "x"),
-        ([ask("the engine"), read("Zola"), ask("the analytical engine"), first, says(WRONG)], "the analytical engine"),
-        ([ask("poems"), read(*GOLD[:1], reports=1), says(WRONG)], None),
-    ],
-    ids=["the one that found it", "the one with most words of its title", "none has any of them"],
-)
-def test_the_nearest_query_to_a_lacking_passage_is_named(steps: list[Fields], nearest: str | None) -> None:
-    found = cause_of(chain(*steps, gold=GOLD))
-    assert (found.lacking, found.query) == (("Analytical Engine",), nearest)
-
-
 @given(st.lists(random_trees() | random_trees(gold_passages=["Ada"], question_id="q2"), max_size=5))
 def test_every_explored_question_has_exactly_one_cause(records: list[RolloutRecord]) -> None:
     """The counts add up to the questions, in the order of the causes; a failed question has none."""

@@ -267,7 +267,6 @@ def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_pat
         "left_early": 0,
         "example": "q1",
         "lacking": ["Nana (novel)"],
-        "query": None,
     }
 
 
