@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reasonrag.data.compressed import _SMALL, WIKI_18, is_on_the_hub, plain_corpus
+from reasonrag.data.compressed import _SMALL, is_on_the_hub, plain_corpus
 from reasonrag.errors import InputError
 from tests.helpers.hub_server import environment_for, running_hub
 
@@ -97,9 +97,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(damage: Callable[[bytes], 
 NAME = "someone/wiki"
 
 
-async def fetched(
-    source: str, home: Path, *, files: dict[str, bytes], name: str = NAME
-) -> subprocess.CompletedProcess[str]:
+async def fetched(source: str, home: Path, *, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
     """`plain_corpus` in a process of its own, which prints the corpus: the Hub's client reads its environment once."""
     pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
     code = (
@@ -108,7 +106,7 @@ async def fetched(
         f"print(plain_corpus(Path({source!r}), Path({str(home)!r}), say=say).read_text())"
     )
     with running_hub() as hub:
-        hub.put(name, files)
+        hub.put(NAME, files)
         environment = os.environ | environment_for(hub.endpoint, home)
         command = [sys.executable, "-c", code]
         return await asyncio.to_thread(
@@ -121,13 +119,6 @@ async def test_a_file_of_a_data_set_on_the_hub_is_a_corpus(tmp_path: Path) -> No
     done = await fetched(f"hf://datasets/{NAME}/wiki.jsonl.gz", tmp_path, files={"wiki.jsonl.gz": gzip.compress(LINES)})
     assert done.stdout.encode().strip() == LINES.strip(), done.stderr
     assert "fetching wiki.jsonl.gz of someone/wiki from the Hub" in done.stderr
-
-
-async def test_wikipedia_comes_by_its_short_name(tmp_path: Path) -> None:
-    """As the file of the collection that Search-R1 hands out."""
-    name, _, file = WIKI_18.removeprefix("hf://datasets/").rpartition("/")
-    done = await fetched("wiki-18", tmp_path, name=name, files={file: gzip.compress(LINES)})
-    assert done.stdout.encode().strip() == LINES.strip(), done.stderr
 
 
 async def test_a_file_that_the_hub_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -210,31 +210,20 @@ def test_the_licence_is_the_strictest_that_the_parts_ask_for(datasets: list[str]
     assert licence_of(datasets) == licence
 
 
-def test_the_command_of_the_card_has_what_was_let_pass(tmp_path: Path) -> None:
-    """Without it the same command would leave those questions out."""
-    directory = data_set(tmp_path / "d", contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
-    [command] = [line for line in card_of(directory, tmp_path).splitlines() if line.startswith("reasonrag pairs runs")]
-    assert "--allow-eval nq/dev" in command
-
-
-def test_the_command_and_the_origin_say_how_hard_questions_were_helped(tmp_path: Path) -> None:
-    directory = data_set(tmp_path / "d", origin=HOTPOT.model_copy(update={"steps_by_hops": True}))
-    text = card_of(directory, tmp_path)
-    [command] = re.findall(r"^reasonrag generate .*", text, re.MULTILINE)
-    assert "--max-steps 7" in command
-    assert command.endswith(" --steps-by-hops")
-    assert "at most `7` steps, or those that a question's hops need" in text
-
-
-def test_labels_by_outcome_are_told_with_what_they_rest_on(tmp_path: Path) -> None:
-    """And the command of the card makes them again."""
-    directory = data_set(tmp_path / "d")
+def test_the_commands_of_the_card_make_the_data_set_again(tmp_path: Path) -> None:
+    """With what was let pass, how hard questions were helped, and labels by outcome, which the card explains."""
+    origin = HOTPOT.model_copy(update={"steps_by_hops": True})
+    directory = data_set(tmp_path / "d", origin=origin, contamination=CONTAMINATION | {"allowed": ["nq/dev"]})
     summary = orjson.loads((directory / "summary.json").read_bytes())
     summary["pairs_by_label"] = {"outcome": summary["pairs"]}
     (directory / "summary.json").write_bytes(orjson.dumps(summary))
     text = card_of(directory, tmp_path)
-    [command] = [line for line in text.splitlines() if line.startswith("reasonrag pairs runs")]
-    assert "--label outcome" in command
+    [explored, paired] = re.findall(r"^reasonrag (?:generate|pairs runs).*", text, re.MULTILINE)
+    assert "--max-steps 7" in explored
+    assert explored.endswith(" --steps-by-hops")
+    assert "--allow-eval nq/dev" in paired
+    assert "--label outcome" in paired
+    assert "at most `7` steps, or those that a question's hops need" in text
     assert "Pairs with `label` outcome: a step's reward is the outcome of the one trajectory" in text
     assert "Labels by outcome rest on one trajectory a step" in text
 
