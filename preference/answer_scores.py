@@ -44,7 +44,8 @@ def cover_em(answer: str, golden_answers: Iterable[str]) -> float:
 
 def f1_score(answer: str, golden_answers: Iterable[str]) -> float:
     """Token F1 in [0, 1]. A yes, no or noanswer on either side scores only if both sides are the same."""
-    return max((_pair_f1(answer, gold) for gold in golden_answers), default=0.0)
+    normalized = normalize_answer(answer)
+    return max((normalized_f1(normalized, normalize_answer(gold)) for gold in golden_answers), default=0.0)
 
 
 def token_precision(answer: str, golden_answers: Iterable[str]) -> float:
@@ -75,10 +76,6 @@ def prorag_f1(answer: str, golden_answers: Iterable[str]) -> float:
 
 def _with_articles(text: str) -> str:
     return " ".join(text.lower().translate(_PUNCTUATION).split())
-
-
-def _pair_f1(answer: str, gold: str) -> float:
-    return normalized_f1(normalize_answer(answer), normalize_answer(gold))
 
 
 def _pair_overlap(answer: str, gold: str) -> tuple[float, float]:

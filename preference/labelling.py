@@ -418,13 +418,9 @@ def observed(rollout: RolloutRecord, node: RolloutNode, other: RolloutNode) -> t
     answer in its place, so that one k steps below counts alpha**k; and n, their effective sample size, weighted."""
     if node.reward is None:
         return None
-    n = (node.observations or max(1, len(node.rollouts))) * answer_weight(node.action_type, other.action_type)
+    weight = ANSWER_WEIGHT if node.action_type == "answer" != other.action_type else 1.0
+    n = (node.observations or max(1, len(node.rollouts))) * weight
     return min(1.0, node.reward / _discount(rollout, _layer(node) + 1)), n
-
-
-def answer_weight(action_type: ActionType | None, other: ActionType | None) -> float:
-    """What an observation of a step weighs in a pair with one of the other type."""
-    return ANSWER_WEIGHT if action_type == "answer" != other else 1.0
 
 
 def rests_on_one_draw(chosen: RolloutNode, rejected: RolloutNode) -> bool:

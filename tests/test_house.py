@@ -16,7 +16,7 @@ MOST_MODULES = 15
 """In a folder, `__init__.py` left out."""
 LINES = {
     "mcts": 1521,
-    "preference": 6067,
+    "preference": 6056,
     "hall": 3611,
     "agent": 2589,
     "critics": 1635,

@@ -102,7 +102,8 @@ def write_export(
             chosen = plan.choose(states)
             for each in chosen:
                 if each.dropped is not None:
-                    dropped.write(_dropped_line(each))
+                    line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
+                    dropped.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             split = plan.split_of(states[0])
             rows = [_row(each, split, options) for each in chosen if each.dropped is None]
             tally.add(chosen, rows, split)
@@ -136,11 +137,6 @@ def questions_of(states: Iterable[StateRecord]) -> Iterator[list[StateRecord]]:
     """The states grouped by question; they are stored that way."""
     for _, group in groupby(states, key=lambda state: question_key(state.question)):
         yield list(group)
-
-
-def _dropped_line(each: Candidate) -> bytes:
-    line = {"pair_id": each.pair.pair_id, "question_id": each.state.question_id, "reason": each.dropped}
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _row(each: Candidate, split: SplitName, options: ExportOptions) -> Row:
