@@ -601,6 +601,8 @@ def test_numbers_are_written_from_what_the_trainer_logged(tmp_path: Path) -> Non
     assert ["eval_loss was not finite" in each for each in metrics.warnings] == [True]
     write_metrics(metrics, tmp_path)
     assert orjson.loads((tmp_path / "metrics.json").read_bytes())["last"]["eval_loss"] is None
+    (tmp_path / "trainer_state.json").write_text('{"log_history": [')
+    assert read_metrics(tmp_path, "dpo").series == {}
 
 
 def training_record(**facts: Any) -> TrainingRecord:

@@ -223,6 +223,7 @@ def test_data_as_pairs_wrote_them_are_right_and_others_are_what_train_would_refu
     """With the flag that says that it is meant. A model asked in other words is not the one that was trained."""
     assert [(each.name, each.severity) for each in examine(data).findings] == [("description", "ok")]
     assert wrong(examine(data, prompts=other_prompts()).findings) == {"refused": "error"}
+    assert wrong(examine(Path("nowhere")).findings) == {"refused": "error"}
     lines = (data / "questions.jsonl").read_text().splitlines()
     (data / "questions.jsonl").write_text("".join(f"{line}\n".replace('"train"', '"dev"') for line in lines))
     edited(data / "RAG_ProGuide.json", lambda rows: rows.pop())
