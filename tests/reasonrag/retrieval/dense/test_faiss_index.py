@@ -137,12 +137,6 @@ def test_an_index_file_that_is_cut_off_is_refused(index_type: IndexType, left: f
         open_faiss_index(tmp_path / "x.index", plan)
 
 
-def test_an_index_file_that_is_missing_is_refused(tmp_path: Path) -> None:
-    """The message names it."""
-    with pytest.raises(InputError, match=r"nowhere\.index does not exist; build it again"):
-        open_faiss_index(tmp_path / "nowhere.index", plan_index("flat", rows=10, dimension=4))
-
-
 def test_small_batches_are_searched_by_matrix_products(tmp_path: Path) -> None:
     """faiss multiplies matrices from so many numbers on; its own default leaves batches of 32 to a slow loop."""
     plan = plan_index("flat", rows=ROWS, dimension=DIMENSION)

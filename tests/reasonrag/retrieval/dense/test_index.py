@@ -102,24 +102,6 @@ def test_an_index_finds_the_passage_that_was_asked_for(tmp_path: Path) -> None:
     assert manifest.passages == retriever.passages == 40
 
 
-def test_a_manifest_says_everything_that_decides_what_is_found(tmp_path: Path) -> None:
-    """And nothing is left of the build beside it."""
-    corpus, index, manifest = built(tmp_path, 1200, "ivf-sq")
-    assert read_manifest(index) == manifest
-    assert manifest.encoder.model == "hashing-64"
-    assert (manifest.encoder.dimension, manifest.encoder.normalize) == (64, True)
-    assert manifest.corpus == str(corpus.resolve())
-    file = manifest.indexes["ivf-sq"]
-    assert (file.file, file.plan.factory, file.plan.nprobe) == ("hashing-64_IVF-SQ.index", "IVF16,SQ8", 16)
-    assert sorted(each.name for each in index.iterdir()) == [
-        "hashing-64_IVF-SQ.index",
-        "manifest.json",
-        "offsets.npy",
-        "vectors.npy",
-    ]
-    assert {each.name for each in tmp_path.iterdir()} == {"corpus.jsonl", "index", ".index.lock"}
-
-
 def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
     """Nothing is encoded again; the type built last is searched, the others stay at hand."""
     corpus, index, first = built(tmp_path, 1500)
@@ -139,6 +121,7 @@ def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
         rows = rows_of(index, manifest, index_type, queries)
         recall = sum(len(one & other) for one, other in zip(rows, exact, strict=True)) / (5 * len(queries))
         assert recall >= (0.8 if "ivf" in index_type else 0.99), index_type
+    assert build_dense(corpus, index, options("flat")).searched == "flat"
 
 
 def rows_of(index: Path, manifest: DenseManifest, index_type: IndexType, queries: list[str]) -> list[set[int]]:
@@ -151,7 +134,7 @@ def test_a_type_that_is_there_is_not_built_again(tmp_path: Path) -> None:
     """Unless its file is cut off."""
     corpus, index, manifest = built(tmp_path)
     watcher = Listening()
-    assert build_dense(corpus, index, options("flat"), watcher) == manifest
+    assert build_dense(corpus, index, options("flat"), watcher) == build_dense(corpus, index, options()) == manifest
     assert watcher.said[-1] == f"{index} already has its flat index"
     path = index / "hashing-64_Flat.index"
     whole = path.read_bytes()
@@ -169,14 +152,6 @@ def test_a_type_is_added_without_a_word_about_the_encoder(tmp_path: Path) -> Non
     manifest = build_dense(corpus, tmp_path / "index", BuildOptions(index_type="sq8"), watcher)
     assert list(manifest.indexes) == ["flat", "sq8"]
     assert not any("encoder" in each for each in watcher.said)
-
-
-def test_the_type_that_is_asked_for_last_is_searched(tmp_path: Path) -> None:
-    """Also one that is there already; a build that names none changes nothing."""
-    corpus, index, _ = built(tmp_path)
-    assert build_dense(corpus, index, options("sq8")).searched == "sq8"
-    assert build_dense(corpus, index, options()).searched == "sq8"
-    assert build_dense(corpus, index, options("flat")).searched == "flat"
 
 
 def touch(corpus: Path) -> Path:
@@ -397,11 +372,10 @@ def test_pieces_that_workers_left_in_files_are_taken_over(of_this_build: bool, t
     assert [each.name for each in index.iterdir() if each.is_dir()] == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
-def test_an_unfinished_build_that_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
+def test_an_unfinished_build_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """With what to delete; no traceback."""
     corpus, index = interrupted(tmp_path)
-    (tmp_path / ".index.encoding" / "build.json").write_bytes(content)
+    (tmp_path / ".index.encoding" / "build.json").write_bytes(b"{")
     with pytest.raises(InputError, match=r"build\.json is damaged: .*delete .*\.index\.encoding"):
         build_dense(corpus, index, options())
 
@@ -412,21 +386,6 @@ def test_an_unfinished_build_that_cannot_be_read_is_named(content: bytes, tmp_pa
 def append_a_passage(corpus: Path) -> None:
     with corpus.open("ab") as file:
         file.write(b'{"id": "late", "contents": "Late\\nA late passage."}\n')
-
-
-def change_a_letter(corpus: Path) -> None:
-    modified = corpus.stat().st_mtime_ns
-    corpus.write_bytes(corpus.read_bytes().replace(b"river", b"rover"))
-    os.utime(corpus, ns=(modified + 1, modified + 1))
-
-
-@pytest.mark.parametrize("change", [Path.unlink, append_a_passage, change_a_letter])
-def test_an_index_whose_corpus_is_gone_or_changed_is_not_opened(change: Callable[[Path], None], tmp_path: Path) -> None:
-    """Another text stands at the offsets now."""
-    corpus, index, _ = built(tmp_path)
-    change(corpus)
-    with pytest.raises(InputError, match=r"is missing or has changed. Restore it"):
-        open_index(index)
 
 
 def test_a_corpus_that_has_changed_is_encoded_again(tmp_path: Path) -> None:
