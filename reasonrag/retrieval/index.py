@@ -20,7 +20,6 @@ from reasonrag.errors import InputError
 from reasonrag.progress import SilentWatcher
 from reasonrag.rendering import counted
 from reasonrag.retrieval.dense.build_progress import BuildWatcher
-from reasonrag.retrieval.dense.check import check_dense
 from reasonrag.retrieval.dense.encoders import choice_of_card
 from reasonrag.retrieval.dense.manifest import (
     MANIFEST,
@@ -86,16 +85,15 @@ def index_check(
     if source and source.unread:
         watcher.say(source.unread)
     manifest = read_manifest(place)
+    watcher.say(f"reading the files of {place}")
+    damaged = damaged_files(place, manifest, manifest.all_files)
     if isinstance(manifest, DenseManifest):
-        damaged = check_dense(place, manifest, watcher)
         encoder, trained = manifest.encoder, choice_of_card(manifest.encoder.model).pooling
         if trained and encoder.pooling != trained:
             watcher.say(
                 f"warning: {place} has vectors of {encoder.model} with {encoder.pooling} pooling, but it was trained "
                 f"for {trained}: build the index again without --pooling"
             )
-    else:
-        damaged = damaged_files(place, manifest, manifest.all_files)
     watcher.say(f"reading {manifest.corpus}")
     faults = [*damaged.values(), *_check_corpus(place, manifest, damaged)]
     if not faults and manifest.kind == "bm25":

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reasonrag.data.corpus import Passage
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.retrieval.dense.manifest import MANIFEST, read_manifest
 from reasonrag.retrieval.from_settings import open_index, open_or_build
 from reasonrag.retrieval.lexical.bm25 import build_bm25
-from reasonrag.retrieval.retriever import IndexRetriever
+from reasonrag.retrieval.retriever import IndexRetriever, ResultCache
 
 ANIMALS = (
     ("cats", "Cats", "Cats are small animals. Cats sleep."),
@@ -122,6 +123,16 @@ def test_fewer_results_are_the_head_of_more(words: list[str], top_k: int, animal
     """At most top_k are found, and asking for more never changes the first ones."""
     query = " ".join(words)
     assert found(animals, query, top_k) == found(animals, query, len(ANIMALS))[:top_k]
+
+
+@pytest.mark.parametrize("bounds", [{"size": 2}, {"characters": 20}])
+def test_only_the_latest_results_are_kept(bounds: dict[str, int]) -> None:
+    """As many as there is room for; the one that was used longest ago goes first."""
+    cache, fish = ResultCache(**bounds), [Passage("f", "Fish", "A fish")]
+    for query in ("first", "second", "first", "third"):
+        if cache.get(query, 1) is None:
+            cache.keep(query, 1, fish)
+    assert [cache.get(query, 1) for query in ("first", "second", "third")] == [fish, None, fish]
 
 
 # -- index directories -----------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -521,6 +520,39 @@ async def test_a_body_that_is_not_what_its_headers_say_is_bad_input(
 # -- the end -----------------------------------------------------------------------------------------------------
 
 
+async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
+    """While it drains: 503 and `draining`, on a new connection and on one that is open; then nobody listens."""
+    held, stop = Held(), asyncio.Event()
+
+    async def serve(told: asyncio.Future[str]) -> None:
+        async with serving(held, limits=ServeLimits(), drain_s=30) as base_url:
+            told.set_result(base_url)
+            await stop.wait()
+
+    told = asyncio.get_running_loop().create_future()
+    service = asyncio.create_task(serve(told))
+    async with client_of(await told) as client:
+        waiting = asyncio.create_task(client.retrieve(["a"]))
+        await held.was_asked(1)
+        stop.set()
+
+        async def draining() -> bool:
+            health = await client.get("/health")
+            return health.status == 503 and health.json == {"status": "draining"}
+
+        await until(draining)
+        refused = await client.retrieve(["b"])
+        assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
+        assert "being shut down" in refused.error
+        held.may_find.set()
+        assert (await waiting).status == 200
+        async with asyncio.timeout(60):
+            await service
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.retrieve(["c"])
+    assert held.asked == ["a"]
+
+
 async def test_what_takes_too_long_does_not_keep_the_service_from_ending() -> None:
     """After the time for draining the connection is closed, which a client understands."""
     held = Held()
@@ -545,81 +577,29 @@ async def test_a_cancelled_service_ends_without_an_error() -> None:
 
 
 SCRIPT = """
-import asyncio, sys
-from pathlib import Path
-from reasonrag.retrieval.from_settings import open_or_build
+import asyncio
 from reasonrag.retrieval.server import ServeLimits, serving
 from reasonrag.web.server import serve_until_stopped
 
-class WhenTold:
-    def __init__(self, index):
-        self.index, self.identity = index, index.identity
+class Never:
+    identity = "never"
     async def retrieve(self, query, top_k):
         print("searching", flush=True)
-        reader = asyncio.StreamReader()
-        stdin = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-        )
-        await reader.readline()
-        return await self.index.retrieve(query, top_k)
+        await asyncio.Event().wait()
 
 def say(base_url):
     print(base_url, flush=True)
 
-home = Path(sys.argv[1])
-index = open_or_build(home / "index", home / "corpus.jsonl", say=lambda _: None)
-asyncio.run(serve_until_stopped(serving(WhenTold(index), limits=ServeLimits(), drain_s=60), say=say))
+asyncio.run(serve_until_stopped(serving(Never(), limits=ServeLimits(), drain_s=60), say=say))
 """
-"""A service of its own process, whose searches wait for a line on stdin."""
+"""A service of its own process, whose searches never end."""
 
 
-@asynccontextmanager
-async def service_process(home: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Client]]:
-    """The process, which listens, and a client of it."""
-    lines = [orjson.dumps({"id": each, "contents": f"{each}\nabout {each}"}) for each in ("cats", "dogs")]
-    (home / "corpus.jsonl").write_bytes(b"\n".join(lines))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SCRIPT, str(home), stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(30), client_of((await process.stdout.readline()).decode().strip()) as client:
-            yield process, client
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_process_when_all_are_answered(stop: signal.Signals, tmp_path: Path) -> None:
-    """A search that was in flight is answered, new ones are refused, nothing is printed, and the status is 0."""
-    async with service_process(tmp_path) as (process, client):
-        assert process.stdout is not None
-        assert process.stdin is not None
-        waiting = asyncio.create_task(client.retrieve(["cats"]))
-        assert await process.stdout.readline() == b"searching\n"
-        process.send_signal(stop)
-
-        async def draining() -> bool:
-            health = await client.get("/health")
-            return health.status == 503 and health.json == {"status": "draining"}
-
-        await until(draining)
-        refused = await client.retrieve(["dogs"])
-        assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
-        assert "being shut down" in refused.error
-        process.stdin.write(b"go on\n")
-        [[document]] = (await waiting).json["result"]
-        assert document["id"] == "cats"
-        out, err = await process.communicate()
-    assert (process.returncode, out, err) == (0, b"", b"")
-
-
-async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_process_at_once() -> None:
     """Whoever cannot wait for the searches in flight need not."""
-    async with service_process(tmp_path) as (process, client):
-        assert process.stdout is not None
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, stdout=PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(60), client_of((await process.stdout.readline()).decode().strip()) as client:
         waiting = asyncio.create_task(client.retrieve(["cats"]))
         await process.stdout.readline()
         process.terminate()

@@ -22,7 +22,6 @@ from reasonrag.data.corpus import Corpus, scan_corpus
 from reasonrag.errors import InputError, RetrievalError
 from reasonrag.files import file_digest
 from reasonrag.retrieval.dense.build import BuildOptions, build_dense
-from reasonrag.retrieval.dense.check import check_dense
 from reasonrag.retrieval.dense.encoders import Encoder, EncoderChoice, load_encoder
 from reasonrag.retrieval.dense.index import DenseIndex, encoded_probe
 from reasonrag.retrieval.dense.manifest import MANIFEST, DenseManifest, read_manifest
@@ -114,7 +113,7 @@ def test_another_type_is_built_from_the_stored_vectors(tmp_path: Path) -> None:
     assert (index / "vectors.npy").stat().st_mtime_ns == before
     assert set(manifest.indexes) == {"flat", "sq8", "hnsw", "ivf-sq", "ivf-pq"}
     assert manifest.indexes["flat"] == first.indexes["flat"]
-    assert check_dense(index, manifest, watcher) == {}
+    assert index_check(index, watcher=watcher).faults == []
     queries = [f"{first} {second}" for first in WORDS for second in WORDS]
     exact = rows_of(index, manifest, "flat", queries)
     for index_type in manifest.indexes:
