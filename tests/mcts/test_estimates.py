@@ -56,16 +56,6 @@ def test_every_draw_of_a_state_weighs_the_same() -> None:
     assert answers(tree, tree.root, query, guess, evidence) == [6, 5, 1, 4]
 
 
-def test_a_step_drawn_twice_weighs_twice() -> None:
-    """The same query twice, right; another once, wrong: 2/3, though one answer each was looked at. With weights 2 and 1
-    these two looks are worth 3**2 / (2**2 + 1**2) = 1.8 (Kish)."""
-    tree: Tree[str] = Tree()
-    query, _, other = (tree.add(tree.root, same(each)) for each in ("query", "query", "other"))
-    tree.add_continuation(query, [answer(1.0)])
-    tree.add_continuation(other, [answer(0.0)])
-    assert of(tree, tree.root, query, other) == [(2 / 3, 1.8), (1.0, 1), (0.0, 1)]
-
-
 def test_copies_of_a_step_explored_more_often_are_worth_what_was_explored() -> None:
     """The same query thrice, with one right and one wrong answer below it; another once, wrong. Query: .5 of two
     observations; root: (3 * .5 + 0) / 4 = .375, worth 4**2 / (3**2 / 2 + 1**2) = 32 / 11. Had eight answers been seen
@@ -148,16 +138,6 @@ def test_siblings_that_say_the_same_share_one_estimate() -> None:
     assert of(tree, who, twin, other, tree.root) == [(0.5, 4), (0.5, 4), (0.0, 1), (0.375, 4)]
 
 
-def test_a_twin_without_answers_of_its_own_knows_what_the_first_knows() -> None:
-    """That is what it saves: nobody continued from it. It adds weight to the state, and no knowledge."""
-    tree: Tree[str] = Tree()
-    who, twin = (tree.add(tree.root, same(each)) for each in ("who", "Who"))
-    twin.same_as = who.id
-    tree.add_continuation(who, [answer(1.0)])
-    assert of(tree, who, twin, tree.root) == [(1.0, 1), (1.0, 1), (1.0, 1)]
-    assert answers(tree, who, twin, tree.root) == [1, 1, 1]
-
-
 def revealing(common: float, *, further: Sequence[float] = (0.0,)) -> tuple[Tree[str], list[Node[str]]]:
     """`who` (1, 1, 0 below it), `details` (drawn twice; `further` below it), which has so much in common with it, and a
     wrong third sibling."""
@@ -193,17 +173,6 @@ def test_a_step_that_was_not_continued_is_worth_nothing_known() -> None:
     """However much is known of a sibling that reveals the same."""
     tree, steps = revealing(0.5, further=())
     assert of(tree, *steps, tree.root) == [(2 / 3, 3), None, (0.0, 1), (1 / 3, pytest.approx(2))]
-
-
-def test_worth_is_what_the_caller_says() -> None:
-    """Of the same ends another worth makes another mean: here the number of steps, as a share of ten."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, same("query"))
-    tree.add_continuation(query, [same("evidence"), answer(1.0)])
-    tree.add(tree.root, answer(1.0))
-    assert estimates(tree, lambda end: end.steps / 10)[0] == Estimate(
-        mean=pytest.approx(0.2), observations=2, answers=2
-    )
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------

@@ -247,11 +247,3 @@ def test_visit_weighted_rewards_of_a_real_tree_by_hand(published_trees: list[dic
     expected = [0.0178647249, 0.0357294498, 0.0, 0.02278125, 0.0478683871, 0.0486, 0.0, 0.0470322581, 0.0455625]
     assert rewards == pytest.approx(expected, abs=1e-9)
 
-
-@pytest.mark.parametrize("question_id", ["dev_0", "dev_3"])
-def test_a_real_tree_of_right_answers_is_worth_the_discount(
-    question_id: str, published_trees: list[dict[str, Any]]
-) -> None:
-    """Two right direct answers, visited 43 and 21 (dev_0), 22 and 42 times (dev_3): every reward is .9."""
-    (published,) = (each for each in published_trees if each["id"] == question_id)
-    assert visit_weighted_rewards(rebuilt(published), alpha=0.9) == pytest.approx([0.9, 0.9, 0.9])
