@@ -631,26 +631,6 @@ async def test_the_python_call_works_inside_a_running_event_loop() -> None:
         package.generate(**SMALL, run="runs/b", sibling=3)
 
 
-def test_an_index_is_built_once_and_used_again(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """`index build` makes what generate would make by itself; generate says when it builds one."""
-    write_data(tmp_path / "d")
-    corpus = tmp_path / "d" / "hotpotqa" / "corpus.jsonl"
-    built = reasonrag("index", "build", "--corpus", corpus, "--out", "ix")
-    assert built.status == 0
-    assert "1 passage" in built.out
-    used = reasonrag("generate", *FROM_DIR, "--run", "runs/a", "--index", "ix")
-    assert used.status == 0
-    assert "building" not in used.err
-    own = reasonrag("generate", *FROM_DIR, "--run", "runs/b")
-    assert "no index of d/hotpotqa/corpus.jsonl yet; building" in own.err
-    assert digest(Path("runs/a")) == digest(Path("runs/b"))
-    other = tmp_path / "other.jsonl"
-    other.write_text(PASSAGE.replace("wrote", "found"))
-    refused = reasonrag("generate", *FROM_DIR, "--run", "runs/c", "--index", "ix", "--corpus", other)
-    assert refused.status == 2
-    assert "ix is the index of" in refused.err
-
-
 def test_help_loads_nothing_heavy() -> None:
     """`reasonrag --help` and every command's help import no client, no index, no array library."""
     code = (
