@@ -246,4 +246,3 @@ def test_visit_weighted_rewards_of_a_real_tree_by_hand(published_trees: list[dic
     rewards = visit_weighted_rewards(rebuilt(dev_1), alpha=0.9)
     expected = [0.0178647249, 0.0357294498, 0.0, 0.02278125, 0.0478683871, 0.0486, 0.0, 0.0470322581, 0.0455625]
     assert rewards == pytest.approx(expected, abs=1e-9)
-

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from preference import ActionType, AgentAction, Usage
+from preference import ActionType, Usage
 from preference.records import PassageRef
 from reasonrag.agent.agent import Agent, AgentStep, Judgement, State
 from reasonrag.agent.parsing import ParseCause
@@ -72,15 +72,6 @@ def taken(state: State, response: str, action_type: ActionType, content: str) ->
 # -- turns -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("max_steps", "action"), [(1, "conclude"), (2, "think"), (7, "think")])
-def test_a_question_starts_with_thinking_unless_the_only_step_must_answer(
-    max_steps: int, action: AgentAction, agent_of: Callable[..., Agent]
-) -> None:
-    """The root state has layer 0, no thoughts and nothing read."""
-    state = agent_of(ScriptedModel([]), max_steps=max_steps).start(QUESTION)
-    assert state == State(QUESTION, action, layer=0)
-
-
 @pytest.mark.parametrize(
     ("hops", "by_hops", "most"),
     [(1, True, 6), (2, True, 7), (4, True, 11), (10**9, True, 19), (None, True, 6), (4, False, 6)],
@@ -94,20 +85,19 @@ def test_a_question_may_have_the_steps_that_its_hops_need(
     assert agent.most_steps(question) == most
 
 
-async def test_a_query_leads_to_reading_what_it_finds(agent_of: Callable[..., Agent]) -> None:
-    """The best passages for the query, at most top_k, become the next state's."""
+async def test_a_query_leads_to_reading_what_it_finds_and_evidence_back_to_thinking(
+    agent_of: Callable[..., Agent],
+) -> None:
+    """The best passages for the query, at most top_k, are the next state's; then they are put away, and that they were
+    read is remembered."""
     agent = agent_of(ScriptedModel([]))
-    state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
-    assert (state.action, state.layer, state.thoughts) == ("read", 1, (QUERY,))
-    assert [passage.id for passage in state.passages] == ["paris", "france"]
-    assert state.read == state.passages
-    assert state.passages[0].score > state.passages[1].score > 0
-
-
-async def test_evidence_leads_back_to_thinking(agent_of: Callable[..., Agent]) -> None:
-    """The passages are put away; that they were read is remembered."""
-    agent = agent_of(ScriptedModel([]))
-    reading = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "capital of France"))
+    start = agent.start(QUESTION)
+    assert start == State(QUESTION, "think", layer=0)
+    reading = await agent.next_state(taken(start, QUERY, "query", "capital of France"))
+    assert (reading.action, reading.layer, reading.thoughts) == ("read", 1, (QUERY,))
+    assert [passage.id for passage in reading.passages] == ["paris", "france"]
+    assert reading.read == reading.passages
+    assert reading.passages[0].score > reading.passages[1].score > 0
     state = await agent.next_state(taken(reading, EVIDENCE, "evidence", "Paris is the capital of France."))
     assert (state.action, state.layer, state.thoughts, state.passages) == ("think", 2, (QUERY, EVIDENCE), ())
     assert state.read == reading.passages

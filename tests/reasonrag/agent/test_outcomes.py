@@ -591,15 +591,6 @@ def test_a_questions_own_rubric_goes_before_that_of_the_run(reasonrag: Reasonrag
     assert {rollout.recipe.outcome for rollout in trees()} == {"rubric"}
 
 
-def test_a_rubric_is_what_the_judge_is_shown() -> None:
-    """Criterion by criterion, with the prompt for rubrics."""
-    system, user = render_answer(PROMPTS, question=ASKED, thoughts=[SEINE], answer="Seine", rubric=["A.", "B."])
-    assert system.content == PROMPTS.rubric
-    assert user.content.splitlines()[1:3] == ["Criterion 1: A.", "Criterion 2: B."]
-    without, _ = render_answer(PROMPTS, question=ASKED, thoughts=[SEINE], answer="Seine")
-    assert without.content == PROMPTS.answer
-
-
 # -- configuration ---------------------------------------------------------------------------------------------
 
 

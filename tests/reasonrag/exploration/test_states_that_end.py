@@ -159,20 +159,21 @@ def test_a_question_whose_first_prompt_ended_is_an_error_and_is_not_paid_again(
     assert "the same command" not in shown.out
 
 
-def test_what_may_pass_stays_owed() -> None:
-    """A failure that is not the prompt's is in no tree: the question is asked again by the next run."""
-    with endpoint(error(404, "no route to the model"), where=holds_the_word) as (base_url, _):
-        assert generated(base_url).failures_by_cause.keys() == {"http_404"}
+@pytest.mark.parametrize(
+    ("suffers", "where", "causes"),
+    [
+        pytest.param(error(404, "no route to the model"), holds_the_word, {"http_404": 3}, id="it may pass"),
+        pytest.param(error(400, "unknown field"), lambda _: True, {"http_400": 6}, id="every first prompt is rejected"),
+    ],
+)
+def test_what_is_not_the_prompt_s_stays_owed(
+    suffers: Said, where: Callable[[str], bool], causes: dict[str, int]
+) -> None:
+    """Such a failure, or one of all first prompts, is in no tree: the questions are asked again by the next run."""
+    with endpoint(suffers, where=where) as (base_url, _):
+        assert generated(base_url).failures_by_cause == causes
     assert not any(node.parse_error for tree in trees() for node in tree.nodes)
-    with endpoint(error(404, "no route to the model"), where=lambda _: False) as (base_url, _):
-        assert generated(base_url).done == 6
-
-
-def test_an_endpoint_that_rejects_every_first_prompt_fails_the_questions() -> None:
-    """Nothing shows that anything else is at fault: they are asked again by the next run."""
-    with endpoint(error(400, "unknown field"), where=lambda _: True) as (base_url, _):
-        assert generated(base_url).failures_by_cause == {"http_400": 6}
-    with endpoint(error(400, "unknown field"), where=lambda _: False) as (base_url, _):
+    with endpoint(suffers, where=lambda _: False) as (base_url, _):
         assert generated(base_url).done == 6
 
 
