@@ -632,25 +632,6 @@ def test_siblings_are_sampled_only_if_they_can_be_valued_too(max_calls: int, sib
     assert sum(work.count for work in search.ask() if isinstance(work, Expand)) == siblings
 
 
-def test_continuations_may_overrun_the_budget_by_their_length() -> None:
-    """With four replies in all, two siblings are sampled and both continued; that one continuation took three
-    replies is paid, and nothing is asked after it."""
-    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=4))
-    play(
-        search,
-        [
-            [(Expand(0, node_id=0, count=2, sample=0), expanded(step("first"), answer(0.0)))],
-            [
-                (
-                    Continue(1, node_id=1, count=2, sample=20_000),
-                    continued([step("evidence"), step("query"), answer(1.0)], [answer(1.0)]),
-                )
-            ],
-        ],
-    )
-    assert search.calls == 6
-
-
 def test_values_are_cut_to_what_the_budget_still_pays() -> None:
     """Five replies: two for siblings, then both values of the first and only one of the second."""
     search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=5))
@@ -665,14 +646,6 @@ def test_values_are_cut_to_what_the_budget_still_pays() -> None:
         ],
     )
     assert search.calls == 5
-
-
-def test_repairs_are_paid_from_the_same_budget() -> None:
-    """`calls` of a result counts every reply used, so two repaired siblings leave nothing for their values."""
-    search: Search[str] = Search(config("continuation", siblings=2, continuations=2, wave=1, max_calls=4))
-    repaired = Expanded([step("first", plain=False), step("second", plain=False)], calls=4)
-    play(search, [[(Expand(0, node_id=0, count=2, sample=0), repaired)]])
-    assert search.calls == 4
 
 
 # -- asking and telling -------------------------------------------------------------------------------------------
