@@ -92,18 +92,6 @@ def test_both_libraries_give_the_same_vectors(minilm: Encoder) -> None:
     flag = load_encoder(EncoderChoice(model=MINILM, backend="flag", pooling="mean", max_length=256))
     texts = ["Paris\nThe capital of France.", "who directed the film"]
     assert np.allclose(flag.passages(texts), minilm.passages(texts), atol=1e-6)
-    cls = load_encoder(EncoderChoice(model=MINILM, backend="flag", pooling="cls", max_length=256))
-    probe_similarity = (cls.passages(texts) * minilm.passages(texts)).sum(axis=1)
-    assert (probe_similarity < 0.9).all()
-
-
-@pytest.mark.usefixtures("minilm")
-def test_pooling_can_be_set_for_sentence_transformers_too() -> None:
-    """And is then what the description says."""
-    cls = load_encoder(EncoderChoice(model=MINILM, pooling="cls"))
-    flag = load_encoder(EncoderChoice(model=MINILM, backend="flag", pooling="cls", max_length=256))
-    assert cls.spec.pooling == "cls"
-    assert np.allclose(cls.queries(["a query"]), flag.queries(["a query"]), atol=1e-6)
 
 
 def test_half_precision_barely_turns_a_vector(minilm: Encoder) -> None:
@@ -186,10 +174,13 @@ def test_a_folder_is_remembered_wherever_one_stands(small_bert: Path, monkeypatc
     assert spec.model == str(small_bert)
 
 
-def test_cls_pooling_is_the_first_token_of_the_model_itself(small_bert: Path) -> None:
-    """Computed once more without either library."""
+@pytest.mark.parametrize("backend", ["flag", "sentence-transformers"])
+def test_cls_pooling_is_the_first_token_of_the_model_itself(backend: str, small_bert: Path) -> None:
+    """Computed once more without either library; the description says so."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    encoder = load_encoder(EncoderChoice(model=named(small_bert, "bge-tiny-en-v1.5"), query_instruction=""))
+    choice = {"model": named(small_bert, "bge-tiny-en-v1.5"), "backend": backend, "query_instruction": ""}
+    encoder = load_encoder(EncoderChoice.model_validate(choice))
+    assert encoder.spec.pooling == "cls"
     tokenizer = transformers.AutoTokenizer.from_pretrained(small_bert)
     model = transformers.AutoModel.from_pretrained(small_bert).eval()
     with torch.no_grad():

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -232,15 +233,12 @@ def test_progress_is_told_in_passages(tmp_path: Path) -> None:
     assert watcher.stages["encoding"] == [PIECE + 10, 0, PIECE, PIECE + 10]
     assert watcher.stages["flat index"][-1] == PIECE + 10
     assert "ended" in watcher.stages
-    failed = Listening()
     (tmp_path / "bad.jsonl").write_bytes(b"{")
-    with pytest.raises(InputError):
-        build_dense(tmp_path / "bad.jsonl", tmp_path / "j", options("flat"), failed)
-    assert "ended" in failed.stages
-    words = Listening()
-    with pytest.raises(InputError):
-        build_bm25(tmp_path / "bad.jsonl", tmp_path / "j", words)
-    assert "ended" in words.stages
+    for build in (partial(build_dense, options=options("flat")), build_bm25):
+        failed = Listening()
+        with pytest.raises(InputError):
+            build(tmp_path / "bad.jsonl", tmp_path / "j", watcher=failed)
+        assert "ended" in failed.stages
 
 
 KILLED = """
