@@ -52,7 +52,9 @@ def test_from_a_folder_of_pages_to_a_run(reasonrag: Reasonrag) -> None:
     run(reasonrag, *pairs)
 
 
-def test_from_a_run_to_a_training(reasonrag: Reasonrag, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_a_run_to_a_training_an_import_and_a_question(
+    reasonrag: Reasonrag, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Publishing is proposed for public questions, and tried without a network."""
     [pairs] = next_commands(run(reasonrag, "generate", "--dataset", "atlas", "--limit", "8").out)
     view, review, trained = next_commands(run(reasonrag, *pairs).out)
@@ -66,6 +68,15 @@ def test_from_a_run_to_a_training(reasonrag: Reasonrag, capsys: pytest.CaptureFi
     show_verdict(Path(pairs[-1]), ["hotpotqa/train"])
     *_, publish = next_commands(capsys.readouterr().out)
     run(reasonrag, *publish, "--dry-run", "--license", "mit")
+    done = run(reasonrag, "import", f"{pairs[-1]}/RAG_ProGuide.json", "--out", "data/b")
+    audit, trained, again = next_commands(done.out)
+    run(reasonrag, *audit)
+    run(reasonrag, *again)
+    train(reasonrag, *trained)
+    told = run(reasonrag, "stats", pairs[1]).out
+    [(show, view_of_run)] = re.findall(r"next: reasonrag (show \S+ QUESTION_ID), or reasonrag (view \S+)", told)
+    run(reasonrag, *show.replace("QUESTION_ID", "atlas_train_0_0").split())
+    run(reasonrag, *view_of_run.split())
 
 
 def test_from_ranks_to_a_run_and_from_an_evaluation_to_a_comparison(reasonrag: Reasonrag) -> None:
@@ -77,24 +88,6 @@ def test_from_ranks_to_a_run_and_from_an_evaluation_to_a_comparison(reasonrag: R
     [compare] = next_commands(evaluated.out)
     run(reasonrag, "evaluate", *atlas, "--method", "rag", "--run", "OTHER_RUN")
     run(reasonrag, *compare)
-
-
-def test_from_an_import_to_a_data_set(reasonrag: Reasonrag) -> None:
-    run(reasonrag, "generate", "--dataset", "atlas", "--limit", "8", "--run", "runs/a")
-    run(reasonrag, "pairs", "runs/a", "--out", "data/a")
-    done = run(reasonrag, "import", "data/a/RAG_ProGuide.json", "--out", "data/b")
-    audit, trained, pairs = next_commands(done.out)
-    run(reasonrag, *audit)
-    run(reasonrag, *pairs)
-    train(reasonrag, *trained)
-
-
-def test_from_reasons_to_a_question(reasonrag: Reasonrag) -> None:
-    run(reasonrag, "generate", "--dataset", "atlas", "--limit", "2", "--run", "runs/a")
-    told = run(reasonrag, "stats", "runs/a").out
-    [(show, view)] = re.findall(r"next: reasonrag (show \S+ QUESTION_ID), or reasonrag (view \S+)", told)
-    run(reasonrag, *show.replace("QUESTION_ID", "atlas_train_0_0").split())
-    run(reasonrag, *view.split())
 
 
 @pytest.mark.parametrize(

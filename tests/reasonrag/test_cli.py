@@ -143,19 +143,7 @@ def test_a_run_and_a_data_set_of_such_a_name_are_shown_under_a_harmless_one(reas
         ("stats", data),
         ("audit", data),
         ("view", run),
-        (
-            "evaluate",
-            "--method",
-            "direct",
-            "--model",
-            "offline",
-            "--dataset",
-            "atlas",
-            "--limit",
-            1,
-            "--run",
-            run + "e",
-        ),
+        ("evaluate", "--method", "direct", "--limit", 1, "--run", run + "e"),
         ("compare", run + "e", run + "e", "--out", run + "c"),
     ):
         done = reasonrag(*line)

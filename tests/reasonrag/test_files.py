@@ -46,11 +46,13 @@ def failed_start(directory: Path, *, answer: str | None = None) -> None:
 
 
 def test_a_failed_start_leaves_no_file_and_no_folder_that_was_not_there() -> None:
+    """Nor does a lock of a build that failed, or a name that is too long; an empty folder that was there stays."""
     failed_start(Path("runs/today/new"))
+    with pytest.raises(InputError), build_lock(Path("indexes/new")):
+        raise InputError("no such corpus")
+    with pytest.raises(InputError, match="File name too long"), only_writer(Path("runs", "x" * 300)):
+        pass
     assert everything() == set()
-
-
-def test_an_empty_folder_that_was_there_stays_empty() -> None:
     Path("runs/new").mkdir(parents=True)
     failed_start(Path("runs/new"))
     assert everything() == {"runs", "runs/new"}
@@ -82,18 +84,6 @@ def test_nothing_is_removed_beside_files_of_another_kind() -> None:
     with pytest.raises(InputError), only_writer(Path("model")):
         train()
     assert Path("model", CONFIG).exists()
-
-
-def test_a_lock_of_a_build_that_failed_goes_too() -> None:
-    with pytest.raises(InputError), build_lock(Path("indexes/new")):
-        raise InputError("no such corpus")
-    assert everything() == set()
-
-
-def test_a_name_that_is_too_long_leaves_no_folder_of_its_path() -> None:
-    with pytest.raises(InputError, match="File name too long"), only_writer(Path("runs", "x" * 300)):
-        pass
-    assert everything() == set()
 
 
 # -- between processes -----------------------------------------------------------------------------------------

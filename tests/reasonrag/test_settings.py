@@ -38,30 +38,25 @@ def settings_of(
         ({"seed": 0}, {"REASONRAG_SEED": "2"}, "[generate]\nseed = 1", 0),
         ({"seed": None}, {"REASONRAG_SEED": ""}, "[generate]\nseed = 1", 1),
         ({}, {}, "[pairs]\nmin_margin = 0.5", 0),
+        ({}, {"REASONRAG_OUT": "data", "REASONRAG_TEST_DATA": "x"}, None, 0),
     ],
 )
 def test_flags_go_before_environment_before_file_before_defaults(
     flags: dict[str, Any], environment: dict[str, str], file: str | None, seed: int
 ) -> None:
-    """None and the empty string are no values; zero is one. Only the command's own table counts."""
+    """None and the empty string are no values; zero is one. Only the command's own table and settings count."""
     assert settings_of(flags, environment, file).seed == seed
 
 
 def test_each_setting_may_come_from_another_place() -> None:
-    """Places are mixed setting by setting, not taken whole."""
+    """Not taken whole; a file may spell it like the flag, `max-steps`, or like Python, `index_home`."""
     found = settings_of(
         {"limit": 5},
         {"REASONRAG_TOP_K": "4", "REASONRAG_MODEL": "gpt-4o"},
-        '[generate]\ntop-k = 9\nrecipe = "economy"\nindex_home = "elsewhere"',
+        '[generate]\ntop-k = 9\nmax-steps = 4\nrecipe = "economy"\nindex_home = "elsewhere"',
     )
-    assert (found.limit, found.top_k, found.model, found.recipe) == (5, 4, "gpt-4o", "economy")
+    assert (found.limit, found.top_k, found.max_steps, found.model, found.recipe) == (5, 4, 4, "gpt-4o", "economy")
     assert (found.index_home, found.split, found.run) == (Path("elsewhere"), "train", Path("runs/one"))
-
-
-@pytest.mark.parametrize("key", ["top-k", "top_k"])
-def test_a_file_may_spell_a_setting_like_the_flag_or_like_python(key: str) -> None:
-    """`--top-k` and `top_k=` are both what a user has seen."""
-    assert settings_of(file=f"[generate]\n{key} = 8").top_k == 8
 
 
 @pytest.mark.parametrize(
@@ -156,11 +151,6 @@ def test_fields_of_a_body_that_cannot_be_sent_are_refused(given: object, message
         settings_of({"extra_body": given})
 
 
-def test_a_margin_of_zero_is_a_margin() -> None:
-    """It keeps every pair whose rewards differ at all."""
-    assert resolve(PairsSettings, "pairs", {"out": "x", "min_margin": 0}, environment={}).min_margin == 0
-
-
 class Needs(Settings):
     """With a setting that has no default."""
 
@@ -240,11 +230,6 @@ def test_the_environment_is_the_process_own_unless_given(monkeypatch: pytest.Mon
     assert (found.min_margin, found.max_per_state, found.allow_malformed) == (0.25, 2, False)
 
 
-def test_variables_that_are_no_setting_of_the_command_are_left_alone() -> None:
-    """One environment serves all commands."""
-    assert settings_of(environment={"REASONRAG_OUT": "data", "REASONRAG_TEST_DATA": "x"}).seed == 0
-
-
 def test_each_recipe_has_the_steps_of_its_agent() -> None:
     assert {name: each.max_steps for name, each in AGENT_DEFAULTS.items()} == {
         "economy": 7,
@@ -264,11 +249,11 @@ def test_pairs_are_made_by_the_rules_of_pairing_unless_told_otherwise() -> None:
 
 
 def test_zero_is_no_limit_where_a_limit_of_zero_would_be_no_pair() -> None:
-    """Of pairs and tokens; a share of 0 is a share."""
-    flags = dict.fromkeys(("max_per_state", "max_per_question", "max_row_tokens"), 0)
+    """Of pairs and tokens; a share of 0 is a share, a margin of 0 a margin."""
+    flags = dict.fromkeys(("max_per_state", "max_per_question", "max_row_tokens", "min_margin"), 0)
     flags |= dict.fromkeys(("max_efficiency_only", "max_style_only"), 0)
     rules = resolve(PairsSettings, "pairs", {"out": "x"} | flags, environment={}).rules
-    assert rules == PairingRules(max_per_state=None, max_efficiency_only=0, max_style_only=0)
+    assert rules == PairingRules(min_margin=0, max_per_state=None, max_efficiency_only=0, max_style_only=0)
 
 
 @pytest.mark.parametrize(

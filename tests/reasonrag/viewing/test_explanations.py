@@ -108,7 +108,7 @@ def said_by(record: RolloutRecord) -> list[Said]:
 # -- the reward of a step --------------------------------------------------------------------------------------
 
 
-def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(shown: Shown) -> None:
+def test_a_reward_that_is_told_is_the_steps_and_so_is_the_mean_that_it_is_made_of(shown: Shown) -> None:
     """Of every continuation alike for rule spre, fork by fork for spre_even; the rule outcome weighs by visits, and
     no plain mean is told of it."""
     seen = 0
@@ -116,6 +116,8 @@ def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(shown: Shown)
         for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
             node = each.record.nodes[step.id]
             text = each.texts[topic]
+            for reward in re.findall(rf"Reward {NUMBER}", text):
+                assert float(reward) == pytest.approx(step.reward, abs=CLOSE), text
             averages = re.findall(rf"(?:\. Mean|oversamples some branches\):|each reply equal:) {NUMBER}", text)
             if not averages:
                 continue
@@ -128,14 +130,6 @@ def test_a_mean_that_is_told_is_the_one_that_the_reward_is_made_of(shown: Shown)
                 assert float(uncounted) == pytest.approx(plain, abs=CLOSE), text
             seen += 1
     assert (seen > 0) == (shown.reward != "outcome")
-
-
-def test_a_reward_that_is_told_is_the_steps(shown: Shown) -> None:
-    for each in shown.pairs:
-        for topic, step in (("chosen", each.candidate.chosen), ("rejected", each.candidate.rejected)):
-            text = each.texts[topic]
-            for reward in re.findall(rf"Reward {NUMBER}", text):
-                assert float(reward) == pytest.approx(step.reward, abs=CLOSE), text
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             dataset="atlas", limit=QUESTIONS, chat_model=weak, run="run", max_calls_per_question=24, seed=6
         )
         add_mishaps(place / "run" / "rollouts.jsonl")
-        reasonrag.pairs("run", out="pairs")
     return place / "run"
 
 
 @pytest.fixture(scope="module")
 def page_of_run(run: Path) -> Path:
     return reasonrag.view(run)
-
-
-@pytest.fixture(scope="module")
-def page_of_pairs(run: Path) -> Path:
-    return reasonrag.view(run.with_name("pairs"))
 
 
 @pytest.fixture(scope="module")
@@ -311,16 +305,6 @@ def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: P
     page.get_by_text("the endpoint said no").wait_for()
     page.goto(address(page_of_run, "q", "nobody"))
     page.get_by_text("There is no question nobody here").wait_for()
-
-
-def test_a_data_set_opens_with_the_trees_it_was_made_of(visit: Visit, page_of_pairs: Path, run: Path) -> None:
-    row = next(row for row in rows_of(run) if row.kept)
-    page = visit(page_of_pairs)
-    wait_for_list(page, QUESTIONS)
-    page.get_by_role("link", name=row.question).click()
-    page.locator(TREE).wait_for()
-    page.locator(".pair-table a").first.click()
-    page.get_by_text("Kept, ").first.wait_for()
 
 
 SEVERAL = "several"

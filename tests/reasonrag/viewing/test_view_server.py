@@ -185,13 +185,8 @@ async def test_a_port_that_is_taken_is_refused_with_the_flag(tmp_path: Path) -> 
 def test_what_belongs_to_the_other_way_of_looking_is_refused(tmp_path: Path, reasonrag: Reasonrag) -> None:
     """A port is for a server, a file for a page."""
     run = some_run(tmp_path)
-    assert (
-        reasonrag("view", run, "--port", 0).status,
-        reasonrag("view", run, "--serve", "--out", "a.html").status,
-    ) == (
-        2,
-        2,
-    )
+    for flags in (("--port", 0), ("--serve", "--out", "a.html")):
+        assert reasonrag("view", run, *flags).status == 2
 
 
 def test_it_says_where_it_is_and_ends_well_when_it_is_interrupted(tmp_path: Path) -> None:
