@@ -10,12 +10,6 @@ from reasonrag.concurrency import together
 from reasonrag.errors import CapReached, RunStopped
 
 
-async def settle() -> None:
-    """Let every task run until it waits."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def after(slots: int, result: str) -> str:
     for _ in range(slots):
         await asyncio.sleep(0)
@@ -58,7 +52,7 @@ async def test_a_single_piece_of_work_is_simply_done() -> None:
     with pytest.raises(ValueError, match="broken"):
         await together(failing())
     task = asyncio.create_task(together(after(10**9, "a")))
-    await settle()
+    await after(10, "it waits")
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()

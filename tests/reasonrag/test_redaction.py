@@ -109,14 +109,9 @@ def test_short_values_do_not_spoil_ordinary_text(value: str, monkeypatch: pytest
     assert not spellings(value), "its base64 might be long enough, but would be an ordinary word's as well"
 
 
-def test_the_shortest_secret_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of exactly that length."""
-    monkeypatch.setenv("OPENAI_API_KEY", "x" * SHORTEST)
-    assert redact(f"key {'x' * SHORTEST}.") == f"key {HIDDEN}."
-
-
 def test_a_secret_within_another_leaves_no_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longer one is hidden first."""
+    """The longer one is hidden first; the shorter is as short as one can be."""
+    assert len("sesame") == SHORTEST
     monkeypatch.setenv("A_KEY", "sesame")
     monkeypatch.setenv("B_KEY", "open-sesame-now")
     assert redact("open-sesame-now, sesame") == f"{HIDDEN}, {HIDDEN}"
@@ -281,13 +276,7 @@ def test_secrets_of_a_given_address_are_hidden(address: str, hidden: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "address",
-    [
-        "https://host:8000/v1",
-        "https://host/v1?api-version=2024-10-21",
-        "http://h/v1?team=research",
-        "http://user@host/v1",
-    ],
+    "address", ["https://host:8000/v1?api-version=2024-10-21", "http://h/v1?team=research", "http://user@host/v1"]
 )
 def test_an_ordinary_word_in_an_address_is_not_a_secret(address: str) -> None:
     """Replies may hold it."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from preference import Message
-from reasonrag.errors import InputError
 from reasonrag.serving.chat_template import ChatTemplate, open_tokenizer
 
 pytest.importorskip("transformers")
@@ -21,9 +20,8 @@ HONEST = (
     "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<go>{% endif %}"
 )
 TURN, END = "{% for each in range(99999) %}", "{% endfor %}"
-ENDLESS = 3 * TURN + 3 * END
 BOMBS = {
-    "loop": ENDLESS,
+    "loop": 3 * TURN + 3 * END,
     "power": "{% set n = messages | length + 8 %}{{ 7 ** (n ** n) }}",
     "string": "{{ 'x' * 10 ** 10 }}",
     "centre": "{{ 'x'.center(10 ** 10) }}",
@@ -81,14 +79,6 @@ async def test_time_and_memory_of_a_template_are_bounded(tmp_path: Path) -> None
         assert await template.prompt(chat("hello")) == (1, 4, 3)
     finally:
         await template.close()
-
-
-async def test_a_template_that_never_ends_is_refused_before_anything_is_served(tmp_path: Path) -> None:
-    """With the file that it is in."""
-    template = ChatTemplate(str(folder_with(ENDLESS, tmp_path / "model")), cpu_s=0.3)
-    with pytest.raises(InputError, match=r"model/chat_template\.jinja takes more than 0\.3 s or 512 MiB"):
-        await template.try_out()
-    await template.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no limit elsewhere")

@@ -221,16 +221,6 @@ def test_a_reader_clicks_a_step_reads_its_prompt_and_goes_on_to_the_pair(
     assert page.locator(TREE).is_visible()
 
 
-def test_gold_passages_are_marked_among_those_a_step_was_shown(visit: Visit, page_of_run: Path, run: Path) -> None:
-    view = view_of(run, ATTACKED)
-    step = next(step for step in view.trees[0].steps if any(each.gold for each in step.passages or ()))
-    page = visit(address(page_of_run, "q", ATTACKED, "step", 0, step.id))
-    passages = page.locator("#detail .passages > li")
-    passages.first.wait_for()
-    gold = [bool(each.gold) for each in step.passages or ()]
-    assert ["gold" in text for text in passages.locator("summary").all_inner_texts()] == gold
-
-
 def test_keys_alone_lead_to_a_step_and_to_a_pair(visit: Visit, page_of_run: Path, run: Path) -> None:
     """Tab into the list, arrows along it, Enter; into the tree, arrows, Enter; from the step on to its pair."""
     views = ((row, view_of(run, row.id)) for row in rows_of(run))
@@ -294,7 +284,7 @@ def test_a_number_is_the_same_in_a_sentence_and_beside_it(visit: Visit, tmp_path
 
 
 def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
-    """What a colleague sends: the same pair, the same step; and words where there is nothing of that name."""
+    """What a colleague sends: the same pair, the same step, with gold passages marked; words where there is nothing."""
     row = next(row for row in rows_of(run) if row.kept)
     pair = next(pair for pair in view_of(run, row.id).pairs if pair.dropped is None)
     page = visit(address(page_of_run, "q", row.id, "pair", pair.id))
@@ -305,6 +295,13 @@ def test_an_address_leads_straight_to_what_it_names(visit: Visit, page_of_run: P
     page.get_by_text("the endpoint said no").wait_for()
     page.goto(address(page_of_run, "q", "nobody"))
     page.get_by_text("There is no question nobody here").wait_for()
+    step = next(
+        step for step in view_of(run, ATTACKED).trees[0].steps if any(each.gold for each in step.passages or ())
+    )
+    page.goto(address(page_of_run, "q", ATTACKED, "step", 0, step.id))
+    page.locator("#detail .passages > li").first.wait_for()
+    marked = ["gold" in each for each in page.locator("#detail .passages summary").all_inner_texts()]
+    assert marked == [bool(each.gold) for each in step.passages or ()]
 
 
 SEVERAL = "several"
