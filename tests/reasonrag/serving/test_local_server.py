@@ -56,7 +56,6 @@ def folder(place: Path, *names: str, config: str = "{}") -> Path:
     ("options", "told"),
     [
         (VllmOptions(), ""),
-        (VllmOptions(tensor_parallel=2), "--tensor-parallel-size 2"),
         (VllmOptions(max_model_len=8192), "--max-model-len 8192"),
         (VllmOptions(2, 8192), "--tensor-parallel-size 2 --max-model-len 8192"),
         (VllmOptions(beside=True), "--gpu-memory-utilization 0.45"),

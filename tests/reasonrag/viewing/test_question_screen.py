@@ -126,10 +126,11 @@ def test_show_says_which_steps_reveal_the_same(reasonrag: Reasonrag, tmp_path: P
     assert "both steps reveal the same (75 % in common), and their continuations do not tell them apart" in said
 
 
-def test_show_gives_one_object_as_json(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
+def test_show_and_stats_give_one_object_as_json(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
     """What the Python call returns."""
     done = reasonrag("show", run, richest.id, "--json")
     assert QuestionView.model_validate_json(done.out) == richest == package.show(str(run), richest.id)
+    assert Overview.model_validate_json(reasonrag("stats", run, "--json").out) == package.stats(run)
 
 
 def test_show_of_a_pair_has_both_sides_and_every_reason(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
@@ -231,11 +232,6 @@ def test_stats_says_the_numbers(reasonrag: Reasonrag, run: Path) -> None:
         assert title in said
     body = done.out.partition("next: ")[0].partition("\n")[2]  # without the path, which may be long
     assert all(cell_len(line) <= WIDTH for line in body.splitlines())
-
-
-def test_stats_gives_one_object_as_json(reasonrag: Reasonrag, run: Path) -> None:
-    """What the Python call returns, also of a data set."""
-    assert Overview.model_validate_json(reasonrag("stats", run, "--json").out) == package.stats(run)
 
 
 def test_stats_says_what_money_bought(reasonrag: Reasonrag, tmp_path: Path) -> None:
