@@ -811,7 +811,7 @@ def evaluate_critic(
         min_observations: Continuations behind a step's value from which on it counts as the truth, where no fresh
             ones are known
         bootstrap: Bootstrap resamples of questions per interval
-        seed: Seed of the resamples, the halves and the controls
+        seed: Seed of resamples, and of pairs scored without their state
         concurrency: HTTP requests in flight
         max_calls: Stop before the critics give more than this many scores
     """

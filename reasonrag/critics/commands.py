@@ -32,7 +32,7 @@ def train_critic(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Train a critic, a model that scores steps, on the pairs or values of a data set, with TRL.
+    """Train a critic, a model that scores steps, on the pairs of a data set, with TRL.
 
     The same command continues a training that was stopped. Exit status 0: trained; 1: the training failed; 2: refused,
     nothing started; 130: interrupted.

@@ -24,7 +24,7 @@ FACTS: Final = "critic_training.json"
 
 
 class TrainingJob(BaseModel):
-    """rows, held_out: JSON lines of `rows.CriticRow`. arguments: TRL's, of `RewardConfig`. lora: peft's, of
+    """rows, held_out: JSON lines of `rows.CriticRows`. arguments: TRL's, of `RewardConfig`. lora: peft's, of
     `LoraConfig`; None: all weights are trained."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

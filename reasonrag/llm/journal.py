@@ -375,7 +375,7 @@ class JoinedJournals:
                     if said.setdefault(hash((entry.question_id, key)), own) != own:
                         raise InputError(
                             f"{path}, line {number} has another answer to a request than a line before it. Remove one "
-                            "of them; --verify then tells whether it was the right one"
+                            "of them, then merge again"
                         )
                 yield line
 

@@ -1,1 +1,1 @@
-"""Which configuration to use, what labels are worth, labels by a student: calibrate, tune; imports no training."""
+"""Which configuration to use, and what labels are worth: tune, calibrate; imports no training."""

@@ -42,6 +42,6 @@ class EvaluateCriticSettings(Settings):
     bootstrap: Annotated[int, Field(ge=1, le=1_000_000)] = setting(
         "Bootstrap resamples of questions per interval", Panel.STATISTICS, default=RESAMPLES
     )
-    seed: Seed = setting("Seed of the resamples, the halves and the controls", Panel.STATISTICS, default=0)
+    seed: Seed = setting("Seed of resamples, and of pairs scored without their state", Panel.STATISTICS, default=0)
     concurrency: Concurrency = setting("HTTP requests in flight", default=32)
     max_calls: MaxCalls = setting("Stop before the critics give more than this many scores", common=True)
