@@ -1,7 +1,6 @@
-"""Rendering of pages, cards and drawings: templates that make untrusted text inert, and one drawing style.
+"""Rendering of pages and cards: templates that make untrusted text inert, and how intervals and shares are written.
 
-Decides what is escaped in Markdown and HTML, and how drawings look: letters stay text, labels are never parsed as
-mathematics, and the same numbers give the same bytes. Knows no particular page or drawing.
+Decides what is escaped in Markdown and HTML. Knows no particular page.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ MOST_MODULES = 15
 LINES = {
     "mcts": 1521,
     "preference": 6056,
-    "hall": 3611,
+    "hall": 3610,
     "agent": 2589,
     "critics": 1635,
     "curation": 5188,

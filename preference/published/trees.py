@@ -2,7 +2,7 @@
 
 Decides what a published node means: `intermediate_node_N` is a step, `N` its visits, `Q` its search value, `answer` an
 end. Inconsistencies are repaired and counted, or the tree is refused; see `repairs`. Both the published builder's
-reward and the paper's are computed; the caller chooses which one makes the labels. Departures from the builder, unless
+reward and the paper's are computed; the builder's makes the labels. Departures from the builder, unless
 `TreeRules.as_published`: (1) a child missing from the file does not leave its parents without a reward; (2) the answer
 is the content of the tag; (3) the answer of a forced conclusion counts.
 """

@@ -146,7 +146,7 @@ class Report(Record):
     parse_failures_by_cause: dict[str, int] = Field(default_factory=dict)
     usage: EvaluationUsage = EvaluationUsage()
     cost_usd: float | None = None
-    """Total cost of the run over all sessions, judge and critic included; null without a price."""
+    """Total cost of the run over all sessions, judge included; null without a price."""
     checks: list[ConditionCheck] = Field(default_factory=list)
     refused_parameters: dict[str, list[str]] = Field(default_factory=dict)
     """Request parameters that an endpoint refused, by name of the model: its answers came without them."""

@@ -1,7 +1,7 @@
 """A critic: a model that scores a step in its state, found by its folder or by the URL of its server, and asked.
 
 Decides what a request for a score is, what a critic's folder says of it, and when a critic may not be used. Its scores
-are journaled, capped and priced like the answers of any model: the reply to a state and a step is a number as text.
+are journaled and capped like the answers of any model: the reply to a state and a step is a number as text.
 Does not know how critics are trained, nor what their scores are used for.
 """
 

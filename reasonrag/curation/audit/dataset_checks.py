@@ -1,6 +1,6 @@
 """The checks and statistics of all rows together, held as columns of about 70 bytes per row.
 
-Decides what a length bias, a duplicate and a leak between training and validation are. Knows no texts: rows
+Decides what a length bias and a leak between training and validation are. Knows no texts: rows
 come as `RowFacts`.
 """
 

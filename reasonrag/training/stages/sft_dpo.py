@@ -1,4 +1,4 @@
-"""`reasonrag train --recipe sft-dpo`: best paths first, then pairs, by the warmed-up model.
+"""`reasonrag train --recipe sft-dpo`: SFT on best paths, then DPO on the pairs, from the model that SFT made.
 
 The one clean ablation that is published (DecEx-RAG, 7B, mean EM of six sets) has 35.8 for DPO alone, 37.9 for SFT and
 43.6 for SFT, then DPO. Decides the stages and what each starts from. What a training is, and how stages are resumed, is
