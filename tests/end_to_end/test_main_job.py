@@ -445,13 +445,6 @@ def test_an_endpoint_that_is_not_there_is_found_out_before_an_index_is_built(rea
     assert reasonrag(*small_flags()).status == 0
 
 
-@pytest.mark.parametrize("command", [["generate"], ["pairs"], ["index", "build"]])
-def test_help_shows_the_defaults(command: list[str], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bracket in a help text is no markup."""
-    monkeypatch.setenv("COLUMNS", "200")
-    assert re.search(r"\[default: [\w.]+", reasonrag(*command, "--help").out)
-
-
 def test_pairs_do_not_overwrite_the_summary_of_their_run(reasonrag: Reasonrag) -> None:
     """A run directory is no place for pairs."""
     assert reasonrag(*small_flags()).status == 0
@@ -562,20 +555,6 @@ def test_pairs_of_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
 
 
 # -- what is written and shown ---------------------------------------------------------------------------------
-
-
-def test_a_key_reaches_no_file(reasonrag: Reasonrag, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API key, and a password that somebody put into the address, are in nothing that was written or shown."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-key")
-    shown = reasonrag(*small_flags(), "--model", "offline", "--base-url", endpoint)
-    assert shown.status == 0, shown.err
-    address = endpoint.replace("http://", "http://user:planted-password@")
-    refused = reasonrag(*small_flags("runs/b"), "--model", "offline", "--base-url", address)
-    assert refused.status == 2
-    written = b"".join(path.read_bytes() for path in Path().rglob("*") if path.is_file())
-    for secret in ("sk-planted-key", "planted-password"):
-        assert secret.encode() not in written
-        assert secret not in shown.out + shown.err + refused.out + refused.err
 
 
 def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
