@@ -35,7 +35,7 @@ def show_run(summary: RunSummary, *, warned: Collection[str] = ()) -> None:
     rows = [
         ("questions", f"{summary.done:,} done, {summary.failed:,} failed, {summary.questions:,} requested"),
         ("failure causes", counts_text(summary.failures_by_cause)),
-        ("steps in trees", f"{summary.nodes:,}"),
+        ("steps in trees", f"{summary.nodes - summary.done:,}"),
         ("continuations", f"{summary.continuations:,}" if summary.continuations else "none from the root"),
         ("mean F1 / EM", f"{share_text(summary.mean_f1)} / {share_text(summary.mean_em)}"),
         *_outcome(summary),
