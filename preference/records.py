@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -311,6 +312,13 @@ class RecipeRef(Record):
     outcome: str = "f1"
     alpha: float = Field(gt=0, le=1)
     margin_by_layer: bool
+
+    @field_validator("reward")
+    @classmethod
+    def _is_none_of_a_judge(cls, reward: str | None) -> str | None:
+        if reward and "judge-" in reward:  # read as any other, it would be taken for a mean of continuations
+            raise ValueError(f"the reward {reward} is an earlier version's; make the run again")
+        return reward
 
 
 class RolloutRecord(SparseRecord):

@@ -99,6 +99,6 @@ def _cell(name: str, value: object, where: str) -> object:
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        if name == "answer":  # a text that begins with a bracket
+        if name == "answer" and value[-1] not in "]}":  # a text that begins with a bracket
             return value
         raise InputError(f"{where}: {name} is no list that can be read: {value!r:.80}; write it as JSON") from error

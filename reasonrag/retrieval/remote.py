@@ -36,7 +36,7 @@ TIMEOUT_S = 60.0
 LOST_AFTER = 5
 """Failed requests in a row, each after all its attempts, that end the run: a minute without a server."""
 _MOST_REJECTED = 20
-"""After this many rejected searches in a row, no query is blamed alone."""
+"""After this many different queries that were rejected in a row, none is blamed alone."""
 PROBE = "Who wrote Hamlet?"
 """The first query sent to a server; it need not find anything."""
 
@@ -85,7 +85,9 @@ class RemoteRetriever:
         self.identity = identity or f"http:{self.url}"
         self._server = server
         self._latest = ResultCache()
-        self._failed_in_a_row = self._rejected_in_a_row = 0
+        self._failed_in_a_row = 0
+        self._rejected: set[str] = set()
+        """Queries since the last answer."""
 
     def __repr__(self) -> str:
         return f"RemoteRetriever({self.url!r}, identity={self.identity!r})"
@@ -108,25 +110,30 @@ class RemoteRetriever:
         if latest is not None:
             return latest
         try:
-            found = await self._search(query, top_k, ATTEMPTS)
+            listed = await self._search(query, top_k, ATTEMPTS)
         except SearchFailed as failed:
             self._failed_in_a_row += failed.kind not in _OF_ITS_QUERY
-            self._rejected_in_a_row += failed.kind in ("bad_request", "too_much")
+            self._rejected |= {query} if failed.kind in ("bad_request", "too_much") else set()
             raise self._given_up(failed) from failed
-        self._failed_in_a_row = self._rejected_in_a_row = 0
+        self._failed_in_a_row = 0  # the server is there, also where one of its passages cannot be read
+        self._rejected.clear()
+        try:
+            found = parsed_passages(listed, top_k)
+        except SearchFailed as failed:
+            raise self._given_up(failed) from failed
         self._latest.keep(query, top_k, found)
         return found
 
     async def probe(self, top_k: int) -> None:
         """One search, not cached. Raises SearchFailed."""
-        await self._search(PROBE, top_k, ATTEMPTS_AT_OPENING)
+        parsed_passages(await self._search(PROBE, top_k, ATTEMPTS_AT_OPENING), top_k)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()
 
-    async def _search(self, query: str, top_k: int, attempts: Mapping[FailureKind, int]) -> list[Passage]:
-        """The passages of one request. Raises SearchFailed after the allowed attempts."""
+    async def _search(self, query: str, top_k: int, attempts: Mapping[FailureKind, int]) -> object:
+        """The list of one request, as it came. Raises SearchFailed after the allowed attempts."""
         sent = query.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
         body = orjson.dumps({"queries": [sent], "topk": top_k, "return_scores": True})
         answer = await self._server.ask("POST", "/retrieve", body, attempts)
@@ -138,7 +145,7 @@ class RemoteRetriever:
             raise SearchFailed("garbled", f"the server now serves another index: {now}, not {self.identity}")
         if len(lists) != 1:
             raise SearchFailed("garbled", f"it gave {len(lists)} lists of passages for a query")
-        return parsed_passages(lists[0], top_k)
+        return lists[0]
 
     def _given_up(self, failed: SearchFailed) -> RetrievalError | EndpointLost:
         """The error of the searches, or of the whole run: otherwise each question would pay for its first steps in
@@ -152,4 +159,4 @@ class RemoteRetriever:
         message = f"the retriever {self.url} gave no passages{times}: {failed}. {failed.advice()}"
         if failed.kind in PASSING:
             return RetrieverUnavailable(message)
-        return RetrievalError(message, of_query=0 < self._rejected_in_a_row < _MOST_REJECTED)
+        return RetrievalError(message, of_query=0 < len(self._rejected) < _MOST_REJECTED)

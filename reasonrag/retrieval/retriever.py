@@ -27,8 +27,9 @@ SEARCHES_KEPT = 4096
 """Most results in the cache: siblings and continuations of a tree often repeat a query."""
 CHARACTERS_KEPT = 64 * 1024 * 1024
 """Most characters of passages in the cache: five times what so many searches of Wikipedia find by default."""
-BATCH = 64
-"""Most queries searched together; more gain little and delay the first ones."""
+BATCH, BATCH_PASSAGES = 64, 6_400
+"""Most queries searched together, as more gain little and delay the first ones; and most of their passages, which are
+in memory at once."""
 QUERY_BYTES = 32_768
 """Longest query in bytes; longer than any reply."""
 RERANKED_DEPTH = 20
@@ -161,7 +162,8 @@ class IndexRetriever:
         """Search the waiting batch, of one depth; it may be empty if an earlier batch already served this query."""
         asked: list[tuple[str, Future[list[Passage]]]] = []
         top_k = self._waiting[0][1] if self._waiting else 0
-        while len(asked) < BATCH and self._waiting and self._waiting[0][1] == top_k:  # others: the next batch
+        most = max(1, min(BATCH, BATCH_PASSAGES // max(1, top_k)))
+        while len(asked) < most and self._waiting and self._waiting[0][1] == top_k:  # others: the next batch
             query, _, found = self._waiting.popleft()
             if found.set_running_or_notify_cancel():
                 asked.append((query, found))

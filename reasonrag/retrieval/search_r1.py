@@ -77,7 +77,7 @@ class SearchFailed(Exception):
         advice: dict[FailureKind, str] = {
             "unreachable": "Check the address and that the server runs",
             "busy": "Run the same command again later",
-            "slow": "Allow it more time, or send fewer queries at once",
+            "slow": "Allow it more time, or lower --concurrency",
             "broken": "Check the server's log",
             "bad_request": "Request less, or raise the server's limits",
             "refused": "Check the address",

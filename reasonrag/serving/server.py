@@ -28,6 +28,7 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -69,7 +70,7 @@ class _Service:
         self.loaded, self.template = loaded, ChatTemplate(loaded.tokenizer_source)
         self._form: type[PoolingRequest | ChatCompletionRequest] = PoolingRequest
         if loaded.ends is None:
-            self._scoring = asyncio.Lock()
+            self._scoring = ThreadPoolExecutor(1)
         else:
             self._form = ChatCompletionRequest
             self._decoder = Decoder(loaded.model, loaded.tokenizer, ends=loaded.ends, max_batch=MAX_BATCH)
@@ -118,8 +119,7 @@ class _Service:
                 ids = torch.tensor([prompt], device=self.loaded.model.device)
                 return float(self.loaded.model(input_ids=ids).logits[0, 0])
 
-        async with self._scoring:
-            return await asyncio.to_thread(scored)
+        return await asyncio.get_running_loop().run_in_executor(self._scoring, scored)  # one by one, whoever left
 
     async def _replies(self, asked: ChatCompletionRequest, prompt: tuple[int, ...]) -> dict[str, Any]:
         """All choices, complete. Raises the model's exceptions. Cancelling stops their generation."""

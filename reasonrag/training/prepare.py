@@ -139,13 +139,15 @@ def prepare_training(
     preflight_checks.check_config(resolution.config, base, found)
     if strict:  # at once, before LLaMA-Factory takes its time to be asked
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
-    OutputDirectory(resolution.out).check(decides)
+    before = OutputDirectory(resolution.out).check(decides)
     python, inspection = _inspected(resolution)
     stock, judgement = inspection.stock, inspection.configs["train"]
     processes = launch.nodes * (launch.gpus_per_node or len(stock.devices))  # 0: who will train has not been said
     preflight_checks.check_packages(resolution.config, stock, found)
     preflight_checks.check_config_accepted(resolution.config, judgement, found)
     lengths = preflight_checks.resolve_cutoff(resolution, data, judgement, found)
+    if before and not resolution.chosen_cutoff and "cutoff_len" in before.resolved:
+        resolution.config["cutoff_len"] = before.resolved["cutoff_len"]  # one training has one, whatever counts now
     if strict:
         refuse_unless_allowed(found.objections, allow=allow, allow_eval=allow_eval, therefore="not trained")
     batch = describe_batch(resolution.config, processes, count_rows(resolution.entry))

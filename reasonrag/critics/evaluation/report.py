@@ -118,7 +118,7 @@ def remarks_of(found: CriticEvaluation) -> list[str]:
     """What a reader of the figures should know."""
     told = []
     if any(each.truth == "values of the tree" for each in found.runs):
-        told.append("ground truth is values of the tree itself; reasonrag calibrate RUN --revalue gives fresh ones")
+        told.append("ground truth is values of the tree itself; reasonrag calibrate RUN gives fresh ones")
     if found.shorter.value is not None and found.accuracy.value is not None:
         best = max(found.shorter.value, 1 - found.shorter.value)
         if best >= found.accuracy.value:

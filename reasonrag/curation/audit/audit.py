@@ -47,8 +47,8 @@ from reasonrag.redaction import mask_secrets, secrets
 from reasonrag.settings import resolve
 from reasonrag.signatures import public_call
 
-_DETAILS = 20
-"""Distinct details that a check shows."""
+_DETAILS, _MOST_NAMES = 20, 1_000
+"""Distinct details that a check shows; and that are kept at a time, of a file with any number of them."""
 
 
 @public_call(AuditSettings)
@@ -116,6 +116,14 @@ def parse_allowed(names: Iterable[str]) -> list[CheckName]:
     return allowed
 
 
+def _count(counts: Counts[str], names: Iterable[str]) -> None:
+    """Count names of a file of others, of which no more are kept than a report can show many times over."""
+    counts.update(names)
+    if len(counts) > _MOST_NAMES:
+        for name, _ in counts.most_common()[_MOST_NAMES // 2 :]:
+            del counts[name]
+
+
 class DatasetAudit:
     """An audit of rows given one by one, also of those of an export before they replace the old ones.
 
@@ -149,7 +157,7 @@ class DatasetAudit:
             findings.setdefault(name, []).append(detail)
         for name, details in findings.items():
             self._found[name] += 1
-            self._details.setdefault(name, Counts()).update(each for each in details if each)
+            _count(self._details.setdefault(name, Counts()), filter(None, details))
             examples = self._examples.setdefault(name, [])
             if len(examples) < EXAMPLES:
                 named = None if facts.pair_id is None else f"{facts.pair_id:016x}"
@@ -159,7 +167,7 @@ class DatasetAudit:
         self._parts[part] += 1
         self._columns.add(facts, file=file, row=self._files[file], part=SPLITS.index(part))
         if facts.renderer is not None:
-            self._renderers.update([facts.renderer])
+            _count(self._renderers, [facts.renderer])
 
     def see(self, row: Row, split: SplitName) -> None:
         self.add(row, file=FORMATS["proguide"].file_name(split), part=split)

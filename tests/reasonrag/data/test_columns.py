@@ -316,6 +316,7 @@ def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
     [
         ("Where?\t['York']\n", "line 1 is not JSON"),
         ([{"id": 1, "question": "Where?", "answers": "[York"}], "row 1: answers is no list that can be read"),
+        ([{"id": 1, "question": "Where?", "answer": "['York', 'Hull']"}], "row 1: answer is no list that can be read"),
         ('[{"id": 1, "question": "Where?", "answer": NaN}]', "row 1 has NaN or a character"),
         ('[{"id": 1, "question": "Where?"', "cut off"),
         ("[1]", "row 1 is not an object"),

@@ -637,6 +637,19 @@ async def test_a_server_that_echoes_the_token_brings_it_into_no_passage_and_no_i
     assert not any(said[each : each + 12] in shown for each in range(len(said) - 11))
 
 
+async def test_one_query_asked_often_is_no_lost_server() -> None:
+    """Neither where its passages cannot be read, nor where it is rejected: then it is blamed alone, however often."""
+    for answers, words, of_query in (
+        (lambda _: [[{"contents": "A\nb"}]], "has no id", False),
+        (lambda _: status(400, "not this")(), "not this", True),
+    ):
+        async with foreign(answers) as (_, found):
+            for _ in range(30):
+                with pytest.raises(RetrievalError, match=words) as refused:
+                    await found.retrieve("cats", 1)
+                assert refused.value.of_query is of_query
+
+
 # -- many searches -----------------------------------------------------------------------------------------------
 
 

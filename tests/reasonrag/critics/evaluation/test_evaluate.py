@@ -295,7 +295,7 @@ def test_a_revaluation_without_outcomes_is_to_be_made_again(run: Path, tmp_path:
     revalued(run, tmp_path / "run")
     found = evaluated(critic_of(tmp_path), tmp_path / "run", ScriptedModel(by_length))
     assert found.runs[0].truth == "values of the tree"
-    assert any("calibrate RUN --revalue gives fresh ones" in each for each in found.remarks)
+    assert any("calibrate RUN gives fresh ones" in each for each in found.remarks)
 
 
 def test_scores_are_kept_when_a_cap_stops_and_asked_once(run: Path, tmp_path: Path) -> None:
