@@ -232,7 +232,10 @@ def _settings(config: RunConfig, folder: Path) -> GenerateSettings:
     try:
         return GenerateSettings.model_validate({"abort_degenerate": 0.0} | given)
     except ValidationError as error:
-        raise InputError(f"{folder / CONFIG}: operational.settings: {first_error(error)}. Restore the file") from error
+        raise InputError(
+            f"{folder / CONFIG}: operational.settings: {first_error(error)}. Restore the file, or make the run again "
+            "if another version of reasonrag made it"
+        ) from error
 
 
 def _config(folder: Path, manifest: Manifest) -> RunConfig:

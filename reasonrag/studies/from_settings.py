@@ -158,7 +158,10 @@ def _saved_settings(run: Path, made: RunConfig, given: CalibrateSettings) -> tup
     try:
         saved = GenerateSettings.model_validate(operational.settings | {"run": run})
     except ValidationError as error:
-        raise InputError(f"{run / CONFIG}: operational.settings: {first_error(error)}. Restore the file") from error
+        raise InputError(
+            f"{run / CONFIG}: operational.settings: {first_error(error)}. Restore the file, or make the run again "
+            "if another version of reasonrag made it"
+        ) from error
     corpus = Path(operational.corpus) if operational.corpus else None
     decides = made.decides_answers  # what was a default then may be another one now
     changed: dict[str, Any] = {"concurrency": given.concurrency, "passage_order": decides.passage_order or BEST_FIRST}
