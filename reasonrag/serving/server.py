@@ -119,7 +119,7 @@ class _Service:
                 ids = torch.tensor([prompt], device=self.loaded.model.device)
                 return float(self.loaded.model(input_ids=ids).logits[0, 0])
 
-        return await asyncio.get_running_loop().run_in_executor(self._scoring, scored)  # one by one, whoever left
+        return await asyncio.get_running_loop().run_in_executor(self._scoring, scored)  # one at a time, and to the end
 
     async def _replies(self, asked: ChatCompletionRequest, prompt: tuple[int, ...]) -> dict[str, Any]:
         """All choices, complete. Raises the model's exceptions. Cancelling stops their generation."""

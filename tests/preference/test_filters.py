@@ -180,7 +180,7 @@ NOT_AGAIN = {"allow_repeated_query": False}
         (query("who", 0.9, **OFTEN), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, "few_draws"),
         (answer("Ada Lovelace", 0.9, **ONCE), answer("Bob", 0.0, **ONCE), {"min_draws": 2}, None),
         (query("who", 0.9), query("what", 0.0), {"min_draws": 2}, None),
-        # support: what has none may be rejected, and where nobody knows nothing is dropped
+        # support: a step without support may be rejected; a row of unknown support is kept
         (evidence("she", 0.9, grounded=False), evidence("he", 0.1), {"allow_ungrounded": False}, "ungrounded"),
         (evidence("she", 0.9, grounded=False), evidence("he", 0.1), {"allow_ungrounded": True}, None),
         (evidence("she", 0.9, grounded=True), evidence("he", 0.1, grounded=False), {"allow_ungrounded": False}, None),

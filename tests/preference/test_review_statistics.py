@@ -90,7 +90,7 @@ def test_the_prompt_will_do_where_the_turns_are_not_there(tmp_path: Path) -> Non
     ],
 )
 def test_our_fields_are_used_where_they_make_sense(tmp_path: Path, fields: dict[str, Any], known: object) -> None:
-    """A file of somebody else may hold anything: odd values are as good as none, and stop no review."""
+    """A review file from elsewhere may hold anything: odd values count as missing, and stop no review."""
     [pair] = pairs_of(data_set(tmp_path, row(1, **fields)))
     facts = pair.facts
     assert (facts.action_type, facts.layer, facts.confidence, facts.pair_id, facts.flipped) == known

@@ -184,7 +184,7 @@ def test_the_real_trees_give_the_real_rows_by_the_commands_that_are_named(
 
 
 def test_pairs_become_a_data_set_that_trains_at_once(tmp_path: Path, reasonrag: Reasonrag) -> None:
-    """Its rows are those of the file; the system turn has its own column; the label is somebody else's. Our settings
+    """Its rows are those of the file; the system turn has its own column; the label is not ours. Our settings
     for training ask for a part for validation, and the trainer would stop: of one question the import says so."""
     saved(tmp_path / "RAG_ProGuide.json", [row()])
     alone = reasonrag("import", "RAG_ProGuide.json", "--out", "data/p")

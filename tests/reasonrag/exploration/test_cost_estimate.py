@@ -1,4 +1,4 @@
-"""What a run will take, before it is paid for: from a rehearsal that asks nobody."""
+"""What a run will take, before it is paid for: from a rehearsal that sends no request."""
 
 from __future__ import annotations
 

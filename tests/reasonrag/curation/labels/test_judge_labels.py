@@ -185,7 +185,7 @@ def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tm
 
 
 def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
-    """It says what the judge would cost and asks nobody, and above all it keeps the labels that were paid for."""
+    """It says what the judge would cost, sends no request, and keeps the labels that were paid for."""
     judged(run, tmp_path / "p", always("<pick>1 2</pick>"))
     before = {path: path.read_bytes() for path in (tmp_path / "p").rglob("*") if path.is_file()}
     for out in ("p", "new"):

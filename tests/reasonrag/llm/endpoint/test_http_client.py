@@ -840,7 +840,7 @@ def test_secrets_in_an_answer_are_cut_out() -> None:
     ],
 )
 def test_what_is_no_chat_completion_is_said_to_be_none(body: str, says: str) -> None:
-    """With its beginning, for whoever reads failures.jsonl. Half a reply would stay in the journal for ever."""
+    """failures.jsonl shows its beginning. Half a reply would stay in the journal for ever."""
     with pytest.raises(BadAnswerError, match=says):
         completions_of(body.encode(), (), prompt_size=0)
 
