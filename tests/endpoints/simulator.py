@@ -121,7 +121,7 @@ class _SimulatedEndpoint:
         self.behaviour, self.profile = behaviour, behaviour.stand_in
         self.traffic = Traffic()
         limits = {"requests": behaviour.rpm, "tokens": behaviour.tpm}
-        self.allowances = {kind: _Allowance(kind, limit) for kind, limit in limits.items() if limit}
+        self.allowances = {kind: _Allowance(limit) for kind, limit in limits.items() if limit}
         self._passing = _intervals(behaviour.faults, PASSING_FAULTS)
         self._lasting = _intervals(behaviour.faults, LASTING_FAULTS)
         self._canned: dict[str, list[str]] = {}
@@ -157,7 +157,7 @@ class _SimulatedEndpoint:
             if wait := allowance.wait(wanted[kind], now):
                 return _too_many(
                     f"Rate limit reached for {kind} per min: Limit {allowance.per_minute}. "
-                    f"Please try again in {_duration(wait)}.",
+                    f"Please try again in {_up_to_milliseconds(wait):g}s.",
                     retry_after=wait,
                     kind=kind,
                 )
@@ -423,8 +423,8 @@ def _hang_up(request: web.Request, *, reset: bool) -> web.Response:
 class _Allowance:
     """A token bucket that refills continuously up to BURST_S seconds' worth, at least 1; it may go into debt."""
 
-    def __init__(self, kind: str, per_minute: int) -> None:
-        self.kind, self.per_minute = kind, per_minute
+    def __init__(self, per_minute: int) -> None:
+        self.per_minute = per_minute
         self._per_second = per_minute / 60
         self._capacity = max(1.0, self._per_second * BURST_S)
         self._level, self._filled_at = self._capacity, time.monotonic()
@@ -437,15 +437,6 @@ class _Allowance:
     def take(self, amount: float, now: float) -> None:
         self._level = self._fill(now) - amount
 
-    def headers(self, now: float) -> dict[str, str]:
-        """OpenAI's three rate-limit headers; reset is the time until the bucket is full."""
-        level = self._fill(now)
-        return {
-            f"x-ratelimit-limit-{self.kind}": str(self.per_minute),
-            f"x-ratelimit-remaining-{self.kind}": str(max(0, int(level))),
-            f"x-ratelimit-reset-{self.kind}": _duration((self._capacity - level) / self._per_second),
-        }
-
     def _fill(self, now: float) -> float:
         self._level = min(self._capacity, self._level + self._per_second * (now - self._filled_at))
         self._filled_at = now
@@ -453,18 +444,9 @@ class _Allowance:
 
 
 async def _show_limits(request: web.Request, response: web.StreamResponse) -> None:
-    now = time.monotonic()
-    for allowance in request.app[_ENDPOINT].allowances.values():
-        response.headers.update(allowance.headers(now))
-
-
-def _duration(seconds: float) -> str:
-    """Seconds as OpenAI writes them: `6ms`, `1.5s`, `1m2s`."""
-    seconds = _up_to_milliseconds(seconds)
-    if 0 < seconds < 1:
-        return f"{1000 * seconds:.0f}ms"
-    minutes, seconds = divmod(seconds, 60)
-    return f"{minutes:.0f}m{seconds:g}s" if minutes else f"{seconds:g}s"
+    """OpenAI's headers of the rate limits."""
+    for kind, allowance in request.app[_ENDPOINT].allowances.items():
+        response.headers[f"x-ratelimit-limit-{kind}"] = str(allowance.per_minute)
 
 
 def _up_to_milliseconds(seconds: float) -> float:

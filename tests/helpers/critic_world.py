@@ -6,9 +6,7 @@ ran; elsewhere the tests are skipped, visibly.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,50 +14,27 @@ import pytest
 
 import reasonrag
 from tests.helpers.shared import Shared, held
-from tests.helpers.training_world import ROOT, Outcome, environment, make_tiny_qwen2
+from tests.helpers.training_world import World, make_tiny_qwen2
 
 SMALL = ("max_steps=4", "logging_steps=1", "save_steps=2", "eval_steps=4")
 """On top of the shipped configuration for the CPU."""
 
 
-@dataclass(frozen=True)
-class CriticWorld:
+class CriticWorld(World):
     """A folder with runs/a, data/a, models/tiny-qwen2 and critics/, in which commands run."""
-
-    place: Path
-
-    @property
-    def data(self) -> Path:
-        return self.place / "data" / "a"
 
     def critic(self, name: str) -> Path:
         return self.place / "critics" / name
-
-    def start(self, *words: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "reasonrag", *map(str, words)],
-            cwd=self.place,
-            env=environment(self.place, None),
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def run(self, *words: object) -> Outcome:
-        with self.start(*words) as running:
-            out, err = running.communicate(timeout=400)
-        return Outcome(running.returncode, out, " ".join(err.split()))
 
     def trained(self, name: str, *changes: str) -> Path:
         """A critic of the data set, trained once for all test processes."""
         with held(self.place / f".{name}"):
             if not (self.critic(name) / "README.md").exists():
-                done = self.run(*self.words(name, *changes))
+                done = self.run(*self.training(name, *changes))
                 assert done.status == 0, done.err
         return self.critic(name)
 
-    def words(self, name: str, *changes: str) -> list[object]:
+    def training(self, name: str, *changes: str) -> list[object]:
         changed = dict(change.split("=", 1) for change in (*SMALL, *changes))
         sets = [word for key, value in changed.items() for word in ("--set", f"{key}={value}")]
         return ["train-critic", "smoke-cpu", "--data", "data/a", "--out", f"critics/{name}", *sets]
@@ -76,5 +51,4 @@ def make_critic_world(shared: Shared) -> CriticWorld:
     for package in ("torch", "trl"):
         if find_spec(package) is None:
             pytest.skip(f"no {package} here (pip install 'reasonrag[rl]'; make test has it)")
-    assert (ROOT / "train_configs" / "critics").is_dir()
-    return CriticWorld(shared.folder("critic-world", _make))
+    return CriticWorld(shared.folder("critic-world", _make), None)

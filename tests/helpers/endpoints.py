@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Self
 
 from aiohttp import web
@@ -15,6 +15,39 @@ from aiohttp.typedefs import Handler
 from reasonrag.web.server import listening
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.simulator import address_path, make_app
+
+
+@contextmanager
+def in_a_thread(
+    server: AbstractAsyncContextManager[str],
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    at_the_end: Callable[[], object] = lambda: None,
+) -> Iterator[str]:
+    """What a server gives when it is entered, by a thread of its own. at_the_end: called there before it is left."""
+    known: list[str] = []
+    loop = loop or asyncio.new_event_loop()
+    ready, over = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        try:
+            async with server as address:
+                known.append(address)
+                ready.set()
+                await over.wait()
+                at_the_end()
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        ready.wait()
+        yield known[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
 
 
 class Served:
@@ -28,27 +61,10 @@ class Served:
 
     @contextmanager
     def open(self) -> Iterator[Self]:
-        ready, over = threading.Event(), asyncio.Event()
-
-        async def serve() -> None:
-            try:
-                async with listening(self._app, host="127.0.0.1", port=0) as address:
-                    self.base_url = address + self._path
-                    ready.set()
-                    await over.wait()
-                    self._gate.set()
-            finally:
-                ready.set()
-
-        thread = threading.Thread(target=self._loop.run_until_complete, args=(serve(),))
-        thread.start()
-        try:
-            ready.wait()
+        server = listening(self._app, host="127.0.0.1", port=0)
+        with in_a_thread(server, loop=self._loop, at_the_end=self._gate.set) as address:
+            self.base_url = address + self._path
             yield self
-        finally:
-            self._loop.call_soon_threadsafe(over.set)
-            thread.join()
-            self._loop.close()
 
 
 class Answering(Served):

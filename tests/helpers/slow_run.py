@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from reasonrag.viewing.collection import ExploredQuestion, RunCollection
 from reasonrag.viewing.view_server import serve_page
+from tests.helpers.endpoints import in_a_thread
 
 
 class Slow(RunCollection):
@@ -36,27 +36,10 @@ class Slow(RunCollection):
 @contextmanager
 def slowly_served(collection: Slow, questions: int) -> Iterator[str]:
     """The address of its page, served by another thread, as a browser keeps this one. questions: how many there are."""
-    known: list[str] = []
-    ready, loop = threading.Event(), asyncio.new_event_loop()
-    over = asyncio.Event()
 
-    async def serve() -> None:
-        try:
-            async with serve_page(collection, port=0) as address:
-                known.append(address)
-                ready.set()
-                await over.wait()
-                collection.answering.set()
-                collection.allowed.release(questions + 1)
-        finally:
-            ready.set()
+    def go_on() -> None:
+        collection.answering.set()
+        collection.allowed.release(questions + 1)
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        ready.wait()
-        yield known[0]
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
-        loop.close()
+    with in_a_thread(serve_page(collection, port=0), at_the_end=go_on) as address:
+        yield address

@@ -51,7 +51,7 @@ def test_a_critic_of_pairs_is_a_whole_model_that_says_what_it_was_trained_on(wor
 
 
 def test_a_training_that_was_interrupted_goes_on_from_its_checkpoint_and_then_is_finished(world: CriticWorld) -> None:
-    words = world.words("cut", "max_steps=30", "save_steps=3", "save_total_limit=9", "eval_strategy=null")
+    words = world.training("cut", "max_steps=30", "save_steps=3", "save_total_limit=9", "eval_strategy=null")
     folder = world.critic("cut")
     with held(world.place / ".cut"):
         first = interrupted(world.start(*words), (folder / "checkpoint-3" / "trainer_state.json").exists)
@@ -73,14 +73,14 @@ def test_without_lora_all_weights_are_trained(world: CriticWorld) -> None:
 
 def test_a_critic_is_evaluated_by_the_command_that_its_training_proposes(world: CriticWorld) -> None:
     world.trained("pairwise")
-    [evaluate] = next_commands(world.run(*world.words("pairwise")).out)
+    [evaluate] = next_commands(world.run(*world.training("pairwise")).out)
     assert evaluate[::2] == ["evaluate-critic", "RUN"]
     done = world.run(*["runs/dev" if word == "RUN" else word for word in evaluate], "--out", "as-printed")
     assert done.status == 0, done.err
 
 
 def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world: CriticWorld) -> None:
-    words = world.words("folds", "max_steps=1", "eval_strategy=null", "save_strategy=no")
+    words = world.training("folds", "max_steps=1", "eval_strategy=null", "save_strategy=no")
     done = world.run(*words, "--folds", 2)
     assert done.status == 0, done.err
     asked = {question_key(each.question) for each in read_lines(world.data / "questions.jsonl", QuestionRecord)}
@@ -95,7 +95,7 @@ def test_critics_of_folds_have_each_seen_the_questions_of_the_others_only(world:
 
 
 def test_a_rejected_configuration_leaves_the_folder_free_for_a_better_one(world: CriticWorld) -> None:
-    done = world.run(*world.words("misspelt", "learning_rat=1"))
+    done = world.run(*world.training("misspelt", "learning_rat=1"))
     assert done.status == 1
     assert "unexpected keyword argument 'learning_rat'" in done.err
     assert not (world.critic("misspelt") / "training.json").exists()
