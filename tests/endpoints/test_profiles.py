@@ -40,7 +40,6 @@ LEARNED = {
     "ollama": ["n"],
 }
 """What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
-REASONING = [name for name, each in PROFILES.items() if each.reasoning]
 
 
 def request(**parameters: object) -> dict[str, object]:
@@ -177,44 +176,6 @@ def test_the_trees_are_those_of_a_teacher_that_takes_every_parameter(
         assert [{name: each[name] for name in each.keys() - {"reasoning"}} for each in nodes] == plain
     files = [Path(f"runs/{profile}-{each}/rollouts.jsonl").read_bytes() for each in (1, 64)]
     assert files[0] == files[1]
-
-
-@pytest.mark.parametrize("profile", REASONING)
-def test_a_limit_that_the_reasoning_uses_up_is_said_as_such(
-    profile: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No step can be read, no question fails and nothing is repaired. R1's reasoning, which does not begin with
-    <think>, cannot be told from a reply that was cut."""
-    nodes = run_against(
-        profile, shared, monkeypatch, concurrency=8, limit=2, max_reply_tokens=8, reasoning_effort="default"
-    )
-    causes = {node["parse_error"]["cause"] for node in nodes if node["parse_error"]}
-    assert causes == ({"cut_off"} if profile == "r1" else {"reasoning_cut"})
-
-
-def test_reasoning_that_was_switched_off_costs_no_stop_string(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --extra-body, as for a real Qwen3."""
-    off = dict(PROFILES["qwen3-think"].no_reasoning)
-    nodes = run_against("qwen3-think", shared, monkeypatch, concurrency=8, limit=3, extra_body=off)
-    assert not any("reasoning" in node for node in nodes)
-    assert left_out("qwen3-think", 8) == {}
-
-
-@pytest.mark.parametrize(
-    ("profile", "refused"), [("gpt-5", ["max_tokens", "stop", "temperature"]), ("claude-opus", ["temperature"])]
-)
-def test_a_judge_is_asked_without_its_temperature(
-    profile: str, refused: list[str], shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would be 0; every state is judged all the same, and the summary says what was left out."""
-    monkeypatch.setenv("OPENAI_API_KEY", "any")
-    run = atlas_index(shared).parent / "runs" / "first"
-    with Stage(EndpointBehaviour(profile=profile)).open() as stage:
-        made = package.pairs([run], out="data", label="judge", model="offline", base_url=stage.base_url)
-    assert made.judging is not None
-    assert made.judging["states"] > 3
-    assert (made.judging["given_up"], made.judging["unreadable"]) == (0, 0)
-    assert made.judging["refused_parameters"] == {"offline": refused}
 
 
 # -- the command -------------------------------------------------------------------------------------------------

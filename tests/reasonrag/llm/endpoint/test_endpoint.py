@@ -275,26 +275,6 @@ async def test_passing_trouble_is_survived_and_written_down() -> None:
     assert not any(failure.final for failure in at.failures)
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "cause"),
-    [
-        (400, {"error": {"message": "messages must alternate"}}, "http_400"),
-        (400, {"error": {"message": "max_tokens 64: this model's maximum context length is 60 tokens"}}, "http_400"),
-        (404, {"error": {"message": "no such model"}}, "http_404"),
-    ],
-)
-async def test_what_asking_again_cannot_mend_is_given_up_at_once(
-    status: int, body: dict[str, object], cause: str
-) -> None:
-    """Other 4xx cost one request and raise with their cause."""
-    async with client_at(lambda _: web.json_response(body, status=status)) as at:
-        with pytest.raises(ModelError) as raised:
-            await at.client.complete(request_for(1))
-    assert raised.value.cause == cause
-    assert len(at.bodies) == 1
-    assert [failure.final for failure in at.failures] == [True]
-
-
 async def test_never_more_requests_are_in_flight_than_allowed() -> None:
     """--concurrency bounds HTTP requests, also where one request for siblings becomes several."""
     async with (
@@ -307,14 +287,18 @@ async def test_never_more_requests_are_in_flight_than_allowed() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(400, None), (200, 401)])
-async def test_a_key_is_never_repeated(status: int, code: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endpoint that echoes it in an error does not get it into a message."""
+async def test_an_error_neither_repeats_a_key_nor_steers_a_terminal(
+    status: int, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is text from outside: an endpoint that echoes the key does not get it into a message."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
-    error = {"message": "bad request with key sk-secret-of-mine", "code": code}
+    error = {"message": "\x1b[31mbad\x1b[0m request <|im_end|> with key sk-secret-of-mine", "code": code}
     async with client_at(lambda _: web.json_response({"error": error}, status=status)) as at:
         with pytest.raises((ModelError, EndpointLost)) as raised:
             await at.client.complete(request_for(1))
-    assert "sk-secret" not in str(raised.value) + at.failures[0].message
+    for said in (str(raised.value), at.failures[0].message):
+        assert not any(each in said for each in ("sk-secret", "\x1b", "<|"))
+        assert "bad" in said
 
 
 @pytest.mark.parametrize(
@@ -480,22 +464,27 @@ def test_a_client_serves_several_event_loops(endpoint: str) -> None:
     assert asyncio.run(once()) == asyncio.run(once())
 
 
-async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers() -> None:
-    """It is up, and useless: its errors are its own as long as the other one shows that the requests are fine."""
+@pytest.mark.parametrize(("status", "headers"), [(500, {}), (429, {"retry-after": "7200"})])
+async def test_an_endpoint_that_only_fails_is_left_alone_while_another_answers(
+    status: int, headers: dict[str, str]
+) -> None:
+    """It is up, and useless: its errors are its own as long as the other one shows that the requests are fine. Neither
+    its wait nor --max-wait stops a run that goes on elsewhere."""
 
     async def useless(_: web.Request) -> web.Response:
-        return refusal(500, "CUDA error")
+        return refusal(status, "CUDA error", **headers)
 
     async with (
         endpoint_of(useless) as bad,
         serving(EndpointBehaviour(latency=0.01)) as (good, traffic),
-        client_of(bad, good, concurrency=4) as (client, _),
+        client_of(bad, good, concurrency=4, max_wait=60.0) as (client, _),
     ):
+        await client.check()
         for _ in range(10):
             requests = [request_for(1, question=f"Where was {i}?") for i in range(4)]
             completions = await asyncio.gather(*map(client.complete, requests))
             assert all(each[0].text for each in completions)
-    assert traffic.requests == 40
+    assert traffic.requests == 40 + 1  # the trial
 
 
 async def test_a_request_that_waits_to_be_tried_again_ends_with_the_run() -> None:
@@ -602,41 +591,16 @@ async def test_the_token_counts_of_an_honest_endpoint_are_believed(profile: str 
 
 
 async def test_limits_are_learned_from_headers() -> None:
-    """An endpoint that says 600 a minute is asked no faster, without a flag and without a refusal."""
-    async with (
-        serving(EndpointBehaviour(rpm=600)) as (base_url, traffic),
-        client_of(base_url, concurrency=64) as (client, _),
-    ):
+    async with serving(EndpointBehaviour(rpm=600)) as (base_url, _), client_of(base_url) as (client, _):
         await client.complete(request_for(1))
-        began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(client.complete(request_for(1, question=f"Where was {i}?")) for i in range(20)))
-        seconds = asyncio.get_running_loop().time() - began
-    assert traffic.refused == 0
-    assert seconds > 0.8  # 20 requests at 10 a second, less the burst of one second
+        [(_, pace)] = client.paces
+    assert pace.requests.limit == 600
 
 
 async def test_an_address_without_its_path_is_given_a_hint() -> None:
     """The most common mistake in an address is the missing /v1."""
     async with serving(EndpointBehaviour()) as (base_url, _), client_of(base_url.removesuffix("/v1")) as (client, _):
         with pytest.raises(InputError, match=r"status 404.*Most addresses end in /v1"):
-            await client.check()
-
-
-async def test_what_an_endpoint_says_cannot_steer_a_terminal() -> None:
-    """Error messages are text from outside like any other."""
-    async with client_at(lambda _: refusal(400, "\x1b[31mred\x1b[0m <|im_end|>")) as at:
-        with pytest.raises(ModelError) as raised:
-            await at.client.complete(request_for(1))
-    for said in (str(raised.value), at.failures[0].message):
-        assert "\x1b" not in said
-        assert "<|" not in said
-        assert "red" in said
-
-
-async def test_an_unreachable_endpoint_fails_the_check() -> None:
-    """Nobody listens: the message names the address and what to look at."""
-    async with client_of("http://127.0.0.1:9/v1") as (client, _):
-        with pytest.raises(InputError, match=r"cannot reach http://127.0.0.1:9/v1.*Check --base-url"):
             await client.check()
 
 
@@ -773,15 +737,6 @@ async def test_a_stop_string_that_cut_the_reasoning_is_not_sent_again(*, beside:
     ]
 
 
-async def test_reasoning_that_the_template_opens_is_not_left_to_a_stop_string() -> None:
-    """There it would cut unseen: the first reply that shows it is kept, and no later request has stop strings."""
-    async with client_at(lambda _: answer("Is it Paris?\n</think>\n\n<query>y")) as at:
-        for _ in range(2):
-            await all_of(at.client, request_for(1))
-        assert at.client.refused == ["stop"]
-    assert ["stop" in each for each in at.bodies] == [True, False]
-
-
 @pytest.mark.parametrize("beside", [False, True])
 async def test_a_trial_that_shows_reasoning_spares_the_first_requests_their_stop_strings(*, beside: bool) -> None:
     """Before one could cut a paid reply; a prompt that asks for think tags keeps them."""
@@ -795,15 +750,6 @@ async def test_a_trial_that_shows_reasoning_spares_the_first_requests_their_stop
         await at.client.complete(request_for(1).model_copy(update={"think_in_format": True}))
         assert at.client.refused == ["stop"]
     assert ["stop" in each for each in at.bodies] == [True, False, True]
-
-
-async def test_think_tags_that_a_prompt_asks_for_teach_nothing() -> None:
-    """Search-R1 stops within an open think block, as it should."""
-    turns = iter(("<think>I need <search>x", "I need it.</think><search>x"))
-    async with client_at(lambda _: answer(next(turns))) as at:
-        for _ in range(2):
-            await at.client.complete(request_for(1).model_copy(update={"think_in_format": True}))
-        assert at.client.refused == []
 
 
 async def test_an_error_instead_of_a_reply_of_nothing_but_reasoning_is_that_reply() -> None:

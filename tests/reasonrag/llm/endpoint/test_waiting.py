@@ -158,19 +158,6 @@ async def test_waits_in_a_row_count_together() -> None:
     assert len(at.bodies) > 2
 
 
-async def test_an_address_that_asks_to_wait_is_left_alone_while_another_answers() -> None:
-    """Neither its wait nor --max-wait stops a run that goes on elsewhere."""
-    spent = saying(429, "daily limit", **{"retry-after": "7200"})
-
-    async def well(_: web.Request) -> web.Response:
-        return answer("<answer>x</answer>")
-
-    async with endpoint_of(spent) as bad, endpoint_of(well) as good, client_of(bad, good, max_wait=60.0) as (client, _):
-        await client.check()
-        for i in range(8):
-            assert await client.complete(request_for(1, question=f"{i}?"))
-
-
 async def test_a_trial_waits_as_long_as_it_is_asked_or_stops_the_run() -> None:
     """No exit status 2: nothing that the user gave is wrong."""
     for most, ended in ((60.0, nullcontext()), (0.1, pytest.raises(WaitTooLong))):
@@ -280,16 +267,10 @@ TROUBLES: dict[str, tuple[Handler | None, str, str]] = {
         r"busy \(status 503\)",
         r"is up, but has refused every request for .*overloaded",
     ),
-    "529": (saying(529, "Overloaded"), r"busy \(status 529\)", r"is up, but has refused every request for"),
     "llama.cpp, at its start": (
         saying(503, "Loading model"),
         r"loading its model \(status 503\)",
         r"is up, but has been loading its model for .*Once that is done, run the same command",
-    ),
-    "a cold start": (
-        saying(503, "Model me/mine is currently loading"),
-        r"loading its model \(status 503\)",
-        r"is up, but has been loading its model for",
     ),
     "a cold start that says how long": (
         saying(503, "model is not ready", **{"retry-after": "0.01"}),
@@ -340,12 +321,6 @@ async def test_a_trial_waits_for_a_server_that_is_there_but_not_ready(message: s
         await at.client.check()
     [line] = [each for each in at.said if message in each]
     assert re.search(r"is (loading its model|busy) \(status 503\), and is waited for up to 10 minutes", line)
-
-
-async def test_a_trial_that_waited_in_vain_says_what_for() -> None:
-    async with endpoint_of(saying(503, "Loading model")) as base_url, client_of(base_url, patience=0.2) as (client, _):
-        with pytest.raises(InputError, match=r"Loading model.*It is loading its model \(status 503\): run the same"):
-            await client.check()
 
 
 def test_times_are_shown_as_people_say_them() -> None:
