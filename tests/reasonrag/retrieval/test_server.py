@@ -179,25 +179,12 @@ async def test_without_scores_the_documents_stand_alone(parameters: dict[str, ob
     assert document == {"id": "cats", "title": "Cats", "contents": "Cats\nCats are animals."}
 
 
-async def test_the_client_of_search_r1_reads_its_references(retriever: Retriever) -> None:
-    """What its trainer posts and how it takes titles and texts out of the answer."""
-    async with served(retriever) as client:
-        payload = {"queries": ["capital of Italy", "cats"], "topk": 1, "return_scores": True}
-        async with client.session.post(f"{client.base_url}/retrieve", json=payload) as response:
-            results = (await response.json())["result"]
-    contents = [found[0]["document"]["contents"] for found in results]
-    assert [each.split("\n")[0] for each in contents] == ["Rome", "Cats"]
-    assert "\n".join(contents[1].split("\n")[1:]) == "Cats are animals."
-
-
 @pytest.mark.parametrize(
     ("asked", "same"),
     [
         ("capital of Italy", ["capital of Italy"]),
-        ("  cats?", ["  cats?"]),
         ("zebra", ["zebra"]),
         (["capital of Italy", "cats"], ["capital of Italy", "cats"]),
-        (["cats"], ["cats"]),
         ([], []),
     ],
 )
@@ -248,9 +235,7 @@ async def test_a_service_listens_on_loopback_only() -> None:
 LIMITS = ServeLimits()
 BAD_BODIES: list[tuple[object, str]] = [
     (b"", "not JSON"),
-    (b'{"queries": ["cats"]', "not JSON"),
     (b'{"queries": ["\\ud800"]}', "not JSON"),
-    (b"[" * 5000, "not JSON"),
     ([], "the body is a list"),
     (None, "the body is null"),
     ({}, '"queries" is missing'),
@@ -259,7 +244,6 @@ BAD_BODIES: list[tuple[object, str]] = [
     ({"query": ["cats", 7]}, "query[1] is a number; it must be a string"),
     ({"query": "cats", "queries": ["dogs"]}, '"queries" and "query" are both given; leave one out'),
     ({"queries": "cats"}, "queries is a string"),
-    ({"queries": {"0": "cats"}}, "queries is an object"),
     ({"queries": ["a", "b", "c", 7]}, "queries[3] is a number"),
     ({"queries": ["a", "x" * 100_000]}, "queries[1] is of 100000 bytes; it must be of 32768 at most"),
     ({"queries": ["a"] * (LIMITS.max_queries + 1)}, "queries holds 4097; it must be 4096 at most"),
@@ -410,26 +394,20 @@ async def test_health_tells_what_is_served(retriever: Retriever) -> None:
 
 
 async def test_too_much_at_once_is_refused_and_may_come_back() -> None:
-    """Beyond max_waiting queries, however many requests they are of: 503 and Retry-After; then there is room again."""
+    """Beyond max_waiting queries, however many requests they are of: 503 and Retry-After; then there is room again. A
+    request that could never be let in is bad input, so that it does not come back for ever."""
     held = Held()
     async with served(held, max_waiting=3) as client:
         waiting = [asyncio.create_task(client.retrieve(["a", "b"])), asyncio.create_task(client.retrieve(["c"]))]
         await held.was_asked(3)
-        refused = await client.retrieve(["d"])
+        refused, never = await client.retrieve(["d"]), await client.retrieve(["d"] * 4)
         held.may_find.set()
         assert [(await each).status for each in waiting] == [200, 200]
         assert (await client.retrieve(["d"])).status == 200
     assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
     assert "3 queries are waiting, and at most 3 may" in refused.error
     assert "d" not in held.asked[:3]
-
-
-async def test_a_request_that_could_never_be_let_in_is_bad_input() -> None:
-    """Not a 503, after which it would come back for ever."""
-    async with served(Held(), max_waiting=2) as client:
-        answer = await client.retrieve(["a", "b", "c"])
-    assert answer.status == 400
-    assert "queries holds 3; it must be 2 at most" in answer.error
+    assert (never.status, "queries holds 4; it must be 3 at most" in never.error) == (400, True)
 
 
 async def test_a_client_that_goes_away_frees_its_place() -> None:
