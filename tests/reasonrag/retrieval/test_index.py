@@ -84,7 +84,7 @@ def ask(url: str, body: object, **headers: str) -> Any:
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("retriever", ["dense", "hybrid"])
 def test_a_run_builds_the_indexes_it_needs_and_uses_them_again(retriever: str, reasonrag: Reasonrag) -> None:
-    """With a message for each, the first time; the run says which it used."""
+    """With a message for each, the first time; the run says which it used. A Python call names its retriever alike."""
     flags = (*GENERATE, *OWN, "--retriever", retriever, "--encoder", "hashing")
     first = reasonrag(*flags, "--run", "runs/a")
     assert first.status == 0, first.err
@@ -92,7 +92,9 @@ def test_a_run_builds_the_indexes_it_needs_and_uses_them_again(retriever: str, r
     assert all(f"-{kind}-" in first.err for kind in kinds)
     again = reasonrag(*flags, "--run", "runs/b")
     assert "building" not in again.err
-    assert rollouts("runs/a") == rollouts("runs/b")
+    files: dict[str, Any] = {"questions": "questions.jsonl", "corpus": "corpus.jsonl", "model": "offline"}
+    package.generate(**files, retriever=retriever, encoder="hashing", run="runs/c", abort_degenerate=0)
+    assert rollouts("runs/a") == rollouts("runs/b") == rollouts("runs/c")
     assert identity("runs/a").startswith({"dense": "dense:", "hybrid": "rrf:k=60"}[retriever])
 
 
@@ -136,24 +138,6 @@ def test_a_server_with_a_token_is_searched_by_who_has_it(reasonrag: Reasonrag, m
         monkeypatch.setenv("REASONRAG_RETRIEVER_TOKEN", TOKEN)
         assert reasonrag(*asked, "--retriever", url, "--run", "runs/a").status == 0
     assert not any(TOKEN.encode() in path.read_bytes() for path in Path("runs").rglob("*") if path.is_file())
-
-
-@pytest.mark.usefixtures("world")
-def test_a_python_call_names_its_retriever_as_the_command_line_does(reasonrag: Reasonrag) -> None:
-    """`retriever` takes a name as well as an object."""
-    made = package.generate(
-        questions="questions.jsonl",
-        corpus="corpus.jsonl",
-        model="offline",
-        retriever="dense",
-        encoder="hashing",
-        run="runs/a",
-        abort_degenerate=0,
-    )
-    assert made.done == 2
-    flags = (*GENERATE, *OWN, "--retriever", "dense", "--encoder", "hashing")
-    assert reasonrag(*flags, "--run", "runs/b").status == 0
-    assert rollouts("runs/a") == rollouts("runs/b")
 
 
 @pytest.mark.usefixtures("world")
@@ -219,6 +203,7 @@ def test_indexes_that_do_not_belong_together_are_refused(world: Path, reasonrag:
     other = world / "other.jsonl"
     other.write_bytes((world / "corpus.jsonl").read_bytes().replace(b"Oboe", b"Reed"))
     reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "words")
+    assert "k1 1.2, b 0.75" in reasonrag("index", "check", "words").out
     reasonrag("index", "build", "--corpus", other, "--encoder", "hashing", "--out", "vectors")
     asked = (*GENERATE, "--questions", "questions.jsonl", "--run", "runs/a")
     mixed = reasonrag(*asked, "--index", "words", "--index", "vectors")
@@ -243,17 +228,6 @@ def test_an_index_alone_says_how_it_is_searched(reasonrag: Reasonrag) -> None:
     )
     assert hybrid.status == 0, hybrid.err
     assert identity("runs/b").startswith("rrf:")
-
-
-@pytest.mark.usefixtures("world")
-def test_a_packed_corpus_and_its_index_belong_together(reasonrag: Reasonrag) -> None:
-    """The index is of what was unpacked; the user names what they have."""
-    Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
-    reasonrag("index", "build", "--corpus", "corpus.jsonl.gz", "--encoder", "hashing", "--out", "ix")
-    flags = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl.gz", "--index", "ix")
-    done = reasonrag(*GENERATE, *flags, "--run", "runs/a")
-    assert done.status == 0, done.err
-    assert identity("runs/a").startswith("dense:")
 
 
 @pytest.mark.usefixtures("world")
@@ -300,18 +274,8 @@ def test_an_index_is_built_described_and_checked(reasonrag: Reasonrag) -> None:
 
 
 @pytest.mark.usefixtures("world")
-def test_a_bm25_index_is_described_and_checked_too(reasonrag: Reasonrag) -> None:
-    """With its parameters."""
-    reasonrag("index", "build", "--corpus", "corpus.jsonl", "--out", "ix")
-    checked = reasonrag("index", "check", "ix")
-    assert (checked.status, "k1 1.2, b 0.75" in checked.out) == (0, True)
-    Path("ix/offsets.npy").unlink()
-    assert reasonrag("index", "check", "ix").status == 1
-
-
-@pytest.mark.usefixtures("world")
 def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> None:
-    """Unpacked below --index-home by whoever needs it first."""
+    """Unpacked below --index-home by whoever needs it first; an index that is named is of what was unpacked."""
     Path("corpus.jsonl.gz").write_bytes(gzip.compress(Path("corpus.jsonl").read_bytes()))
     built = reasonrag("index", "build", "--corpus", "corpus.jsonl.gz")
     assert built.status == 0, built.err
@@ -322,6 +286,10 @@ def test_a_packed_corpus_is_searched_like_a_plain_one(reasonrag: Reasonrag) -> N
     assert "building" not in packed.err
     assert reasonrag(*GENERATE, *OWN, "--run", "runs/plain").status == 0
     assert rollouts("runs/packed") == rollouts("runs/plain")
+    reasonrag("index", "build", "--corpus", "corpus.jsonl.gz", "--encoder", "hashing", "--out", "ix")
+    flags = ("--questions", "questions.jsonl", "--corpus", "corpus.jsonl.gz", "--index", "ix")
+    assert reasonrag(*GENERATE, *flags, "--run", "runs/named").status == 0
+    assert identity("runs/named").startswith("dense:")
 
 
 @pytest.mark.usefixtures("world")

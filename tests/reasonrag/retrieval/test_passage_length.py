@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reasonrag as package
-from preference import RolloutRecord, read_rollouts
+from preference import read_rollouts
 from reasonrag.data.corpus import LONG_PASSAGE_CHARS, Passage, scan_corpus
 from reasonrag.errors import InputError
 from reasonrag.llm.chat import ChatRequest
@@ -192,12 +192,8 @@ def test_what_stands_behind_the_cut_grounds_nothing(most: int | None, grounded: 
     """A retriever handed in is cut too, and an answer rests on what was shown."""
     package.generate(chat_model=ScriptedModel(says), retriever=Shelf(), limit=1, run="runs/a", max_passage_chars=most)
     [tree] = read_rollouts(Path("runs/a/rollouts.jsonl"))
-    answers = [node for node in _steps(tree) if node.action_type == "answer"]
+    answers = [node for node in tree.nodes if node.action_type == "answer"]
     assert {node.grounded for node in answers} == {grounded}
-
-
-def _steps(tree: RolloutRecord) -> list[Any]:
-    return list(tree.nodes[1:])
 
 
 # -- from a run to an evaluation -------------------------------------------------------------------------------

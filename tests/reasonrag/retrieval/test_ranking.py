@@ -60,12 +60,6 @@ def test_deep_rows_can_rise() -> None:
     assert first.depths == [FUSED_DEPTH]
 
 
-def test_nothing_found_stays_nothing() -> None:
-    """A query that neither ranking knows."""
-    assert fused(Scripted(), Scripted()) == []
-    assert [row for row, _ in fused(Scripted(), Scripted(3))] == [3]
-
-
 ROWS = st.lists(st.integers(0, 50), unique=True, max_size=20)
 
 

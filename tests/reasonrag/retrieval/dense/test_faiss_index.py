@@ -80,24 +80,6 @@ def test_a_type_that_cannot_be_trained_is_refused(
         plan_index(index_type, rows=rows, dimension=dimension)
 
 
-@pytest.mark.parametrize(("index_type", "least"), [(each, 0.9 if "ivf" in each else 0.98) for each in TYPES])
-def test_every_type_finds_nearly_what_an_exact_search_finds(
-    index_type: IndexType, least: float, tmp_path: Path
-) -> None:
-    """Among its candidates; the final order is made from the stored vectors."""
-    vectors = InMemory()
-    plan = plan_index(index_type, rows=vectors.rows, dimension=vectors.dimension)
-    digest = build_index(plan, vectors, tmp_path / "x.index")
-    assert digest == file_digest(tmp_path / "x.index")
-    opened = open_faiss_index(tmp_path / "x.index", plan)
-    assert (opened.rows, opened.dimension) == (ROWS, DIMENSION)
-    queries = InMemory(50, seed=1).vectors
-    exact = np.argsort(-(queries @ vectors.vectors.T), axis=1)[:, :10]
-    found = opened.search(queries, 10 * plan.refine)
-    hits = [len(np.intersect1d(rows, truth)) for rows, truth in zip(found, exact, strict=True)]
-    assert sum(hits) / exact.size >= least
-
-
 @pytest.mark.parametrize("index_type", STREAMED)
 @pytest.mark.parametrize("rows", [1, 16_384, 16_500])
 def test_a_streamed_file_is_the_one_that_faiss_writes(index_type: IndexType, rows: int, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_the_size_of_a_large_file_is_checked_at_opening(kind: str, name: str) ->
     message = f"it has {size - 1:,} bytes and had {size:,}"
     assert message in damaged_files(index, manifest, [name], most_bytes=0)[name]
     (index / name).unlink()
+    assert any(f"ix/{name} is missing" in each for each in package.index_check(index).faults)
     with pytest.raises(InputError, match=f"ix/{name} is missing"):
         open_index(index)
     assert CHECKED_AT_OPENING >= 1 << 20
