@@ -138,41 +138,14 @@ def test_siblings_that_say_the_same_share_one_estimate() -> None:
     assert of(tree, who, twin, other, tree.root) == [(0.5, 4), (0.5, 4), (0.0, 1), (0.375, 4)]
 
 
-def revealing(common: float, *, further: Sequence[float] = (0.0,)) -> tuple[Tree[str], list[Node[str]]]:
-    """`who` (1, 1, 0 below it), `details` (drawn twice; `further` below it), which has so much in common with it, and a
-    wrong third sibling."""
-    tree: Tree[str] = Tree()
-    who, details, _, other = (tree.add(tree.root, same(each)) for each in ("who", "details", "details", "other"))
-    details.in_common = {who.id: common} if common else {}
-    for step, found in ((who, (1.0, 1.0, 0.0)), (details, further), (other, (0.0,))):
-        for each in found:
-            tree.add_continuation(step, [answer(each)])
-    return tree, [who, details, other]
-
-
-@pytest.mark.parametrize(
-    ("common", "who", "details"),
-    [
-        (0.0, (2 / 3, 3), (0.0, 1)),
-        (0.5, (2 / 3.5, 3.5), (1 / 2.5, 2.5)),  # (1 + 1 + 0 + .5 * 0) / 3.5, (0 + .5 * (1 + 1 + 0)) / 2.5
-        (1.0, (0.5, 4), (0.5, 4)),  # all that is known of either
-    ],
-)
-def test_siblings_that_reveal_the_same_count_what_the_other_knows_by_that_share(
-    common: float, who: tuple[float, float], details: tuple[float, float]
-) -> None:
-    """Each its own, and as much of the other's; so whichever came first. The state above knows as much as before:
-    (2/3 + 2 * 0 + 0) / 4, of 4**2 / (1/3 + 2**2 + 1) = 3 observations."""
-    tree, steps = revealing(common)
-    assert of(tree, *steps, tree.root) == [who, details, (0.0, 1), (1 / 6, 3)]
-    steps[0].in_common, steps[1].in_common = ({steps[1].id: common} if common else {}), {}
-    assert of(tree, *steps, tree.root) == [who, details, (0.0, 1), (1 / 6, 3)]
-
-
 def test_a_step_that_was_not_continued_is_worth_nothing_known() -> None:
-    """However much is known of a sibling that reveals the same."""
-    tree, steps = revealing(0.5, further=())
-    assert of(tree, *steps, tree.root) == [(2 / 3, 3), None, (0.0, 1), (1 / 3, pytest.approx(2))]
+    """However much is known of a sibling that reveals the same: right twice, wrong once; a third sibling is wrong."""
+    tree: Tree[str] = Tree()
+    who, details, other = (tree.add(tree.root, same(each)) for each in ("who", "details", "other"))
+    details.in_common = {who.id: 0.5}
+    for step, found in ((who, 1.0), (who, 1.0), (who, 0.0), (other, 0.0)):
+        tree.add_continuation(step, [answer(found)])
+    assert of(tree, who, details, other, tree.root) == [(2 / 3, 3), None, (0.0, 1), (1 / 3, pytest.approx(2))]
 
 
 # -- laws ---------------------------------------------------------------------------------------------------------

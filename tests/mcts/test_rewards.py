@@ -25,24 +25,6 @@ from preference import f1_score
 PublishedNode = dict[str, Any]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "steps", "alpha", "expected"),
-    [
-        (1.0, 1, 0.9, 0.9),
-        (1.0, 3, 0.9, 0.729),
-        (0.5, 5, 0.9, 0.295245),  # 0.5 * 0.59049
-        (0.0, 2, 0.9, 0.0),
-        (0.5, 7, 1.0, 0.5),  # alpha 1: length does not matter
-        (1.0, 2, 0.5, 0.25),
-    ],
-)
-def test_the_shortest_path_reward_is_the_outcome_discounted_per_step(
-    outcome: float, steps: int, alpha: float, expected: float
-) -> None:
-    """outcome * alpha**steps (SPRE, Eq. 1, one term)."""
-    assert shortest_path_reward(outcome, steps=steps, alpha=alpha) == pytest.approx(expected)
-
-
 @given(outcome=st.floats(0, 1), steps=st.integers(1, 20), alpha=st.floats(0.01, 1))
 def test_a_longer_way_to_the_same_answer_is_never_worth_more(outcome: float, steps: int, alpha: float) -> None:
     """The reward lies in [0, outcome] and never rises with the number of steps."""
@@ -74,40 +56,6 @@ def test_a_step_without_a_continuation_has_no_reward() -> None:
     assert visit_weighted_rewards(tree, alpha=0.9) == [None, None]
 
 
-def test_spre_leaves_repaired_steps_out_of_every_mean_above_them_but_not_out_of_their_own() -> None:
-    """root - query - {repaired - answer 1, answer 0}: the repaired step is worth .729, its parent 0."""
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    repaired = tree.add(query, Step("evidence", plain=False))
-    tree.add(repaired, Step("answer", terminal=True, outcome=1.0))
-    tree.add(query, Step("answer", terminal=True, outcome=0.0))
-    assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.0, 0.0, 0.729, 0.729, 0.0])
-
-
-def test_spre_does_not_look_at_visits_or_values() -> None:
-    """What guided the search is not what labels are made of."""
-    tree: Tree[str] = Tree()
-    good = tree.add(tree.root, Step("good", terminal=True, outcome=1.0))
-    tree.add(tree.root, Step("bad", terminal=True, outcome=0.0))
-    before = spre_rewards(tree, alpha=0.9)
-    good.visits, good.value_sum = 60, 12.0
-    assert spre_rewards(tree, alpha=0.9) == before == pytest.approx([0.45, 0.9, 0.0])
-
-
-def test_evenly_drawn_rewards_weigh_draws_and_discount_answers() -> None:
-    """root - query, right in 2 steps three times and wrong never; root - guess, half right in 1, drawn once.
-
-    query .81; guess .45; root (.81 + .45) / 2 = .63, where the mean over the four answers is (3 * .81 + .45) / 4 = .72.
-    """
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    for _ in range(3):
-        tree.add(query, Step("answer", terminal=True, outcome=1.0, identity="answer"))
-    tree.add(tree.root, Step("guess", terminal=True, outcome=0.5))
-    assert evenly_drawn_rewards(tree, alpha=0.9) == pytest.approx([0.63, 0.81, 0.81, 0.45])
-    assert spre_rewards(tree, alpha=0.9) == pytest.approx([0.72, 0.81, 0.81, 0.45])
-
-
 def test_distinct_trajectories_count_once_and_branches_without_an_answer_are_pruned() -> None:
     """root - query - answer 1.0, drawn three times; query - repaired - answer 0.0; root - stuck - a reply that could
     not be read.
@@ -123,20 +71,6 @@ def test_distinct_trajectories_count_once_and_branches_without_an_answer_are_pru
     stuck = tree.add(tree.root, Step("stuck"))
     tree.add(stuck, Step("unreadable", terminal=True, outcome=None))
     assert distinct_spre_rewards(tree, alpha=0.9) == pytest.approx([0.81, 0.81, 0.81, 0.0, 0.0, None, None])
-
-
-def test_the_published_reward_weights_children_by_their_visits() -> None:
-    """root - query (4 visits) - {answer 1.0 (3 visits), answer 0.0 (1 visit)}, root - guess 0.5 (2 visits).
-
-    Leaves .81, 0 and .45; query (3 * .81 + 1 * 0) / 4 = .6075; root (4 * .6075 + 2 * .45) / 6 = .555.
-    """
-    tree: Tree[str] = Tree()
-    query = tree.add(tree.root, Step("query"))
-    good = tree.add(query, Step("good", terminal=True, outcome=1.0))
-    bad = tree.add(query, Step("bad", terminal=True, outcome=0.0))
-    guess = tree.add(tree.root, Step("guess", terminal=True, outcome=0.5))
-    query.visits, good.visits, bad.visits, guess.visits = 4, 3, 1, 2
-    assert visit_weighted_rewards(tree, alpha=0.9) == pytest.approx([0.555, 0.6075, 0.81, 0.0, 0.45])
 
 
 def test_the_published_reward_leaves_unfinished_branches_out() -> None:
@@ -182,15 +116,6 @@ def rebuilt(published: dict[str, Any]) -> Tree[PublishedNode]:
     return tree
 
 
-def reward_by_leaf_visits(published: dict[str, Any], node_id: int) -> tuple[float, int]:
-    """Sum of published rewards over the visits of all leaves below a node, and how many visits these are."""
-    node = nodes_by_id(published)[node_id]
-    if not node["children_ids"]:
-        return node["reward"] * node["N"], node["N"]
-    below = [reward_by_leaf_visits(published, child_id) for child_id in node["children_ids"]]
-    return sum(total for total, _ in below), sum(visits for _, visits in below)
-
-
 def test_published_leaves_are_worth_our_f1_discounted_at_095(published_trees: list[dict[str, Any]]) -> None:
     """The files' own rewards were made while searching, at .95; on all nine leaves they are F1 * .95**step."""
     leaves = [
@@ -203,23 +128,11 @@ def test_published_leaves_are_worth_our_f1_discounted_at_095(published_trees: li
     assert [ours for _, ours in leaves] == pytest.approx([theirs for theirs, _ in leaves], rel=1e-12)
 
 
-def test_published_inner_rewards_are_means_over_visits_of_leaves(published_trees: list[dict[str, Any]]) -> None:
-    """The files' inner rewards weight leaves by their own visits, so the first visit of an inner node itself does
-    not count. The published pair builder computes anew, from the visits of children (next tests)."""
-    inner = [
-        (node["reward"], reward_by_leaf_visits(published, node_id))
-        for published in published_trees
-        for node_id, node in nodes_by_id(published).items()
-        if node["children_ids"]
-    ]
-    assert len(inner) == 6
-    assert [theirs for theirs, _ in inner] == pytest.approx([total / visits for _, (total, visits) in inner])
-
-
 def test_visit_weighted_rewards_repeat_the_files_where_both_rules_agree(
     published_trees: list[dict[str, Any]],
 ) -> None:
-    """Above leaves only, the rule of the files and the builder's are the same; there ours, at .95, is theirs."""
+    """The files' inner rewards weight leaves by their own visits, the builder's children by theirs. Above leaves only
+    both are the same; there ours, at .95, is theirs."""
     compared = 0
     for published, tree in ((each, rebuilt(each)) for each in published_trees):
         rewards = visit_weighted_rewards(tree, alpha=0.95)

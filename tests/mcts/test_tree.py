@@ -76,29 +76,16 @@ def test_a_terminal_takes_no_children() -> None:
 
 
 def test_a_step_drawn_twice_in_a_state_is_one_node() -> None:
-    """Equal identity is the same step; the draws are counted, and `drawn` sums them up for the state."""
+    """Equal identity is the same step; the draws are counted, and `drawn` sums them up for the state. In another state,
+    or without identity, as failed replies are, it is another one."""
     tree: Tree[str] = Tree()
-    first = tree.add(tree.root, same("query"))
-    other = tree.add(tree.root, same("other"))
+    first, other = (tree.add(tree.root, same(each)) for each in ("query", "other"))
     assert tree.add(tree.root, same("query")) is first
     assert (first.draws, first.plain_draws, other.draws) == (2, 2, 1)
     assert tree.drawn(tree.root) == 3
     assert tree.root.children_ids == [1, 2]
-
-
-def test_a_step_without_identity_is_like_no_other() -> None:
-    """Failed replies, say: two of the same words are two nodes."""
-    tree: Tree[str] = Tree()
+    assert tree.add(first, same("query")) is not first
     assert tree.add(tree.root, Step("?")) is not tree.add(tree.root, Step("?"))
-
-
-def test_the_same_step_in_two_states_is_two_nodes() -> None:
-    """Identity is a matter of one state."""
-    tree: Tree[str] = Tree()
-    above = tree.add(tree.root, same("query"))
-    below = tree.add(above, same("query"))
-    assert below is not above
-    assert [node.draws for node in tree.nodes] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("draws", [(True, False), (False, True)])
@@ -216,12 +203,3 @@ def test_a_node_remembers_the_continuations_that_began_at_it_and_became_no_nodes
     assert [each.outcome for each in query.unkept] == [0.5]
     assert tree.root.unkept == []
     assert outcomes(query) == [(0.5, 3)]
-
-
-def test_the_value_of_a_node_is_the_mean_of_what_was_backed_up() -> None:
-    """value_sum / counted, and 0 before the first value, however many visits there were that do not count."""
-    node: Node[str] = Node(id=1, parent_id=0, depth=1, step=Step("query"))
-    node.visits = 9
-    assert node.value == 0.0
-    node.counted, node.value_sum = 4, 3.0
-    assert node.value == 0.75
