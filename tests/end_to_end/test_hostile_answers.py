@@ -114,6 +114,7 @@ def test_a_cap_in_dollars_holds_without_token_counts(usage: str) -> None:
         done = finished(*command(endpoint.base_url, *prices, "--max-cost", 20, "--json"))
     assert done.returncode == 3, done.stderr
     assert "bytes are counted instead" in done.stderr
+    assert any("reported no token counts" in each for each in orjson.loads(done.stdout)["warnings"])
     assert orjson.loads(done.stdout)["cost_usd"] == pytest.approx(sum(sizes) / 1_000)
     assert sum(sizes) / 1_000 < 20
 

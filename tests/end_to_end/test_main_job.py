@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -191,13 +190,13 @@ def paid(run: str) -> list[str]:
     ids=["the endpoint refuses", "a fault of ours, told with its traceback"],
 )
 def test_one_failing_question_stops_no_other_and_is_owed_again(error: Exception, cause: str, says: str) -> None:
-    """It is an error line with its cause; the next run explores it."""
+    """It is an error line with its cause after twelve answers; the next run goes on from there."""
     asked: list[str] = []
 
     def stubborn(request: ChatRequest, position: int) -> Completion:
         question = request.messages[1].content.partition("\n")[0]
         asked.append(question)
-        if asked and question == asked[0]:
+        if question == asked[0] and asked.count(question) > 12:
             raise error
         return teacher_says(request, position)
 
@@ -207,11 +206,14 @@ def test_one_failing_question_stops_no_other_and_is_owed_again(error: Exception,
     assert [says in rollout.error.message for rollout in failed if rollout.error] == [True]
     assert says.encode() in Path("runs/a/failures.jsonl").read_bytes()
     assert (b"Traceback" in Path("runs/a/failures.jsonl").read_bytes()) == (cause == "internal")
-    willing = ScriptedModel(teacher_says, name="offline")
+    willing, answered = ScriptedModel(teacher_says, name="offline"), len(paid("runs/a"))
     second = package.generate(**SMALL, run="runs/a", chat_model=willing)
     assert (second.done, second.failed, second.session_questions) == (6, 0, 1)
+    assert second.session_cached_calls > 0
+    assert sum(len(request.samples) for request in willing.requests) == len(paid("runs/a")) - answered
     package.generate(**SMALL, run="runs/b", chat_model=willing)
     assert digest(Path("runs/a")) == digest(Path("runs/b"))
+    assert sorted(paid("runs/a")) == sorted(paid("runs/b"))
 
 
 class RefusesTheTenth:
@@ -246,26 +248,12 @@ def test_what_a_failed_question_had_asked_for_is_kept() -> None:
     assert len(Path("runs/a/journal.jsonl").read_bytes().splitlines()) == teacher.delivered
 
 
-def test_caps_hold_where_an_endpoint_tells_no_tokens() -> None:
-    """Bytes are counted instead, and the summary says that the count is too high."""
-    with without_usage().open() as server:
-        settings = {"model": "offline", "base_url": [server.base_url], "max_tokens": 120_000, "concurrency": 1}
-        summary = package.generate(**SMALL, **settings, run="runs/a")
-    assert summary.stopped is not None
-    assert summary.stopped.cause == "cap"
-    journal = [orjson.loads(line) for line in Path("runs/a/journal.jsonl").read_bytes().splitlines()]
-    firsts = [line["completions"][0] for line in journal]
-    assert all(each["tokens_bounded"] for each in firsts)
-    assert any("reported no token counts" in each for each in summary.warnings)
-    assert 90_000 < sum(each["prompt_tokens"] + each["completion_tokens"] for each in firsts) <= 120_000
-
-
 def teacher_says(request: ChatRequest, position: int) -> Completion:
     text = reply(request.messages, temperature=request.sampling.temperature, seed=request.seeds[0], choice=position)
     return Completion(text=text, finish_reason="stop")
 
 
-def without_usage(refused: str = "\0") -> Answering:
+def without_usage(refused: str) -> Answering:
     """An endpoint that answers like the offline teacher and tells no tokens; prompts with this text break its rules."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -381,21 +369,8 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
     ("flags", "data", "message"),
     [
         (["--dataset", "hotqa"], {}, "no data set 'hotqa'; did you mean 'hotpotqa'?"),
-        (["--dataset", "musique", "--data-dir", "d"], {}, "no data set 'musique'; choose from hotpotqa"),
-        ([*FROM_DIR, "--data-dir", "nowhere"], {}, "no data directory nowhere"),
-        ([*FROM_DIR, "--split", "dev"], {}, "no split 'dev'; choose from train"),
         (["--split", "validation"], {}, "atlas has no split 'validation'; choose from dev, test, train"),
         (FROM_DIR, {"questions": QUESTION + '{"id": "b"\n'}, "train.jsonl, line 2 is not JSON"),
-        (FROM_DIR, {"questions": '{"id": "q", "question": "Who?"}\n'}, "line 1 is not a question (golden_answ"),
-        (
-            FROM_DIR,
-            {"questions": '{"id": "q", "question": "Who?", "golden_answers": []}\n'},
-            "golden_answers: all are blank",
-        ),
-        (FROM_DIR, {"questions": QUESTION * 2}, "line 2: question id 'q' was already used in line 1"),
-        (FROM_DIR, {"questions": ""}, "train.jsonl is empty"),
-        (FROM_DIR, {"corpus": ""}, "corpus.jsonl is empty"),
-        (FROM_DIR, {"corpus": PASSAGE * 2}, "line 2: passage id 'p' was already used in line 1"),
         (FROM_DIR, {"corpus": PASSAGE + "{}\n"}, "corpus.jsonl, line 2 is not a passage"),
         (["--questions", "d/hotpotqa/train.jsonl", "--model", "offline"], {}, "train/train needs passages to search"),
         (["--dataset", "hotpotqa", "--data-dir", "d"], {}, "give --model"),
@@ -406,7 +381,6 @@ FROM_DIR = ["--dataset", "hotpotqa", "--data-dir", "d", "--model", "offline"]
         (["--no-such-flag"], {}, "No such option"),
         (["--model", "gpt-4o"], {}, "no API key: set OPENAI_API_KEY"),
         (["--model", "m", "--base-url", "localhost:8000"], {}, "is not an endpoint's address"),
-        (["--model", "m", "--base-url", "http://127.0.0.1:9/v1"], {}, "cannot reach http://127.0.0.1:9/v1"),
         (["--prompts", "d"], {}, "has no prompt file"),
         (["--data-dir", "d"], {}, "--data-dir d needs --dataset; choose from hotpotqa"),
         (["--dataset", "hotpot", "--dataset", "HotpotQA"], {}, "--dataset hotpotqa was given twice"),
@@ -440,6 +414,7 @@ def test_an_endpoint_that_is_not_there_is_found_out_before_an_index_is_built(rea
     """Building may take hours; the directory of a run that never began takes another configuration."""
     done = reasonrag(*small_flags(), "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
     assert done.status == 2
+    assert "cannot reach http://127.0.0.1:9/v1" in done.err
     assert "building" not in done.err
     assert not list(Path("indexes").glob("*bm25*"))
     assert reasonrag(*small_flags()).status == 0
@@ -608,20 +583,6 @@ async def test_the_python_call_works_inside_a_running_event_loop() -> None:
     assert summary.done == 6
     with pytest.raises(InputError, match="generate has no setting 'sibling'; did you mean 'siblings'"):
         package.generate(**SMALL, run="runs/b", sibling=3)
-
-
-def test_help_loads_nothing_heavy() -> None:
-    """`reasonrag --help` and every command's help import no client, no index, no array library."""
-    code = (
-        "import sys\n"
-        "from reasonrag.cli import run\n"
-        "for command in ([], ['generate'], ['pairs'], ['index', 'build']):\n"
-        "    assert run([*command, '--help']) == 0\n"
-        "heavy = {'openai', 'aiohttp', 'numpy', 'bm25s', 'Stemmer', 'tenacity', 'datasets', 'torch'}\n"
-        "print('loaded:', sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
-    assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
 def test_the_version_is_shown(reasonrag: Reasonrag) -> None:

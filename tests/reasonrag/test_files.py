@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-import reasonrag as package
 from preference.export.summary import CANDIDATES, QUESTIONS
 from reasonrag.errors import InputError
 from reasonrag.files import CONFIG, FAILURES, JOURNAL, ROLLOUTS, build_lock, only_writer
-from reasonrag.llm.offline import OfflineTeacher
 from tests.endpoints.simulator import EndpointBehaviour
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Stage
-from tests.helpers.listener import Listener
-from tests.helpers.processes import Command
 
 OF_A_START = (CONFIG, ROLLOUTS, FAILURES, JOURNAL, CANDIDATES, QUESTIONS)
 DEAD = "http://127.0.0.1:1/v1"
@@ -118,23 +113,6 @@ def test_starts_that_fail_at_once_neither_meet_nor_trip_each_other() -> None:
     assert [each.returncode for each in starts] == [0] * len(starts), b"".join(errors).decode()
 
 
-def test_who_comes_second_removes_nothing_of_who_came_first() -> None:
-    """Both were started in a folder that was not there."""
-    small = ("--dataset", "atlas", "--limit", 2, "--run", "runs/new")
-    with Stage(EndpointBehaviour()).open() as stage:
-        stage.hold_from(2)  # the first is the check of the start
-        with Command("generate", "--model", "m", "--base-url", stage.base_url, *small) as first:
-            stage.held.wait()
-            before = everything()
-            with Command("generate", "--model", "offline", *small) as second:
-                assert second.wait() == 2
-                assert "is being written by another reasonrag" in second.err
-            assert everything() == before
-            stage.release()
-            assert first.wait() == 0, first.err
-    assert len(Path("runs/new", ROLLOUTS).read_bytes().splitlines()) == 2
-
-
 # -- every command ---------------------------------------------------------------------------------------------
 
 
@@ -217,20 +195,3 @@ def test_bad_input_to_any_command_is_told_and_leaves_nothing(
                 left[start] = (done, new)
             before |= new
     assert left == {}
-
-
-def test_a_question_that_is_declined_leaves_nothing() -> None:
-    """It is asked when the folder is locked and its files are there."""
-    package.generate(limit=6, run="run")
-    package.pairs("run", out="data")
-    before, paid = everything(), OfflineTeacher(name="gpt-4o")
-    for start in (
-        partial(package.generate, limit=2, run="runs/new", chat_model=paid),
-        partial(package.tune, pilot=2, run="runs/new", chat_model=paid),
-        partial(package.calibrate, "run", revalue=2, k=1, chat_model=paid),
-        partial(package.evaluate, limit=2, run="evals/new", chat_model=paid),
-        partial(package.pairs, "run", out="pairs/new", label="judge", chat_model=paid),
-    ):
-        with pytest.raises(InputError, match="nothing was spent"):
-            start(watcher=Listener())
-        assert everything() == before, start.func
