@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import re
@@ -126,29 +125,24 @@ def test_pairs_are_held_against_gold_passages(reasonrag: Reasonrag, shared: Shar
     assert sum(each["right"] for each in expected.values()) > sum(each["wrong"] for each in expected.values())
 
 
-@pytest.mark.parametrize("recipe", [*RECIPES])
-def test_every_recipe_runs_and_names_itself(recipe: str, reasonrag: Reasonrag) -> None:
-    """The recipe stands in the configuration, in every rollout and in every pair."""
-    limit = 2 if recipe == "prorag" else 8
-    assert reasonrag("generate", "--limit", limit, "--recipe", recipe, "--run", "runs/a").status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    assert json.loads(Path("runs/a/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
-    assert {rollout.recipe.name for rollout in read_rollouts(Path("runs/a/rollouts.jsonl"))} == {recipe}
-    assert {row["recipe"] for row in pairs_of(Path("data/a"))} == {recipe}
-
-
 # -- the same bytes, whatever happens --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES])
 def test_recorded_answers_give_the_same_bytes_at_any_concurrency(recipe: str, endpoint: str, tmp_path: Path) -> None:
-    """A run over HTTP is in its journal; played back with the network off at 1 and at 64 it is the same run."""
-    flags = SMALL | {"recipe": recipe, "model": "offline"}
+    """A run over HTTP is in its journal; played back with the network off at 1 and at 64 it is the same run.
+    The recipe stands in the configuration, in every rollout and in every pair."""
+    limit = 2 if recipe == "prorag" else 8
+    flags: dict[str, Any] = {"dataset": "atlas", "limit": limit, "recipe": recipe, "model": "offline"}
     package.generate(**flags, run="recorded", base_url=[endpoint])
     journal = tmp_path / "recorded" / "journal.jsonl"
     for concurrency in (1, 64):
         package.generate(**flags, run=f"replayed-{concurrency}", concurrency=concurrency, replay=journal)
     assert digest(Path("recorded")) == digest(Path("replayed-1")) == digest(Path("replayed-64"))
+    package.pairs("recorded", out="data")
+    assert json.loads(Path("recorded/config.json").read_text())["decides_answers"]["recipe"]["name"] == recipe
+    assert {rollout.recipe.name for rollout in read_rollouts(Path("recorded/rollouts.jsonl"))} == {recipe}
+    assert {row["recipe"] for row in pairs_of(Path("data"))} == {recipe}
 
 
 def test_a_larger_limit_goes_on_where_the_smaller_ended(reasonrag: Reasonrag) -> None:
@@ -214,38 +208,6 @@ def test_one_failing_question_stops_no_other_and_is_owed_again(error: Exception,
     package.generate(**SMALL, run="runs/b", chat_model=willing)
     assert digest(Path("runs/a")) == digest(Path("runs/b"))
     assert sorted(paid("runs/a")) == sorted(paid("runs/b"))
-
-
-class RefusesTheTenth:
-    """A slow teacher that refuses one request at once, while others are under way."""
-
-    name = "offline"
-
-    def __init__(self) -> None:
-        self.begun = self.delivered = 0
-
-    async def complete(self, request: ChatRequest) -> list[Completion]:
-        self.begun += 1
-        if self.begun == 10:
-            raise ModelError("no", cause="http_400")
-        await asyncio.sleep(0.2)
-        self.delivered += 1
-        return [teacher_says(request, position) for position in range(len(request.samples))]
-
-    async def check(self) -> None:
-        """It is there."""
-
-    async def close(self) -> None:
-        """It holds nothing open."""
-
-
-def test_what_a_failed_question_had_asked_for_is_kept() -> None:
-    """The answers come in after the last question has ended, and are on disk when the run ends."""
-    teacher = RefusesTheTenth()
-    summary = package.generate(dataset="atlas", limit=1, run="runs/a", chat_model=teacher)
-    assert summary.failures_by_cause == {"http_400": 1}
-    assert teacher.delivered == teacher.begun - 1
-    assert len(Path("runs/a/journal.jsonl").read_bytes().splitlines()) == teacher.delivered
 
 
 def teacher_says(request: ChatRequest, position: int) -> Completion:
@@ -420,16 +382,6 @@ def test_an_endpoint_that_is_not_there_is_found_out_before_an_index_is_built(rea
     assert reasonrag(*small_flags()).status == 0
 
 
-def test_pairs_do_not_overwrite_the_summary_of_their_run(reasonrag: Reasonrag) -> None:
-    """A run directory is no place for pairs."""
-    assert reasonrag(*small_flags()).status == 0
-    before = Path("runs/a/summary.json").read_bytes()
-    done = reasonrag("pairs", "runs/a", "--out", "runs/a")
-    assert done.status == 2
-    assert "is a run directory" in done.err
-    assert Path("runs/a/summary.json").read_bytes() == before
-
-
 def test_index_build_and_generate_agree_on_the_place(
     tmp_path: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,33 +452,29 @@ def test_a_setting_of_pairs_that_makes_no_sense_is_refused(
     assert not Path("data").exists()
 
 
-def test_a_data_set_that_somebody_broke_is_refused(reasonrag: Reasonrag) -> None:
-    """File, line and what to do, alone and among others; a data set made earlier stays."""
+def test_pairs_refuses_what_it_cannot_read_and_what_it_would_overwrite(reasonrag: Reasonrag) -> None:
+    """A run, whose summary is not to be lost; no run, a file that is none, and a data set that somebody broke, alone
+    and among others: with file, line and what to do. A data set made earlier stays."""
     assert reasonrag(*small_flags()).status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/b").status == 0
+    for data in ("data/a", "data/b"):
+        assert reasonrag("pairs", "runs/a", "--out", data).status == 0
     whole = Path("data/a/candidates.jsonl").read_bytes()
     Path("data/a/candidates.jsonl").write_bytes(whole[:-9])
-    before = Path("data/b/RAG_ProGuide.json").read_bytes()
-    number = whole.count(b"\n")
-    for sources in (["data/a"], ["data/a", "runs/a"]):
-        done = reasonrag("pairs", *sources, "--out", "data/b")
-        assert done.status == 2
-        assert f"data/a/candidates.jsonl, line {number}" in done.err
-        assert "reasonrag pairs RUN --out DIR" in done.err
-        assert Path("data/b/RAG_ProGuide.json").read_bytes() == before
-
-
-def test_pairs_of_what_is_no_run_is_refused(reasonrag: Reasonrag) -> None:
-    """A missing run and a file that is no rollouts file are named, with what to do."""
-    missing = reasonrag("pairs", "runs/none", "--out", "data/a")
-    assert missing.status == 2
-    assert "reasonrag generate --run runs/none" in missing.err
     Path("rollouts.jsonl").write_text("{}\n")
-    wrong = reasonrag("pairs", "rollouts.jsonl", "--out", "data/a")
-    assert wrong.status == 2
-    assert "rollouts.jsonl, line 1 is not a rollout record" in wrong.err
-    assert not Path("data/a/RAG_ProGuide.json").exists()
+    number = whole.count(b"\n")
+    broken = rf"data/a/candidates\.jsonl, line {number} .*reasonrag pairs RUN --out DIR"
+    before = {each: each.read_bytes() for each in Path().rglob("*") if each.is_file()}
+    for sources, out, says in (
+        (["runs/a"], "runs/a", "is a run directory"),
+        (["runs/none"], "data/c", "reasonrag generate --run runs/none"),
+        (["rollouts.jsonl"], "data/c", r"rollouts\.jsonl, line 1 is not a rollout record"),
+        (["data/a"], "data/b", broken),
+        (["data/a", "runs/a"], "data/b", broken),
+    ):
+        done = reasonrag("pairs", *sources, "--out", out)
+        assert done.status == 2
+        assert re.search(says, done.err)
+        assert {each: each.read_bytes() for each in Path().rglob("*") if each.is_file()} == before
 
 
 # -- what is written and shown ---------------------------------------------------------------------------------
