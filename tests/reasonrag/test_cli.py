@@ -69,12 +69,14 @@ def test_the_help_of_a_command_fits_80_columns_and_ends_with_a_command_line_that
     words: tuple[str, ...], reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flag that was renamed is renamed in the example too."""
-    monkeypatch.setenv("COLUMNS", "80")
-    first, every = (reasonrag(*words, flag).out for flag in ("--help", "--help-all"))
-    for shown in (first, every):
-        assert max(len(line) for line in shown.splitlines()) <= 80
-        assert "-\n" not in shown, "a flag is broken at a hyphen"
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        first, every = (reasonrag(*words, flag).out for flag in ("--help", "--help-all"))
+        for shown in (first, every):
+            assert max(map(len, shown.partition("\nExample:")[0].splitlines())) <= columns
+            assert "-\n" not in shown, "a flag is broken at a hyphen"
     example = first.splitlines()[-1].strip()
+    assert len(example) <= 78
     assert shlex.split(example)[: len(words) + 1] == ["reasonrag", *words]
     COMMANDS[words].make_context("it", shlex.split(example)[len(words) + 1 :])
     assert len(re.findall(r"^  -", first, re.M)) <= 17, "mark the common flags with common=True"

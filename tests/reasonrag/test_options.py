@@ -33,7 +33,7 @@ class Sample(Settings):
 
 class Other(Settings):
     top_k: int = Field(default=9, description="The other's")
-    only_here: str | None = setting("Only in the other; see --a-flag-with-a-long-name and --loud too", common=True)
+    only_here: str | None = setting("Only in the other", common=True)
 
 
 def sample_app(given: dict[str, Any]) -> typer.Typer:
@@ -116,18 +116,6 @@ def test_help_shows_the_common_flags_and_help_all_every_one() -> None:
     shown = set(re.findall(r"^  (--[a-z-]+|WORD)", help_of("--help"), re.M))
     assert shown == {"WORD", "--out-dir", "--only-here", "--loud", "--help", "--help-all"}
     assert shown < set(re.findall(r"^  (--[a-z-]+|WORD)", help_of("--help-all"), re.M))
-
-
-def test_help_breaks_no_flag_at_the_end_of_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not even at its hyphens: it could not be searched or copied."""
-    for columns in range(60, 82):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        typer.main.get_command(sample_app({}))(["--help"], standalone_mode=False)
-        shown = capsys.readouterr().out
-        assert "--a-flag-with-a-long-name" in shown
-        assert max(map(len, shown.splitlines())) <= columns
 
 
 def commands_of_ours() -> dict[str, Any]:

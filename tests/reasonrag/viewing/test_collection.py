@@ -120,8 +120,13 @@ def test_a_run_that_is_being_written_is_seen_as_far_as_it_is(tmp_path: Path) -> 
     [
         (asked(0).to_line() + b'{"schema_version": "reasonrag.rollouts/1", "question_id": 3}\n', "line 2"),
         (b"hello", "line 1 is not a rollout record"),
+        (asked(0).to_line() + asked(1).to_line().replace(b"Who", b"\\ud800 who"), "line 2 is not JSON"),
     ],
-    ids=["a broken line with a line break behind it", "a file that begins like no run, without one"],
+    ids=[
+        "a broken line with a line break behind it",
+        "a file that begins like no run, without one",
+        "half a surrogate",
+    ],
 )
 def test_what_is_no_line_that_is_being_written_is_refused_by_its_place(
     tmp_path: Path, content: bytes, says: str

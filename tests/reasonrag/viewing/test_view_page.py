@@ -15,7 +15,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import reasonrag
-from reasonrag.errors import InputError
 from reasonrag.viewing.collection import open_collection
 from reasonrag.viewing.overview import read_all
 from reasonrag.viewing.question_rows import QuestionRow
@@ -57,12 +56,6 @@ def page_of_run(run: Path) -> Path:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
     return make(tmp_path_factory.mktemp("hostile"))
-
-
-@pytest.fixture(scope="module")
-def served(run: Path) -> Iterator[str]:
-    with serving(run) as address:
-        yield address
 
 
 @contextlib.contextmanager
@@ -108,31 +101,23 @@ def step_in(page: Page, number: int) -> Any:
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def test_a_run_opens_from_a_file_and_lists_its_questions(visit: Visit, page_of_run: Path, run: Path) -> None:
-    """The list is whole, the overview has charts, a click leads to the tree, and nothing was asked of anybody."""
-    page = visit(page_of_run)
-    reads_on(page, run)
-
-
-def test_a_run_opens_from_its_own_server_just_the_same(visit: Visit, run: Path) -> None:
-    with serving(run) as server:
-        page = visit(server)
-        reads_on(page, run)
-
-
-def reads_on(page: Page, run: Path) -> None:
-    wait_for_list(page, QUESTIONS)
-    rows = rows_of(run)
-    assert shown(page) == [row.question for row in rows]
-    assert page.locator("main figure svg").count() > 3
-    drawn = page.locator("main figure", has=page.get_by_role("heading", name="Failed questions"))
-    expect(drawn.locator("svg text", has_text="refused")).to_have_count(1)
-    keep(page, f"{run.name}-overview")
-    row = next(row for row in rows if row.kept)
-    page.get_by_role("link", name=row.question).click()
-    page.locator(TREE).wait_for()
-    assert page.locator(".node").count() == (row.steps or 0) + 1
-    assert page.locator("main h2").inner_text() == row.question
+@pytest.mark.parametrize("way", ["from a file", "from its own server"])
+def test_a_run_opens_and_lists_its_questions(visit: Visit, page_of_run: Path, run: Path, way: str) -> None:
+    """The list is whole, the overview has charts, a click leads to the tree, and nothing was asked of anybody else."""
+    with serving(run) if "server" in way else contextlib.nullcontext(page_of_run) as home:
+        page = visit(home)
+        wait_for_list(page, QUESTIONS)
+        rows = rows_of(run)
+        assert shown(page) == [row.question for row in rows]
+        assert page.locator("main figure svg").count() > 3
+        drawn = page.locator("main figure", has=page.get_by_role("heading", name="Failed questions"))
+        expect(drawn.locator("svg text", has_text="refused")).to_have_count(1)
+        keep(page, f"{run.name}-overview")
+        row = next(row for row in rows if row.kept)
+        page.get_by_role("link", name=row.question).click()
+        page.locator(TREE).wait_for()
+        assert page.locator(".node").count() == (row.steps or 0) + 1
+        assert page.locator("main h2").inner_text() == row.question
 
 
 def test_each_filter_leaves_the_questions_it_names(visit: Visit, page_of_run: Path, run: Path) -> None:
@@ -471,18 +456,10 @@ def test_every_view_can_be_read_by_everybody(
 
 @pytest.mark.parametrize("what", ["data set", "run, served"])
 def test_hostile_text_does_nothing_and_is_shown_as_text(visit: Visit, hostile: Hostile, what: str) -> None:
-    """In every view of what holds it in every field: nothing ran, nothing was asked for, no element came of it, tags
-    can be read, and what is invisible or turns text around is named."""
+    """In every view of what holds it in every field, of every pair of a question, and of every step of a run: nothing
+    ran, nothing was asked for, no element came of it, tags can be read, and what is invisible or turns text around is
+    named."""
     source = hostile.data_set if what == "data set" else hostile.run
-    with contextlib.ExitStack() as stack:
-        home = stack.enter_context(serving(source)) if "served" in what else reasonrag.view(source)
-        page = visit(home, size=NARROW if what == "data set" else WIDE)
-        wait_for_list(page, QUESTIONS)
-        look_around(page, home, source, hostile, what)
-
-
-def look_around(page: Page, home: str | Path, source: Path, hostile: Hostile, what: str) -> None:
-    """Every kind of view, every pair of a question, and every step of the run's file."""
     view = view_of(source, hostile.attacked)
     steps = view.trees[0].steps if "served" in what else view.trees[0].steps[:3]
     places: dict[str, tuple[object, ...]] = {
@@ -495,16 +472,19 @@ def look_around(page: Page, home: str | Path, source: Path, hostile: Hostile, wh
         **{f"pair-{i}": ("q", hostile.attacked, "pair", pair.id) for i, pair in enumerate(view.pairs)},
     }
     found: dict[str, list[str]] = {}
-    for name, parts in places.items():
-        page.goto(address(home, *parts))
-        expect(page.locator("[role=status].note")).to_have_count(0)
-        if len(parts) > 2:
-            page.locator("#detail h3").wait_for()
-        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        for each in [*did_run(page), *not_text(page), *too_wide(page)]:
-            found.setdefault(each, []).append(name)
-        if name in ("overview", "failed", "long", "long-step", "tree", "step-2", "pair-0"):
-            keep(page, f"hostile-{what}-{name}")
+    with serving(source) if "served" in what else contextlib.nullcontext(reasonrag.view(source)) as home:
+        page = visit(home, size=NARROW if what == "data set" else WIDE)
+        wait_for_list(page, QUESTIONS)
+        for name, parts in places.items():
+            page.goto(address(home, *parts))
+            expect(page.locator("[role=status].note")).to_have_count(0)
+            if len(parts) > 2:
+                page.locator("#detail h3").wait_for()
+            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+            for each in [*did_run(page), *not_text(page), *too_wide(page)]:
+                found.setdefault(each, []).append(name)
+            if name in ("overview", "failed", "long", "long-step", "tree", "step-2", "pair-0"):
+                keep(page, f"hostile-{what}-{name}")
     assert not found, "\n".join(f"{each}: in {', '.join(where)}" for each, where in found.items())
 
 
@@ -535,14 +515,6 @@ def not_text(page: Page) -> list[str]:
     if MARK in page.locator("main, #detail").first.inner_text():
         missing += [f"cannot be read: {each}" for each in ATTACKS[:3] if each not in said]
     return [*missing, *hidden[:5]]
-
-
-def test_half_a_surrogate_pair_is_refused_with_its_line(run: Path, tmp_path: Path) -> None:
-    """No text has one, so the reader of JSON takes none: it says where, before anything is shown."""
-    first, *_ = (run / "rollouts.jsonl").read_text("utf-8").splitlines()
-    (tmp_path / "rollouts.jsonl").write_text(first.replace("Where", "\\ud800 where", 1) + "\n", "utf-8")
-    with pytest.raises(InputError, match=r"rollouts.jsonl, line 1 is not JSON"):
-        reasonrag.view(tmp_path)
 
 
 # -- size ------------------------------------------------------------------------------------------------------

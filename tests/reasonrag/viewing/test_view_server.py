@@ -93,43 +93,30 @@ async def test_only_who_calls_it_by_a_name_of_this_machine_is_answered(tmp_path:
         ("GET", "api/question/0", 200),
         ("GET", "nothing", 404),
         ("DELETE", "api/question/0", 405),
+        ("GET", "%2e%2e/%2e%2e/etc/passwd", 404),
+        ("GET", "..%2f..%2fetc%2fpasswd", 404),
+        ("GET", "api/question/../../rollouts.jsonl", 404),
+        ("GET", "api/question/-1", 404),
+        ("GET", f"api/question/{QUESTIONS}", 404),
+        ("GET", f"api/question/{'9' * 5_000}", 404),
+        ("GET", "assets/app.js", 404),
+        *(("GET", f"api/list?from={each}", 400) for each in ("-1", "1e3", "%D9%A3", "1" * 5_000)),
     ],
 )
-async def test_no_answer_is_kept_guessed_at_or_framed(tmp_path: Path, method: str, path: str, status: int) -> None:
-    """Whatever is asked, and nothing can be sent."""
+async def test_nothing_but_the_page_and_its_questions_is_there_and_no_answer_is_kept_guessed_at_or_framed(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
+    """Whatever is asked: no path leads to a file, nothing can be sent, what is not there is missed in JSON, and a place
+    in the list that is no number is the caller's fault."""
     async with all_read(tmp_path) as client:
-        found, _, headers = await client.ask(path, method=method)
+        found, body, headers = await client.ask(path, method=method)
         assert found == status
+        if status == 400:
+            assert body == {"error": "from must be a number of a question"}
+        elif status == 404:
+            assert set(body) == {"error"}
         names = "Cache-Control", "X-Content-Type-Options", "X-Frame-Options"
         assert [headers.get(each) for each in names] == ["no-store", "nosniff", "DENY"]
-
-
-@pytest.mark.parametrize("first", ["-1", "1e3", "%D9%A3", "1" * 5_000])
-async def test_a_place_in_the_list_is_a_number(tmp_path: Path, first: str) -> None:
-    """Anything else is the caller's fault, and said to be."""
-    async with all_read(tmp_path) as client:
-        status, body, _ = await client.ask(f"api/list?from={first}")
-        assert (status, body) == (400, {"error": "from must be a number of a question"})
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "%2e%2e/%2e%2e/etc/passwd",
-        "..%2f..%2fetc%2fpasswd",
-        "api/question/../../rollouts.jsonl",
-        "api/question/-1",
-        f"api/question/{QUESTIONS}",
-        f"api/question/{'9' * 5_000}",
-        "assets/app.js",
-    ],
-)
-async def test_nothing_but_the_page_and_its_questions_is_there(tmp_path: Path, path: str) -> None:
-    """No path leads to a file, and a question that is not there is missed in JSON."""
-    async with all_read(tmp_path) as client:
-        status, body, _ = await client.ask(path)
-        assert status == 404
-        assert set(body) == {"error"}
 
 
 # -- while it is read ------------------------------------------------------------------------------------------
