@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest, Completion, TokenLogprob
+from reasonrag.llm.offline import OfflineTeacher
 
 Script = Callable[[ChatRequest, int], Completion | str]
 """(request, position of the draw in it) -> reply."""
@@ -44,6 +45,23 @@ class ScriptedModel:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+class RecordedOffline(ScriptedModel):
+    """The offline teacher, every request remembered."""
+
+    def __init__(self) -> None:
+        super().__init__([], name="offline")
+
+    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
+        self.requests.append(request)
+        return await OfflineTeacher().complete(request)
+
+
+def turn(request: ChatRequest) -> str:
+    """Which turn a request is, by what it stops at."""
+    turns = {"</query>": "think", "</evidence>": "read", "</answer>": "conclude"}
+    return (turns | {"</score>": "score", "</ranking>": "rank"})[request.sampling.stop[0]]
 
 
 def _in_order(replies: Iterable[Completion | str]) -> Script:

@@ -24,7 +24,7 @@ from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling, sam
 from reasonrag.llm.prices import Price
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
-from tests.helpers.scripted_model import Script, ScriptedModel
+from tests.helpers.scripted_model import Script, ScriptedModel, turn
 
 PROMPTS = load_prompts()
 QUERY = "So the next query is <query>capital of France</query>"
@@ -50,13 +50,6 @@ def agent_of(retriever: IndexRetriever) -> Callable[..., Agent]:
         return replace(agent, **changes)
 
     return make
-
-
-def turn(request: ChatRequest) -> str:
-    """Which turn a request is, by what it stops at."""
-    return {"</query>": "think", "</evidence>": "read", "</answer>": "conclude", "</score>": "judge"}[
-        request.sampling.stop[0]
-    ]
 
 
 def by_turn(**replies: str) -> Script:
@@ -115,10 +108,14 @@ async def test_a_passage_read_twice_is_remembered_once(agent_of: Callable[..., A
 
 
 async def test_a_query_without_results_is_read_all_the_same(agent_of: Callable[..., Agent]) -> None:
-    """Finding nothing is something the agent has to see."""
-    agent = agent_of(ScriptedModel([]))
+    """Finding nothing is something the agent has to see. A record says null where there was nothing to read, and an
+    empty list where nothing was found."""
+    agent = agent_of(ScriptedModel([QUERY, EVIDENCE]))
+    [thinking] = await agent.sample(agent.start(QUESTION), [0])
     state = await agent.next_state(taken(agent.start(QUESTION), QUERY, "query", "zebra"))
     assert (state.action, state.passages) == ("read", ())
+    [reading] = await agent.sample(state, [0])
+    assert (thinking.passage_refs, reading.passage_refs) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -207,15 +204,6 @@ def test_a_record_marks_another_paragraph_of_a_gold_title() -> None:
     refs = taken(state, EVIDENCE, "evidence", "Paris").passage_refs or []
     assert [each.not_gold for each in refs] == [False, True]
     assert ["not_gold" in each.model_dump() for each in refs] == [False, True]
-
-
-async def test_only_reading_has_passages(agent_of: Callable[..., Agent]) -> None:
-    """A record says null where there was nothing to read, and an empty list where nothing was found."""
-    agent = agent_of(ScriptedModel([QUERY, EVIDENCE]))
-    [thinking] = await agent.sample(agent.start(QUESTION), [0])
-    [reading] = await agent.sample(State(QUESTION, "read", 1, (QUERY,)), [0])
-    assert thinking.passage_refs is None
-    assert reading.passage_refs == []
 
 
 # -- steps -----------------------------------------------------------------------------------------------------
@@ -530,10 +518,16 @@ async def test_a_judgement_that_cannot_be_read_is_repaired_once(agent_of: Callab
     assert agent.spending.repairs == 2
 
 
-async def test_a_judgement_that_was_withheld_is_not_asked_for_again(agent_of: Callable[..., Agent]) -> None:
-    """The filter would take it back again."""
-    agent = agent_of(ScriptedModel([Completion(text="<score>50", finish_reason="content_filter")]))
+async def test_a_judgement_that_was_withheld_or_only_thought_is_not_asked_for_again(
+    agent_of: Callable[..., Agent],
+) -> None:
+    """The filter would take it back again, and the limit be used up again, which is said."""
+    withheld = Completion(text="<score>50", finish_reason="content_filter")
+    agent = agent_of(
+        ScriptedModel([withheld, Completion(text="<think>Is it <score>10</score>", finish_reason="length")])
+    )
     assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="<score>50")
+    assert await agent.score(QUESTION, JUDGEMENT, 1) == Judgement(None, calls=1, unreadable="", cause="reasoning_cut")
 
 
 async def test_a_judge_s_reasoning_is_taken_off(agent_of: Callable[..., Agent]) -> None:
@@ -546,12 +540,6 @@ async def test_a_judge_s_reasoning_is_taken_off(agent_of: Callable[..., Agent]) 
     assert [each.content for each in model.requests[2].messages if each.role == "assistant"] == ["high"]
 
 
-async def test_a_judgement_of_nothing_but_reasoning_is_not_asked_for_again(agent_of: Callable[..., Agent]) -> None:
-    """It says why it is missing."""
-    agent = agent_of(ScriptedModel([Completion(text="<think>Is it <score>10</score>", finish_reason="length")]))
-    assert await agent.score(QUESTION, JUDGEMENT, 0) == Judgement(None, calls=1, unreadable="", cause="reasoning_cut")
-
-
 # -- spending --------------------------------------------------------------------------------------------------
 
 
@@ -561,7 +549,7 @@ async def test_spending_is_the_sum_over_all_replies(agent_of: Callable[..., Agen
 
     def script(request: ChatRequest, position: int) -> Completion:
         first = position == 0
-        texts = {"think": NO_TAG if len(request.messages) == 2 and position else ANSWER, "judge": "<score>5</score>"}
+        texts = {"think": NO_TAG if len(request.messages) == 2 and position else ANSWER, "score": "<score>5</score>"}
         return Completion(
             text=texts[turn(request)],
             finish_reason="stop",

@@ -24,10 +24,10 @@ from reasonrag.data.questions import Question
 from reasonrag.errors import InputError
 from reasonrag.exploration.explorer import Explorer, RunIdentity
 from reasonrag.llm.chat import ChatModel, ChatRequest, Sampling
-from reasonrag.llm.offline import OfflineTeacher, reply
+from reasonrag.llm.offline import reply
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, Reasonrag
-from tests.helpers.scripted_model import Script, ScriptedModel
+from tests.helpers.scripted_model import RecordedOffline, Script, ScriptedModel
 
 PROMPTS = load_prompts()
 ASKED = "Which river flows through the capital of France?"
@@ -94,7 +94,9 @@ def judges_answers(request: ChatRequest) -> bool:
 
 
 def test_questions_without_golden_answers_become_pairs_by_a_judge(reasonrag: Reasonrag) -> None:
-    """What F1 and EM would be is not known, and not 0; no pair is said to differ in style only."""
+    """What F1 and EM would be is not known, and not 0; no pair is said to differ in style only. What somebody else's
+    data set calls a rubric does not matter."""
+    write_questions(*({**each, "metadata": {"rubric": {"points": 3}}} for each in QUESTIONS))
     command = ["generate", *OWN, "--model", "offline", "--outcome", "judge", "--run", "runs/a"]
     done = reasonrag(*command)
     assert done.status == 0, done.err
@@ -300,13 +302,6 @@ def test_what_cannot_be_valued_is_refused_before_anything_starts(
         assert refused.status == 2
         assert message in refused.err
     assert not Path("runs/a").exists()
-
-
-def test_metadata_may_hold_anything_where_no_rubric_is_asked_for(reasonrag: Reasonrag) -> None:
-    """Whatever a data set of somebody else's calls a rubric."""
-    write_questions({"id": "a", "question": ASKED, "metadata": {"rubric": {"points": 3}}})
-    command = ["generate", *OWN, "--model", "offline", "--outcome", "judge", "--simulations", 2, "--run", "runs/a"]
-    assert reasonrag(*command).status == 0
 
 
 # -- one tree --------------------------------------------------------------------------------------------------
@@ -658,37 +653,26 @@ def test_a_function_may_value_answers() -> None:
         package.generate(**flags(outcome="judge", run="runs/a"))
 
 
-def raising(_question: Question, _answer: str) -> float:
-    raise KeyError("no such unit")
-
-
-def above(_question: Question, _answer: str) -> float:
-    return 1.5
-
-
-def undefined(_question: Question, _answer: str) -> float:
-    return float("nan")
-
-
-def silent(_question: Question, _answer: str) -> Any:
-    return None
-
-
 @pytest.mark.parametrize(
-    ("function", "message"),
+    ("worth", "message"),
     [
-        (raising, "the outcome function raising raised KeyError: 'no such unit', for the answer "),
-        (above, "the outcome function above must return a number from 0 to 1; for the answer "),
-        (undefined, "it returned nan"),
-        (silent, "it returned None"),
+        (
+            "no number",
+            "the outcome function mine raised ValueError: could not convert string to float: 'no number', for",
+        ),
+        ("1.5", "the outcome function mine must return a number from 0 to 1; for the answer "),
+        ("nan", "it returned nan"),
+        (None, "it returned None"),
     ],
 )
-def test_a_function_that_cannot_say_is_the_questions_error(
-    function: Callable[[Question, str], float], message: str
-) -> None:
+def test_a_function_that_cannot_say_is_the_questions_error(worth: str | None, message: str) -> None:
     """With the function and the answer it was given."""
+
+    def mine(_question: Question, _answer: str) -> Any:
+        return None if worth is None else float(worth)
+
     with pytest.warns(UserWarning, match="the outcome function failed for 4 of 4 questions"):
-        done = package.generate(**flags(outcome=function, run="runs/a"))
+        done = package.generate(**flags(outcome=mine, run="runs/a"))
     assert done.failures_by_cause == {"outcome": 4}
     assert all(rollout.error and message in rollout.error.message for rollout in trees())
 
@@ -711,24 +695,12 @@ def test_a_function_needs_a_name_of_its_own(function: Callable[[Question, str], 
 # -- calibration -----------------------------------------------------------------------------------------------
 
 
-class Offline(ScriptedModel):
-    """The offline teacher, every request remembered."""
-
-    def __init__(self, name: str = "offline") -> None:
-        super().__init__([], name=name)
-        self._teacher = OfflineTeacher(name=name)
-
-    async def complete(self, request: ChatRequest) -> Any:
-        self.requests.append(request)
-        return await self._teacher.complete(request)
-
-
 @pytest.mark.parametrize("outcome", ["judge", "rubric"])
 def test_fresh_continuations_of_a_judged_run_are_judged_afresh(outcome: str) -> None:
     """And answers as often as other steps are continued: a judge's word is a draw like others. None is asked twice."""
     write_questions(*({**each, "metadata": {"rubric": ["Names the Seine.", "Names a river."]}} for each in QUESTIONS))
     package.generate(**flags(outcome=outcome, run="runs/a", simulations=16))
-    model = Offline()
+    model = RecordedOffline()
     again: dict[str, Any] = {"revalue": 12, "k": 3, "min_confidence": 0.0}
     found = package.calibrate("runs/a", chat_model=model, **again).revaluation
     assert (found.pairs > 8, found.unvalued) == (True, 0)
@@ -761,8 +733,12 @@ def test_a_revaluation_needs_the_function_of_the_run(reasonrag: Reasonrag) -> No
     refused = reasonrag("calibrate", "runs/a", "--revalue", 4)
     assert refused.status == 2
     assert "call reasonrag.calibrate('runs/a', outcome=length, ..)" in refused.err
+
+    def another(_question: Question, _answer: str) -> float:
+        return 0.5
+
     with pytest.raises(InputError, match="is the function length"):
-        package.calibrate("runs/a", outcome=above, revalue=4, k=2, min_confidence=0.0)
+        package.calibrate("runs/a", outcome=another, revalue=4, k=2, min_confidence=0.0)
     found = package.calibrate("runs/a", outcome=length, revalue=4, k=2, min_confidence=0.0).revaluation
     assert found.pairs > 0 == found.unvalued
 

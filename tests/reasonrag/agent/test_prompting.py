@@ -73,7 +73,7 @@ def prompt_of(case: str) -> Sequence[Message]:
         "read_nothing_found": render_prompt(PROMPTS, "read", question=QUESTION, thoughts=query_only),
         "conclude": render_prompt(PROMPTS, "conclude", question=QUESTION, thoughts=THOUGHTS),
         "repair": render_repair(PROMPTS, think_first, reply="The Seine, I think.", detail="found no tag"),
-        "vary": render_variation(PROMPTS, think_first, said=[THOUGHTS[0], "<query>Capital of France</query>"]),
+        "vary": render_variation(PROMPTS, think_first, said=[*THOUGHTS[:1] * 2, "<query>Capital of France</query>"]),
         "judge": render_judgement(
             PROMPTS, question=QUESTION, golden_answers=["Seine", "the River Seine"], thoughts=THOUGHTS
         ),
@@ -112,18 +112,6 @@ def test_the_whole_prompt_of_every_turn_is_on_file(case: str, golden: Callable[[
 # -- the contract with RAG_ProGuide ----------------------------------------------------------------------------
 
 
-def test_the_user_turn_has_the_layout_of_the_published_data() -> None:
-    """Question, then thoughts joined by one space, then, in read turns, the passages in their tag."""
-    _, user = render_prompt(
-        PROMPTS, "read", question="Q?", thoughts=["one", "two"], passages=[Passage("1", "T", "text"), PASSAGES[1]]
-    )
-    assert user.role == "user"
-    assert user.content == (
-        "Question: Q?\nPrevious Thoughts: one two. Reference: <reference>"
-        "Wikipedia Title: T\ntext\n\nWikipedia Title: France\nFrance is a country in Europe.\n\n</reference>"
-    )
-
-
 @pytest.mark.parametrize("action", ["think", "read", "conclude"])
 def test_a_system_prompt_names_exactly_the_tags_of_its_own_turn(action: AgentAction) -> None:
     """A tag that a turn may not use would teach the model to use it."""
@@ -145,18 +133,6 @@ def test_only_read_turns_show_passages(action: AgentAction) -> None:
     messages = render_prompt(PROMPTS, action, question=QUESTION, thoughts=THOUGHTS, passages=PASSAGES)
     assert not any("<reference>" in message.content for message in messages)
     assert "Wikipedia Title" not in messages[1].content
-
-
-def test_the_turn_that_asks_for_another_step_shows_the_steps_that_were_taken() -> None:
-    """The prompt itself stays as it was; the first step and a request that lists them all, each once, stand behind
-    it."""
-    prompt = render_prompt(PROMPTS, "think", question="Q?", thoughts=())
-    messages = render_variation(PROMPTS, prompt, said=["one", "one", "two", "one"])
-    assert messages[:2] == prompt
-    assert messages[2] == Message(role="assistant", content="one")
-    assert messages[3].role == "user"
-    assert "\n- one\n- two\n" in messages[3].content
-    assert "{siblings}" not in messages[3].content
 
 
 # -- text from outside -----------------------------------------------------------------------------------------
@@ -281,36 +257,42 @@ def any_reply(request: ChatRequest, position: int) -> str:
         "</query>": [search] if first else [search, "<answer>Seine</answer>", "no tag"],
         "</evidence>": ["<evidence>Paris lies on the Seine.</evidence>", "<evidence></evidence>"],
         "</answer>": ["<answer>Seine</answer>", "no tag"],
-        "</score>": ["<score>50</score>"],
+        "</score>": ["<score>50</score>", "hm"],
         "</ranking>": ["<ranking>1 2</ranking>", "<ranking>none</ranking>"],
     }[request.sampling.stop[0]]
     return replies[int(request.key(position, model="any"), 16) % len(replies)]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "judged"),
+    ("recipe", "changed", "judged"),
     [
-        ("continuation", False),
-        ("economy", False),
-        ("released", True),
-        ("reasonrag", True),
-        ("prorag", False),
-        ("ragym", False),
+        ("continuation", {}, set()),
+        ("economy", {}, set()),
+        ("released", {}, {"</score>"}),
+        ("released", {"judge_sees_gold": False}, set()),
+        ("reasonrag", {}, {"</score>"}),
+        ("prorag", {}, set()),
+        ("ragym", {}, set()),
+        ("ragym", {"judge_sees_gold": True}, {"</ranking>"}),
     ],
 )
-async def test_golden_answers_reach_no_prompt_but_the_judges(recipe: str, *, judged: bool, tmp_path: Path) -> None:
-    """A policy that could see the answers would be trained to expect them."""
+async def test_golden_answers_reach_no_prompt_but_the_judges(
+    recipe: str, changed: dict[str, bool], judged: set[str], tmp_path: Path
+) -> None:
+    """A policy that could see the answers would be trained to expect them; a judge sees them where the recipe says so,
+    in repairs too."""
     model = ScriptedModel(any_reply)
     agent = Agent(
         model, retriever(tmp_path), PROMPTS, Sampling(temperature=1, top_p=1, max_tokens=64), 2, max_steps=4, seed=0
     )
     question = Question(id="q", question=QUESTION, golden_answers=[GOLDEN, "Seine"], metadata={"note": GOLDEN})
-    explorer = Explorer(agent, question, {str(name): each for name, each in RECIPES.items()}[recipe])
+    of = {str(name): each for name, each in RECIPES.items()}[recipe].model_copy(update=changed)
+    explorer = Explorer(agent, question, of)
     await explorer.run()
     asked = {request.sampling.stop[0] for request in model.requests}
     shown = {request.sampling.stop[0] for request in model.requests if GOLDEN in as_text(request.messages).decode()}
     assert asked >= ({"</query>", "</ranking>"} if recipe == "ragym" else {"</query>", "</evidence>"})
-    assert shown == ({"</score>"} if judged else set())
+    assert shown == judged
 
 
 # -- prompts of the user's own ---------------------------------------------------------------------------------

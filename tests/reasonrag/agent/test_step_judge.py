@@ -26,7 +26,7 @@ from reasonrag.llm.chat import ChatRequest, Completion, Sampling
 from reasonrag.llm.endpoint.endings import Ending
 from reasonrag.llm.offline import reply
 from reasonrag.retrieval.retriever import IndexRetriever
-from tests.helpers.scripted_model import Script, ScriptedModel
+from tests.helpers.scripted_model import Script, ScriptedModel, turn
 
 PROMPTS = load_prompts()
 GOLDEN = "zq-golden-4711"
@@ -40,17 +40,6 @@ EVIDENCE = "<evidence>It lies on the Seine.</evidence>"
 FOUND = "So the answer is <answer>Seine</answer>"
 
 Explored = Callable[..., Awaitable[tuple[RolloutRecord, list[ChatRequest]]]]
-
-
-def turn(request: ChatRequest) -> str:
-    """Which turn a request is, by what it stops at."""
-    return {
-        "</query>": "think",
-        "</evidence>": "read",
-        "</answer>": "conclude",
-        "</score>": "score",
-        "</ranking>": "rank",
-    }[request.sampling.stop[0]]
 
 
 def shown(request: ChatRequest) -> str:
@@ -138,20 +127,6 @@ async def test_candidates_are_listed_in_an_order_that_the_seed_draws(explored: E
 
 
 # -- what a judge sees -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("gold", [False, True])
-@pytest.mark.parametrize(("base", "kind"), [("ragym", "rank"), ("released", "score")])
-async def test_golden_answers_reach_a_judge_only_where_the_recipe_says_so(
-    base: str, kind: str, *, gold: bool, explored: Explored
-) -> None:
-    """Every message of every request is looked at, repairs included; the policy's never hold one."""
-    script = play(GOOD, IDLE, judged=lambda request: judge(request) if len(request.messages) > 2 else "hm")
-    record, requests = await explored(script, recipe(base, siblings=2, judge_sees_gold=gold))
-    told = {turn(each) for each in requests if any(GOLDEN in message.content for message in each.messages)}
-    assert told == ({kind} if gold else set())
-    assert {turn(each) for each in requests} >= {"think", kind}
-    assert record.recipe.judge_sees_gold is gold
 
 
 async def test_a_judge_of_evidence_sees_the_passages_that_were_read(explored: Explored) -> None:
@@ -323,37 +298,27 @@ def chosen(**flags: Any) -> Recipe:
 
 
 @pytest.mark.parametrize(
-    ("flags", "name", "scaled"),
+    ("flags", "name", "scaled", "gold"),
     [
-        ({}, "spre_even", True),
-        ({"reward": "spre"}, "spre_even", True),
-        ({"recipe": "continuation", "reward": "spre"}, "spre", True),
-        ({"recipe": "prorag", "reward": "spre"}, "spre", False),
-        ({"recipe": "released"}, "outcome", False),
-        ({"recipe": "continuation", "reward": "outcome"}, "outcome", True),
+        ({}, "spre_even", True, False),
+        ({"reward": "spre"}, "spre_even", True, False),
+        ({"recipe": "continuation", "reward": "spre"}, "spre", True, False),
+        ({"recipe": "prorag", "reward": "spre"}, "spre", False, False),
+        ({"recipe": "continuation", "reward": "outcome"}, "outcome", True, False),
+        ({"outcome": "judge"}, "spre_even", True, False),
+        ({"outcome": "judge", "judge_gold": True}, "spre_even", True, True),
+        ({"recipe": "released"}, "outcome", False, True),
+        ({"recipe": "released", "judge_gold": False}, "outcome", False, False),
     ],
 )
-def test_a_recipe_takes_the_rewards_that_are_chosen(flags: dict[str, Any], name: str, *, scaled: bool) -> None:
-    """The search stays as it is, and so does what margins are divided by."""
-    of = chosen(**flags)
-    assert (of.reward, of.margin_by_layer) == (name, scaled)
-    assert of.search == RECIPES[of.name].search
-
-
-@pytest.mark.parametrize(
-    ("flags", "gold"),
-    [
-        ({"outcome": "judge"}, False),
-        ({"outcome": "judge", "judge_gold": True}, True),
-        ({"recipe": "released"}, True),
-        ({"recipe": "released", "judge_gold": False}, False),
-    ],
-)
-def test_judges_see_golden_answers_by_default_only_in_the_published_recipe(
-    flags: dict[str, Any], *, gold: bool
+def test_a_recipe_takes_the_rewards_that_are_chosen(
+    flags: dict[str, Any], name: str, *, scaled: bool, gold: bool
 ) -> None:
-    """Whoever wants something else says so."""
-    assert chosen(**flags).judge_sees_gold is gold
+    """The search stays as it is, and so does what margins are divided by. Judges see golden answers by default only in
+    the published recipe."""
+    of = chosen(**flags)
+    assert (of.reward, of.margin_by_layer, of.judge_sees_gold) == (name, scaled, gold)
+    assert of.search == RECIPES[of.name].search
 
 
 @pytest.mark.parametrize(

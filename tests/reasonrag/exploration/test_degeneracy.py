@@ -34,12 +34,11 @@ from reasonrag.llm.offline import reply
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.listener import Listener
 from tests.helpers.real_runs import QUESTIONS, real_run
-from tests.helpers.scripted_model import Script, ScriptedModel
+from tests.helpers.scripted_model import Script, ScriptedModel, turn
 from tests.helpers.shared import Shared
 from tests.helpers.trees import Fields, rows
 from tests.helpers.trees import tree as grown
 
-ROOT = Path(__file__).parents[3]
 THINK, READ, CONCLUDE = "think", "read", "conclude"
 ASKED = "Which river flows through the capital of France?"
 
@@ -342,10 +341,6 @@ def test_outcomes_are_said_only_where_they_are_no_ordinary_mix(sign: str, enough
 # -- in a run --------------------------------------------------------------------------------------------------
 
 GOLDEN = {each["question"]: each["golden_answers"][0] for each in atlas.questions("train")}
-
-
-def turn(request: ChatRequest) -> str:
-    return {"</query>": THINK, "</evidence>": READ, "</answer>": CONCLUDE}[request.sampling.stop[0]]
 
 
 def scripted(think: Callable[[ChatRequest, int, str], str], *, none: bool = False) -> Script:

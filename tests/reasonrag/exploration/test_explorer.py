@@ -23,7 +23,7 @@ from reasonrag.llm.chat import ChatModel, ChatRequest, Completion, Sampling
 from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import QUESTION
-from tests.helpers.scripted_model import Script, ScriptedModel
+from tests.helpers.scripted_model import Script, ScriptedModel, turn
 
 PROMPTS = load_prompts()
 QUERY = "So the next query is <query>capital of France</query>"
@@ -56,13 +56,6 @@ def identity(of: Recipe) -> RunIdentity:
     return RunIdentity(dataset="own", split="dev", config_hash="c0", seed=0, recipe=of)
 
 
-def turn(request: ChatRequest) -> str:
-    """Which turn a request is, by what it stops at."""
-    return {"</query>": "think", "</evidence>": "read", "</answer>": "conclude", "</score>": "judge"}[
-        request.sampling.stop[0]
-    ]
-
-
 def is_first(request: ChatRequest) -> bool:
     """Whether it asks about the question alone."""
     return "Previous Thoughts" not in request.messages[1].content
@@ -72,7 +65,7 @@ def search_or_guess(request: ChatRequest, position: int) -> str:
     """At first one sibling searches and one guesses wrongly; evidence then leads to the right answer."""
     if turn(request) == "think" and is_first(request):
         return QUERY if request.samples[position] == 0 else WRONG
-    return {"think": RIGHT, "read": EVIDENCE, "conclude": RIGHT, "judge": "<score>40</score>"}[turn(request)]
+    return {"think": RIGHT, "read": EVIDENCE, "conclude": RIGHT, "score": "<score>40</score>"}[turn(request)]
 
 
 async def explored(explorer: Explorer, of: Recipe) -> RolloutRecord:
@@ -184,33 +177,16 @@ async def test_queries_count_gold_passages_once_and_evidence_what_it_reports(
     assert all(node.gold is None for node in record.nodes if node.action_type not in ("query", "evidence"))
 
 
-@pytest.mark.parametrize("of", [recipe("continuation"), recipe("economy")], ids=lambda each: each.name)
-async def test_gold_passages_are_counted_whether_or_not_continuations_are_kept(
-    of: Recipe, explorer_of: Callable[..., Explorer]
-) -> None:
-    """What a query found is known from its continuation, even where that is no node."""
-    record = await explored(explorer_of(ScriptedModel(search_or_guess), of, question=GOLD), of)
-    assert [node.gold for node in record.nodes[:3]] == [None, 1, None]
-
-
-@pytest.mark.parametrize(
-    ("question", "max_steps"),
-    [(QUESTION, 7), (GOLD, 2)],
-    ids=["no gold passages are known", "the next turn concludes"],
-)
-async def test_gold_is_null_where_nobody_can_know(
-    question: Question, max_steps: int, explorer_of: Callable[..., Explorer]
-) -> None:
-    """A question without gold passages has none to count, and a query before the conclusion is not searched."""
-    record = await explored(
-        explorer_of(ScriptedModel(search_or_guess), recipe(), question=question, max_steps=max_steps), recipe()
-    )
+async def test_gold_is_null_where_the_next_turn_concludes(explorer_of: Callable[..., Explorer]) -> None:
+    """A query before the conclusion is not searched."""
+    record = await explored(explorer_of(ScriptedModel(search_or_guess), recipe(), question=GOLD, max_steps=2), recipe())
     assert [node.action_type for node in record.nodes] == [None, "query", "answer"]
     assert [node.gold for node in record.nodes] == [None, None, None]
 
 
 async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: Callable[..., Explorer]) -> None:
-    """The same requests and the same tree, but for the counts."""
+    """The same requests and the same tree, but for the counts: what a query found is known from its continuation,
+    though that is no node. Where no gold passages are known there is none to count."""
     gold_titles = QUESTION.model_copy(update={"metadata": {"gold_titles": ["Zanzibar", "paris"]}})
     models = [ScriptedModel(search_or_guess) for _ in range(2)]
     with_gold, without = [
@@ -218,6 +194,7 @@ async def test_gold_passages_reach_no_prompt_and_change_no_step(explorer_of: Cal
         for model, question in zip(models, (gold_titles, QUESTION), strict=True)
     ]
     assert [node.gold for node in with_gold.nodes] == [None, 1, None]
+    assert [node.gold for node in without.nodes] == [None, None, None]
     assert [node.model_copy(update={"gold": None}) for node in with_gold.nodes] == without.nodes
     assert models[0].requests == models[1].requests
     assert not any("Zanzibar" in each.content for request in models[0].requests for each in request.messages)
@@ -446,7 +423,7 @@ async def test_a_failed_continuation_that_is_in_the_tree_is_listed_once(
     assert [node.id for node in record.nodes if node.parse_error] == [4]
 
 
-@pytest.mark.parametrize("failing", ["think", "read", "judge"])
+@pytest.mark.parametrize("failing", ["think", "read", "score"])
 async def test_a_model_error_in_any_piece_of_work_fails_the_question(
     failing: str, explorer_of: Callable[[ChatModel, Recipe], Explorer]
 ) -> None:
@@ -457,14 +434,14 @@ async def test_a_model_error_in_any_piece_of_work_fails_the_question(
             raise ModelError("the endpoint is down", cause="http_500")
         return search_or_guess(request, position)
 
-    of = recipe("released", siblings_at_once=1, simulations=3) if failing == "judge" else recipe()
+    of = recipe("released", siblings_at_once=1, simulations=3) if failing == "score" else recipe()
     explorer = explorer_of(ScriptedModel(script), of)
     with pytest.raises(ModelError, match="the endpoint is down"):
         await explorer.run()
     record = explorer.error_record(identity(of), QuestionError(cause="http_500", message="the endpoint is down"))
     assert (record.question_id, record.nodes, record.failed_continuations) == ("q1", [], [])
     assert record.error == QuestionError(cause="http_500", message="the endpoint is down")
-    assert record.usage.calls == {"think": 0, "read": 2, "judge": 1}[failing]
+    assert record.usage.calls == {"think": 0, "read": 2, "score": 1}[failing]
 
 
 def one_continuation_fails(request: ChatRequest, position: int) -> str:
@@ -549,7 +526,7 @@ async def test_ragym_goes_on_with_the_step_that_a_judge_ranks_first(
     itself; and where the judge fails, all have 0 and the first one is gone on with."""
 
     def script(request: ChatRequest, position: int) -> str:
-        if request.sampling.stop == ("</ranking>",):
+        if turn(request) == "rank":
             shown = [line for line in request.messages[1].content.splitlines() if line.startswith("Candidate ")]
             if len(request.messages) > 2 or "It lies on" in shown[0]:
                 return "no idea"

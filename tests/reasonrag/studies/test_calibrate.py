@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,12 @@ from reasonrag.data.corpus import Passage
 from reasonrag.errors import CapReached, InputError, ModelError
 from reasonrag.files import only_writer
 from reasonrag.llm.chat import ChatRequest, Completion
-from reasonrag.llm.offline import OfflineTeacher
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from reasonrag.studies.revaluation import Revaluation
 from tests.endpoints.weak_teacher import WeakTeacher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
-from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.scripted_model import RecordedOffline, ScriptedModel
 from tests.helpers.shared import Shared
 
 pytestmark = pytest.mark.slow
@@ -63,18 +61,6 @@ def told(report: Any) -> Any:
 def revalued(run: Path | str, **flags: Any) -> Revaluation:
     """What the fresh continuations of a calibration found."""
     return package.calibrate(run, **flags).revaluation
-
-
-class Offline(ScriptedModel):
-    """The offline teacher, every request remembered."""
-
-    def __init__(self, name: str = "offline") -> None:
-        super().__init__([], name=name)
-        self._teacher = OfflineTeacher(name=name)
-
-    async def complete(self, request: ChatRequest) -> Sequence[Completion]:
-        self.requests.append(request)
-        return await self._teacher.complete(request)
 
 
 # -- end to end ------------------------------------------------------------------------------------------------
@@ -242,7 +228,7 @@ def test_ends_that_no_label_counts_count_in_no_fresh_mean() -> None:
 
 def test_states_are_rebuilt_and_continued_with_draws_of_their_own(run: Path) -> None:
     """What is asked is a prompt of the tree, byte by byte; no draw is one of the search's, none is asked for twice."""
-    teacher = Offline()
+    teacher = RecordedOffline()
     found = revalued(run, revalue=40, k=4, chat_model=teacher)
     prompts = {tuple(node.prompt) for tree in trees() for node in tree.nodes if node.prompt}
     firsts = [request for request in teacher.requests if len(request.samples) == 4]
@@ -260,7 +246,7 @@ def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
     trees = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
     assert {each.hops for each in trees} == {2, 3}
     assert all(max(end.steps for end in each.ends) == 2 * (each.hops or 0) + 3 for each in trees)
-    teacher = Offline()
+    teacher = RecordedOffline()
     package.calibrate("runs/a", revalue=400, k=2, min_confidence=0, chat_model=teacher)
     turns = {tuple(node.prompt): (node.layer, node.action) for tree in trees for node in tree.nodes if node.prompt}
     firsts = {request.messages for request in teacher.requests if len(request.samples) == 2}
@@ -278,7 +264,7 @@ def test_a_question_is_asked_in_its_own_style(tmp_path: Path) -> None:
     lines = [orjson.dumps(each | {"metadata": {"style": "long"}}) for each in questions]
     (tmp_path / "own.jsonl").write_bytes(b"\n".join(lines))
     package.generate(questions=tmp_path / "own.jsonl", corpus=world / "corpus.jsonl", model="offline", run="runs/a")
-    teacher = Offline()
+    teacher = RecordedOffline()
     package.calibrate("runs/a", revalue=10, k=2, chat_model=teacher)
     thoughts = [request for request in teacher.requests if "Reference" not in request.messages[-1].content]
     assert thoughts
@@ -290,7 +276,7 @@ def test_a_run_is_continued_by_its_own_defaults_not_by_later_ones(run: Path) -> 
     config = json.loads((run / "config.json").read_text())
     config["operational"]["settings"]["recipe"] = "released"  # worst first, with steps of its own
     (run / "config.json").write_text(json.dumps(config))
-    teacher = Offline()
+    teacher = RecordedOffline()
     package.calibrate(run, revalue=40, k=2, chat_model=teacher)
     prompts = {tuple(node.prompt) for tree in trees() for node in tree.nodes if node.prompt}
     reads = [request.messages for request in teacher.requests if "<reference>" in request.messages[-1].content]
@@ -540,7 +526,7 @@ def test_a_configuration_that_lacks_something_or_is_damaged_is_refused(
         place[key] = None if value == [None] else value
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
-        package.calibrate(run, revalue=2, k=1, chat_model=Offline())
+        package.calibrate(run, revalue=2, k=1, chat_model=RecordedOffline())
 
 
 # -- what is said ----------------------------------------------------------------------------------------------
