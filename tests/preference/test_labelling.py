@@ -22,7 +22,6 @@ from tests.helpers.trees import (
     answer,
     bare,
     evidence,
-    four_queries,
     malformed,
     prompt,
     query,
@@ -70,29 +69,6 @@ def test_the_sibling_with_the_higher_reward_is_chosen(first: Fields, second: Fie
     assert ids(found) == pair
     assert found.label == "value"
     assert found.same_type == (first.get("action_type") == second.get("action_type"))
-
-
-@pytest.mark.parametrize(("by_layer", "margins"), [(True, [0.09, 0.1, 0.1]), (False, [0.09, 0.09, 0.081])])
-def test_margins_are_divided_by_the_discount_of_their_layer_where_the_recipe_says_so(
-    *, by_layer: bool, margins: list[float]
-) -> None:
-    """alpha .9: differences of .09, .09 and .081 in layers 0, 1 and 2 are .09, .09 / .9 and .081 / .81 of what could
-    still be won there; without `margin_by_layer` they stand as they are."""
-    deep = tree(
-        [0, 0, 1, 1, 3, 3],
-        [
-            query("who", 0.60),
-            query("what", 0.51),
-            evidence("she", 0.60),
-            evidence("he", 0.51),
-            answer("Ada", 0.600),
-            answer("Bob", 0.519),
-        ],
-        by_layer=by_layer,
-    )
-    found = [(ids(pair), state.layer) for state in labelled_states(deep) for pair in state.pairs]
-    assert found == [((1, 2), 0), ((3, 4), 1), ((5, 6), 2)]
-    assert [pair.margin for pair in pairs(deep)] == pytest.approx(margins)
 
 
 def test_margins_are_numbers_in_any_layer() -> None:
@@ -388,16 +364,6 @@ def test_a_state_is_what_the_agent_has_seen() -> None:
 def test_a_state_with_fewer_than_two_steps_is_left_out(children: int) -> None:
     """A pair takes two."""
     assert list(labelled_states(siblings(*[query("alone", 0.9)] * children))) == []
-
-
-def test_pairs_of_a_state_come_by_falling_confidence_and_states_by_creation() -> None:
-    """A deeper state with a surer pair still comes later."""
-    assert [*map(ids, pairs(four_queries()))] == [(1, 3), (1, 4), (2, 3), (2, 4), (1, 2), (3, 4)]
-    two_states = tree(
-        [0, 0, 1, 1],
-        [query("a", 0.5), query("b", 0.3), evidence("e", 0.0, observations=9), evidence("f", 0.8, observations=9)],
-    )
-    assert [*map(ids, pairs(two_states))] == [(1, 2), (4, 3)]
 
 
 def test_equally_sure_pairs_come_in_the_order_of_their_steps() -> None:

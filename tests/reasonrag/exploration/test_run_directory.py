@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +73,12 @@ def fill(home: Path, *question_ids: str) -> bytes:
 # -- what is written -------------------------------------------------------------------------------------------
 
 
-def test_a_new_run_has_its_configuration_before_its_first_tree(home: Path) -> None:
-    """A run killed at once can still be told from another."""
-    with open_run(home):
+def test_a_run_has_its_configuration_before_its_first_tree_and_each_tree_when_append_returns(home: Path) -> None:
+    """A run killed at once can still be told from another; one line per question, whole, while the run is still
+    open."""
+    with open_run(home) as run:
         assert (home / CONFIG).read_bytes() == CONFIGURATION.to_bytes()
         assert (home / ROLLOUTS).read_bytes() == b""
-
-
-def test_a_tree_is_on_disk_when_append_returns(home: Path) -> None:
-    """One line per question, whole, while the run is still open."""
-    with open_run(home) as run:
         for question_id in "ab":
             run.append(rollout(question_id))
             assert (home / ROLLOUTS).read_bytes().endswith(rollout(question_id).to_line())
@@ -160,23 +155,15 @@ def test_a_torn_last_line_is_cut_off_and_the_user_is_told(home: Path) -> None:
     assert message.endswith("its question will be explored again")
 
 
-BROKEN = [b"", b"torn", b"{}", b'{"question_id": "b"}', b"[]"]
-
-
-@pytest.fixture(params=BROKEN)
-def broken_run(request: pytest.FixtureRequest, home: Path) -> Iterator[Path]:
-    """A run whose second line, of three, is no rollout; nothing of it may change."""
-    first, _, third = fill(home, "a", "b", "c").splitlines(keepends=True)
-    content = first + request.param + b"\n" + third
-    (home / ROLLOUTS).write_bytes(content)
-    yield home
-    assert (home / ROLLOUTS).read_bytes() == content
-
-
-def test_a_broken_line_in_the_middle_is_refused_with_its_number(broken_run: Path) -> None:
+@pytest.mark.parametrize("line", [b"", b"torn", b"{}", b'{"question_id": "b"}', b"[]"])
+def test_a_broken_line_in_the_middle_is_refused_with_its_number(line: bytes, home: Path) -> None:
     """That is no crash of ours, so nothing is repaired; the user decides, and nothing was changed."""
-    message = refusal(open_run(broken_run))
+    first, _, third = fill(home, "a", "b", "c").splitlines(keepends=True)
+    content = first + line + b"\n" + third
+    (home / ROLLOUTS).write_bytes(content)
+    message = refusal(open_run(home))
     assert re.search(r"rollouts\.jsonl, line 2 is not .*Remove the line to have its question", message)
+    assert (home / ROLLOUTS).read_bytes() == content
 
 
 # -- one writer, one configuration -----------------------------------------------------------------------------
@@ -315,35 +302,24 @@ def test_a_clean_end_puts_lines_in_question_order(written: str, order: str, left
         assert {each for each in "abcd" if run.is_done(each)} == {m for m in marks(left) if not m.endswith("!")}
 
 
-def test_a_run_can_be_added_to_after_it_was_put_in_order(home: Path) -> None:
-    """The new line goes into the new file, and the order can be made again."""
+def test_putting_in_order_replaces_the_file_at_once(home: Path) -> None:
+    """Whoever reads the old file reads it to its end; no temporary file is left. A new line goes into the new file, and
+    the order can be made again."""
     with open_run(home) as run:
         for question_id in "ba":
             run.append(rollout(question_id))
-        run.sort_by_question("abc")
+        before = (home / ROLLOUTS).read_bytes()
+        with (home / ROLLOUTS).open("rb") as reader:
+            run.sort_by_question("abc")
+            assert reader.read() == before
         run.append(rollout("c"))
         assert question_ids(home) == ["a", "b", "c"]
         run.sort_by_question("cab")
     assert question_ids(home) == ["c", "a", "b"]
-
-
-def test_putting_in_order_replaces_the_file_at_once(home: Path) -> None:
-    """Whoever reads the old file reads it to its end; no temporary file is left."""
-    with open_run(home) as run:
-        run.append(rollout("b"))
-        run.append(rollout("a"))
-        before = (home / ROLLOUTS).read_bytes()
-        with (home / ROLLOUTS).open("rb") as reader:
-            run.sort_by_question("ab")
-            assert reader.read() == before
-    assert question_ids(home) == ["a", "b"]
     assert {path.name for path in home.iterdir()} == {".lock", CONFIG, ROLLOUTS, FAILURES}
 
 
-OTHER_VERSIONS = [b"reasonrag.rollouts/0", b"reasonrag.rollouts/2"]
-
-
-@pytest.mark.parametrize("other", OTHER_VERSIONS)
+@pytest.mark.parametrize("other", [b"reasonrag.rollouts/0", b"reasonrag.rollouts/2"])
 def test_a_run_of_another_version_is_not_to_be_mended(other: bytes, home: Path, reasonrag: Reasonrag) -> None:
     """Its lines are whole: nothing is to be removed, and generate would not help."""
     content = fill(home, "a", "b").replace(b"reasonrag.rollouts/1", other)
