@@ -230,16 +230,19 @@ async def test_iter_retgen_answers_by_its_last_generation_and_every_iteration_is
 
 
 async def test_search_r1_searches_until_it_answers(method_of: MethodOf) -> None:
-    """A query's passages come back in the next user turn; text behind a closing tag does not count."""
-    model = ScriptedModel([f"{SEARCH} <information>made up</information>", "<think>Paris.</think> " + ANSWER])
-    attempt = await method_of("search-r1", model).answer(QUESTION)
-    assert attempt.answer == "Seine"
-    assert attempt.searches == 1
-    assert [step.content for step in attempt.steps] == ["capital of France", "Seine"]
-    assert [each.id for each in attempt.steps[1].passages] == [each.id for each in attempt.read]
-    roles = [message.role for message in model.requests[-1].messages]
-    assert roles == ["user", "assistant", "user"]
-    assert "made up" not in model.requests[-1].messages[1].content
+    """A query's passages come back in the next user turn; text behind a closing tag does not count. Of a reply that it
+    cannot read it is told: that is its repair turn, which stays in the conversation and takes nothing of the budget."""
+    made_up = f"{SEARCH} <information>made up</information>"
+    model = ScriptedModel(["I do not know.", made_up, SEARCH, "<think>Paris.</think> " + ANSWER])
+    attempt = await method_of("search-r1", model, budget=StepBudget(5, 2)).answer(QUESTION)
+    assert (attempt.answer, attempt.searches) == ("Seine", 2)
+    assert [step.content for step in attempt.steps] == [*["capital of France"] * 2, "Seine"]
+    assert [step.repaired for step in attempt.steps] == [True, False, False]
+    assert [each.id for each in attempt.steps[2].passages] == [each.id for each in attempt.read]
+    first, repair, *_, last = [each.messages for each in model.requests]
+    assert (repair[-1].content, last[: len(repair)]) == (PROMPTS["rethink"], repair)
+    assert [message.role for message in last] == ["user", *["assistant", "user"] * 3]
+    assert "made up" not in last[len(first) + 2].content
     assert model.requests[0].sampling.stop == ("</search>", "</answer>")
 
 
@@ -251,16 +254,6 @@ async def test_search_r1_must_answer_when_its_budget_is_spent(method_of: MethodO
     assert (attempt.searches, len(attempt.steps)) == (BUDGET.searches, BUDGET.searches + 1)
     assert attempt.steps[-1].parse_error == "wrong_tag"
     assert "no search is left" in model.requests[-1].messages[-1].content
-
-
-async def test_search_r1_is_told_of_a_reply_it_cannot_read(method_of: MethodOf) -> None:
-    """Its own message is its repair turn, which stays in the conversation and takes nothing of the budget."""
-    model = ScriptedModel(["I do not know.", SEARCH, SEARCH, ANSWER])
-    attempt = await method_of("search-r1", model, budget=StepBudget(5, 2)).answer(QUESTION)
-    assert attempt.answer == "Seine"
-    assert [step.repaired for step in attempt.steps] == [True, False, False]
-    assert model.requests[1].messages[-1].content == PROMPTS["rethink"]
-    assert model.requests[-1].messages[: len(model.requests[1].messages)] == model.requests[1].messages
 
 
 async def test_ircot_searches_with_each_sentence_it_writes(method_of: MethodOf) -> None:
@@ -412,7 +405,6 @@ async def test_search_r1_keeps_its_own_think_tags(method_of: MethodOf) -> None:
     ("completion", "cause"),
     [
         (reply("Seine"), "no_tag"),
-        (reply("I thought long about"), "no_tag"),
         (reply("so <answer>Sei", "length"), "cut_off"),
         (reply("so", "length"), "cut_off"),
         (reply("<answer> </answer>"), "empty"),

@@ -43,9 +43,9 @@ STOCK = TrainingEnvironment(
 )
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def without_llama_factory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that answers at once: there is none."""
+    """An environment that answers at once, where a test names no other: there is none."""
     monkeypatch.setenv(PYTHON_VARIABLE, "/nowhere/python")
 
 
@@ -261,7 +261,6 @@ def test_a_machine_without_a_gpu_gets_a_plan_for_the_one_that_will_train(
     assert {each.plan.training.name for each in others} >= {"full", "lora", "qlora"}
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_what_does_not_fit_is_an_error_with_the_nearest_that_does(reasonrag: Reasonrag) -> None:
     """One card of 24 GB: not in full, not by LoRA, but by QLoRA or offloaded. Seen by a person, exit status 1."""
     found = doctor("qwen2.5-7b-dpo-full", gpus=1, gpu_memory=24, set=["cutoff_len=1536"])
@@ -276,7 +275,6 @@ def test_what_does_not_fit_is_an_error_with_the_nearest_that_does(reasonrag: Rea
     assert "does not fit" in done.out
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_what_is_offloaded_must_fit_into_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cards here hold what stays of 72 B parameters; the 1.3 TB that do not are an error where the machine has
     less, and an alternative that takes as much does not fit either. Of another machine it is not known."""
@@ -302,7 +300,6 @@ def test_what_is_offloaded_must_fit_into_this_machine(tmp_path: Path, monkeypatc
     assert "host" not in elsewhere
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 @pytest.mark.parametrize(
     ("name", "gpus", "memory"),
     [
@@ -325,7 +322,6 @@ def test_our_configurations_fit_what_their_headers_ask_for(name: str, gpus: int,
     assert f"{memory} GB" in find_config(name).text
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_a_cutoff_that_somebody_chose_is_held_against_the_rows(data: Path) -> None:
     """The files of the project leave it to train; --set is somebody's choice."""
     advised = read_audit(data).advised_cutoff
@@ -335,7 +331,6 @@ def test_a_cutoff_that_somebody_chose_is_held_against_the_rows(data: Path) -> No
     assert f"--set cutoff_len={advised}, or leave it out, to cut nothing" in chosen.says
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -354,7 +349,6 @@ def test_zero_is_what_its_file_says(content: str | None, says: str) -> None:
     assert says in found.says
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_eight_bits_take_more_than_four() -> None:
     """A byte for each weight of the linear maps instead of half of one."""
     four, eight = (
@@ -363,7 +357,6 @@ def test_eight_bits_take_more_than_four() -> None:
     assert eight - four == pytest.approx(0.5 * 6.5e9, rel=0.05)
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_without_a_configuration_it_is_lora_beside_the_other_methods() -> None:
     """Of any model whose shape is known."""
     found = doctor(gpus=1, gpu_memory=80)
@@ -374,7 +367,6 @@ def test_without_a_configuration_it_is_lora_beside_the_other_methods() -> None:
     assert of(none, "memory")["plan"].advice == "a smaller model"
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -392,7 +384,6 @@ def test_bad_input_ends_it_with_status_2(reasonrag: Reasonrag, arguments: list[s
     assert says in done.err
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_names_of_others_are_no_markup(reasonrag: Reasonrag) -> None:
     """A file's content reaches the terminal as text."""
     Path("own.yaml").write_text(
@@ -414,7 +405,6 @@ def test_a_missing_interpreter_or_llama_factory_is_a_finding(
     assert of(found, "configuration")["batch"].severity == "ok"
 
 
-@pytest.mark.usefixtures("without_llama_factory")
 def test_the_python_call_and_the_command_say_the_same(reasonrag: Reasonrag) -> None:
     """One object on stdout."""
     said = json.loads(reasonrag("doctor", "qwen2.5-7b-kto", "--gpus", 2, "--json").out)
