@@ -63,8 +63,6 @@ def test_a_damaged_line_is_named_when_it_is_reached() -> None:
     [
         pytest.param(15, 1, True, id="more than ten times the page"),
         pytest.param(15, 2, False, id="less than ten times the page"),
-        pytest.param(25, 2, True, id="more than ten times a larger page"),
-        pytest.param(1, 1, False, id="a run of usual size"),
     ],
 )
 def test_who_would_wait_for_a_sample_is_first_told_how_to_see_all(

@@ -62,11 +62,14 @@ def assert_harmless(text: str) -> None:
 # -- show ------------------------------------------------------------------------------------------------------
 
 
-def test_show_draws_every_step_once_with_its_reward(reasonrag: Reasonrag, run: Path, richest: QuestionView) -> None:
-    """On a line of 80 columns each, also in a pipe; the question and its gold answers stand above."""
+def test_show_draws_every_step_once_and_marks_those_of_kept_pairs(
+    reasonrag: Reasonrag, run: Path, richest: QuestionView
+) -> None:
+    """On a line of 80 columns each, also in a pipe; with signs, not by colour alone. The question and its gold answers
+    stand above, the pairs and why they were kept below; the others are counted by drop reason."""
     done = reasonrag("show", run, richest.id)
     assert done.status == 0
-    drawing = done.out.partition("pairs: ")[0]
+    drawing, _, below = done.out.partition("pairs: ")
     steps = richest.trees[0].steps[1:]
     assert Counter(map(int, re.findall(r"[├└]╴#(\d+) ", drawing))) == Counter(step.id for step in steps)
     for step in steps:
@@ -74,13 +77,6 @@ def test_show_draws_every_step_once_with_its_reward(reasonrag: Reasonrag, run: P
     assert all(cell_len(line) <= WIDTH for line in drawing.splitlines())
     assert f"gold answers: {', '.join(richest.golden_answers)}" in drawing
     assert " ".join(richest.question.split()) in " ".join(drawing.split())
-
-
-def test_show_marks_the_steps_of_kept_pairs_and_says_why(
-    reasonrag: Reasonrag, run: Path, richest: QuestionView
-) -> None:
-    """With signs, not by colour alone; the others are counted by drop reason."""
-    drawing, _, below = reasonrag("show", run, richest.id).out.partition("pairs: ")
     kept = [pair for pair in richest.pairs if pair.dropped is None]
     assert below.startswith(f"{len(kept)} kept of {len(richest.pairs)} candidates")
     for pair in kept:
@@ -93,35 +89,25 @@ def test_show_marks_the_steps_of_kept_pairs_and_says_why(
 
 
 def test_show_names_the_status_of_branches_and_what_could_not_be_read(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """Converged, repeated, unexplored; F1 at answers; the cause at replies that did not parse."""
+    """Converged, repeated, alike, unexplored; F1 at answers; the cause at replies that did not parse. Of a pair of
+    steps that reveal the same, by how much and what it would take."""
     steps = [
         query("settled", 0.9, rollouts=rollouts_of(1.0, 3, 3), visits=2),
         query("Settled!", 0.9, same_as=1),
         query("unexplored", None),
         malformed("no tag at all"),
         answer("Ada", 0.45, f1=0.5),
+        query("as settled", 0.1, rollouts=rollouts_of(0.0, *[3] * 8), observations=8, in_common={1: 0.75}),
     ]
-    out = reasonrag("show", run_of(tmp_path / "run", siblings(*steps)), "q1").out
-    assert "#1 query 0.90 n2 +1 converged: settled" in out
+    run = run_of(tmp_path / "run", siblings(*steps))
+    out = reasonrag("show", run, "q1").out
+    assert "#1 query 0.90 n2 +1 converged reveals the same as #6: settled" in out
     assert "#2 query 0.90 repeats #1: Settled!" in out
     assert "#3 query ? unexplored: unexplored" in out
     assert "#4 unreadable (no_tag) 0.00: no tag at all" in out
-    assert "#5 answer 0.45 F1 0.50 -1: Ada" in out
-
-
-def test_show_says_which_steps_reveal_the_same(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """At the later of them, in the tree; and of their pair, by how much and what it would take."""
-    steps = [
-        query("who", 0.9, rollouts=rollouts_of(1.0, *[3] * 8), observations=8),
-        query("who exactly", 0.1, rollouts=rollouts_of(0.0, *[3] * 8), observations=8, in_common={1: 0.75}),
-    ]
-    run = run_of(tmp_path / "run", siblings(*steps))
-    tree = reasonrag("show", run, "q1").out
-    assert "#2 query 0.10 converged reveals the same as #1: who exactly" in tree
-    assert "same findings 1" in " ".join(tree.split())
-    view = package.show(run, "q1")
-    [pair] = view.pairs
-    assert pair.dropped == "same_findings"
+    assert "#5 answer 0.45 F1 0.50 +1 -1: Ada" in out
+    assert "#6 query 0.10 -1 converged reveals the same as #1: as settled" in out
+    [pair] = [each for each in package.show(run, "q1").pairs if (each.chosen, each.rejected) == (1, 6)]
     said = " ".join(reasonrag("show", run, "q1", "--pair", pair.id).out.split())
     assert "both steps reveal the same (75 % in common), and their continuations do not tell them apart" in said
 
@@ -164,14 +150,6 @@ def test_show_refuses_what_is_not_there_and_says_what_is(
     done = reasonrag("show", run, *arguments)
     assert (done.status, done.out) == (2, "")
     assert says in done.err
-
-
-def test_show_of_a_question_that_failed_says_why(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """There is no tree to draw."""
-    done = reasonrag("show", run_of(tmp_path / "run", failure("q2")), "q2")
-    assert done.status == 0
-    assert "timeout: no answer after 600 s" in done.out
-    assert "0 kept of 0 candidates" in done.out
 
 
 def test_show_without_trees_draws_the_states_that_pairs_are_of(reasonrag: Reasonrag, tmp_path: Path) -> None:
@@ -266,12 +244,16 @@ def test_stats_says_where_questions_die(reasonrag: Reasonrag, run: Path, tmp_pat
     }
 
 
-def test_stats_of_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path: Path) -> None:
-    """Nothing to divide by, nothing to draw."""
+def test_a_run_without_pairs_or_trees_is_no_error(reasonrag: Reasonrag, tmp_path: Path) -> None:
+    """Nothing to divide by, nothing to draw; of a question that failed it is said why."""
     empty = reasonrag("stats", run_of(tmp_path / "empty"))
     assert (empty.status, "0 of 0 candidates" in empty.out) == (0, True)
-    failed = reasonrag("stats", run_of(tmp_path / "failed", failure()))
-    assert "timeout 1" in failed.out
+    failed = run_of(tmp_path / "failed", failure("q2"))
+    assert "timeout 1" in reasonrag("stats", failed).out
+    done = reasonrag("show", failed, "q2")
+    assert done.status == 0
+    assert "timeout: no answer after 600 s" in done.out
+    assert "0 kept of 0 candidates" in done.out
     assert reasonrag("stats", tmp_path / "nowhere").status == 2
 
 
