@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from reasonrag.llm import offline
 from reasonrag.serving.openai_api import ChatCompletionRequest
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
-from tests.helpers.processes import Command, until
 
 CUT = "zqcut"
 """The end of every text that was cut."""
@@ -139,32 +137,6 @@ def answering_but(refused: Callable[[str], web.Response | None]) -> Answering:
 
     inner._app.middlewares.append(picky)
     return inner
-
-
-def test_a_kill_in_a_run_whose_states_end_changes_nothing(reasonrag: Reasonrag) -> None:
-    """What a state suffered is in the journal like any answer: little is asked twice."""
-    prompts = list[str]()
-
-    def filtered(prompt: str) -> web.Response | None:
-        prompts.append(prompt)
-        error = {"error": {"code": "content_filter", "message": "filtered"}}
-        some = "<reference>" in prompt and len(prompt) % 5 == 0
-        return web.json_response(error, status=400) if some else None
-
-    with answering_but(filtered).open() as endpoint:
-        summary = explored(reasonrag, endpoint.base_url, "--concurrency", 4)
-        assert set(summary["parse_failures_by_cause"]) == {"withheld"}
-        whole, trees = len(prompts), Path("runs/a/rollouts.jsonl").read_bytes()
-        shutil.rmtree("runs/a")
-        prompts.clear()
-        for kill in (5, 60, 110):
-            with Command(*asked(endpoint.base_url), "--concurrency", 4) as running:
-                until(lambda kill=kill: len(prompts) >= kill or running.poll() is not None)  # type: ignore[misc]
-                running.kill()
-                assert running.wait() != 0
-        explored(reasonrag, endpoint.base_url, "--concurrency", 4)
-    assert Path("runs/a/rollouts.jsonl").read_bytes() == trees
-    assert whole <= len(prompts) < 2 * whole  # again: the trials, and what was in flight
 
 
 def test_a_wait_that_is_too_long_ends_the_run_until_the_same_command(reasonrag: Reasonrag) -> None:

@@ -134,10 +134,9 @@ def reading_job(place: Path) -> dict[str, Any]:
     paths = {f"path {name}": prompt for name, prompt in path_prompts(place / "data").items()}
     hostile = {"dataset_dir": str(place / "hostile"), "stage": "dpo"}
     entries = {name: {"dataset_dir": str(place / "data"), "dataset": name, "stage": stage} for name, stage in ENTRIES}
-    glued = make_glued(place / "glued", place / "data")
     tiny = {
         "model": str(place / "tiny"),
-        "load": entries | glued | {"hostile": hostile | {"dataset": dataset_name("proguide")}},
+        "load": entries | {"hostile": hostile | {"dataset": dataset_name("proguide")}},
         "render": states | hostile_states | paths,
     }
     for name in ("sharegpt", "reward"):
@@ -159,16 +158,6 @@ def make_data(out: Path) -> None:
     """A data set of a run, in every format, with a validation part."""
     reasonrag.generate(dataset="atlas", limit=16, run="runs/a")
     reasonrag.pairs("runs/a", out=out, format=[*READ_FORMATS, "trl"], validation=0.25)
-
-
-def make_glued(out: Path, data: Path) -> dict[str, Any]:
-    """Our pairs as LLaMA-Factory's data/README describes a preference data set of the alpaca format."""
-    out.mkdir()
-    (out / "pairs.json").write_bytes((data / "RAG_ProGuide.json").read_bytes())
-    columns = {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}
-    info = {"glued": {"file_name": "pairs.json", "ranking": True, "columns": columns}}
-    (out / "dataset_info.json").write_bytes(orjson.dumps(info))
-    return {"glued": {"dataset_dir": str(out), "dataset": "glued", "stage": "dpo"}}
 
 
 # -- states with texts that try everything -------------------------------------------------------------------------
@@ -328,14 +317,6 @@ def test_a_reply_is_read_as_wanted_or_not(split: SplitName, reading: Reading) ->
     beside = [row["state_id"] == other["state_id"] for row, other in zip(written, before, strict=True)]
     assert beside == sorted(beside)
     assert sum(beside) <= 2
-
-
-def test_without_our_columns_the_instruction_would_be_glued_to_the_question(reading: Reading) -> None:
-    """What dataset_info.json is for: with the columns of LLaMA-Factory's own example the system turn is Qwen's, and the
-    instruction is a part of what the user says."""
-    written = rows_in(reading.data / "RAG_ProGuide.json")
-    for seen, row in zip(reading.rows("glued"), written, strict=True):
-        assert seen["chosen_prompt"]["text"] == as_turns(DEFAULT_SYSTEM, f"{row['instruction']}\n{row['input']}")
 
 
 # -- the same tokens -----------------------------------------------------------------------------------------------
@@ -529,10 +510,14 @@ def test_a_smoke_configuration_differs_from_its_twin_in_sizes_only(twin: Path) -
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_a_configuration_says_what_it_takes(config: Path) -> None:
-    """Who reads it knows what it needs, what it costs, how to launch it and what to look at. A path of deepspeed leads
-    to one of our files from the folder above train_configs/, where LLaMA-Factory is started by hand."""
-    deepspeed = yaml.safe_load(config.read_text("utf-8")).get("deepspeed")
+    """Who reads it knows what it needs, what it costs, how to launch it and what to look at. It names the template that
+    exists and the data that `pairs` writes for its stage. A path of deepspeed leads to one of our files from the folder
+    above train_configs/, where LLaMA-Factory is started by hand."""
+    settings = yaml.safe_load(config.read_text("utf-8"))
+    deepspeed = settings.get("deepspeed")
     assert deepspeed is None or ROOT / deepspeed in ZERO
+    assert settings["template"] == "qwen"
+    assert config not in TRAININGS or dict(ENTRIES)[settings["dataset"]] == settings["stage"]
     head = config.read_text("utf-8").partition("\n\n")[0]
     for word in ("Needs:", "Memory:", "Hours:", "Launch:", "Look at:"):
         assert f"# {word}" in head, word

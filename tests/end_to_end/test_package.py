@@ -14,10 +14,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 import reasonrag
-from preference.export.formats import FORMATS, dataset_info
 from preference.records import SCHEMA_VERSION
 from reasonrag.agent.prompting import PROMPT_NAMES
 
@@ -83,17 +81,6 @@ def test_importing_and_help_load_nothing_heavy(code: str, heavy: set[str]) -> No
     code = f"import sys; {code}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not set(done.stdout.splitlines()[-1].split()) & heavy
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "train_configs").glob("*.yaml")), ids=lambda path: path.name)
-def test_a_training_configuration_reads_our_export(path: Path) -> None:
-    """It names a data set of `dataset_info.json`, of pairs where its stage ranks, and the template that exists."""
-    settings = yaml.safe_load(path.read_text("utf-8"))
-    assert settings["template"] == "qwen"
-    if "export_dir" in settings:
-        return
-    entry = dataset_info((name, "train") for name in FORMATS)[settings["dataset"]]
-    assert entry.get("ranking", False) is (settings["stage"] in ("dpo", "rm"))
 
 
 def test_no_file_of_the_project_is_large_or_binary_data() -> None:
