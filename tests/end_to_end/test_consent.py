@@ -14,7 +14,6 @@ import pytest
 
 import reasonrag as package
 from reasonrag.data.questions import Question
-from reasonrag.errors import InputError
 from reasonrag.llm.offline import OfflineTeacher
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.processes import Command, simulated_endpoint
@@ -155,15 +154,11 @@ def test_above_a_hundred_dollars_it_needs_a_cap_or_a_yes(
 def test_from_python_a_line_warns_and_yes_leaves_it_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the watcher; --yes may stand in the environment, too, and in no settings file."""
+    """Whatever the watcher; --yes may stand in the environment of one start, too."""
     asked = {"dataset": "atlas", "simulations": 2, "limit": 2}
     package.generate(**asked, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"))
     assert ESTIMATE.search(capsys.readouterr().err)
     package.generate(**asked, run="runs/b", chat_model=OfflineTeacher(name="gpt-4o"), yes=True)
-    Path("reasonrag.toml").write_text("[generate]\nyes = true\n")
-    with pytest.raises(InputError, match=r"reasonrag.toml, \[generate\] yes: this guards every run"):
-        package.generate(**asked, run="runs/c", chat_model=OfflineTeacher(name="gpt-4o"))
-    Path("reasonrag.toml").unlink()
     monkeypatch.setenv("REASONRAG_YES", "true")
     package.generate(**asked, run="runs/d", chat_model=OfflineTeacher(name="gpt-4o"))
     assert "no --max-cost" not in capsys.readouterr().err

@@ -22,7 +22,7 @@ import yaml
 
 import reasonrag as package
 from reasonrag.data.atlas import write_world
-from tests.helpers.processes import simulated_endpoint, until
+from tests.helpers.processes import free_port, simulated_endpoint, until
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 6
@@ -96,12 +96,6 @@ def serving(script: str, mount: Path) -> Iterator[str]:
         until(lambda: answers(here) or server.poll() is not None)
         assert server.poll() is None, (mount.parent / "log").read_text()
         yield f"127.0.0.1:{here}"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def answers(port: int) -> bool:

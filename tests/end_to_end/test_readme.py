@@ -6,7 +6,6 @@ import csv
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,7 +26,7 @@ from reasonrag.data.datasets import REPOSITORY
 from tests.endpoints import __main__ as endpoints
 from tests.helpers.collection import jsonl, rows_of
 from tests.helpers.hub_server import environment_for, running_hub
-from tests.helpers.processes import Command, finished
+from tests.helpers.processes import Command, finished, free_port
 from tests.helpers.published_rows import BEGIN, published_rows
 from tests.helpers.scripted_model import ScriptedModel
 from tests.helpers.shared import Shared
@@ -89,12 +88,6 @@ def demo_commands() -> list[str]:
 def comparable(shown: str) -> str:
     """What a summary says, apart from the time it took and the widths of columns."""
     return re.sub(r"[ ─]+", " ", SESSION_ROW.sub("", shown))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def run(command: list[str], **environment: str) -> str:

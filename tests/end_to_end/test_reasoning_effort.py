@@ -296,16 +296,3 @@ def test_a_run_costs_between_the_ends_of_its_dry_run(
     assert expected.reasoning == (done.reasoning_tokens > 0)
     begun = package.estimate(**common | flags | {"run": "runs/r", "reasoning_effort": None})
     assert begun.reasoning == expected.reasoning
-
-
-def test_a_cap_on_dollars_holds_with_reasoning(common: dict[str, Any]) -> None:
-    """Every request in flight reserves the whole token limit, whatever of it is reasoning."""
-    asked = {"reasoning_effort": "xhigh", "limit": 12}
-    free = explored("gpt-6", common, **asked, run="runs/free")
-    assert free.cost_usd
-    cap = free.cost_usd / 2
-    capped = explored("gpt-6", common, **asked, max_cost=cap, concurrency=64)
-    assert capped.stopped
-    assert capped.stopped.cause == "cap"
-    assert capped.cost_usd
-    assert cap / 2 < capped.cost_usd <= cap

@@ -112,32 +112,34 @@ def with_two_questions(words: Sequence[object]) -> list[object]:
     return [each if each != "questions.jsonl" else "more.jsonl" for each in words]
 
 
-def test_a_run_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answers stay: which teacher made a run is its identity."""
-    asked = with_two_questions(FIRST)
+@pytest.mark.parametrize(
+    ("asked", "first", "then"),
+    [
+        (FIRST, ("--limit", 1), ("--limit", 2)),
+        (("tune", *FIRST[1:], "--pilot", 2, "--vary"), ("continuations",), ("siblings",)),
+    ],
+    ids=["a run", "a tuning"],
+)
+def test_a_run_whose_teacher_went_names_another_run(
+    asked: tuple[object, ...],
+    first: tuple[object, ...],
+    then: tuple[object, ...],
+    reasonrag: Reasonrag,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its answers stay: which teacher made a run is its identity. The command works as it is printed."""
+    words = with_two_questions(asked)
     with catalogue(monkeypatch, "gpt-4o", "gpt-6.1-sol") as served:
-        done = reasonrag(*asked, "--run", "runs/a", "--limit", 1)
-        assert done.status == 0
-        before = Path("runs/a/rollouts.jsonl").read_bytes()
+        assert reasonrag(*words, *first, "--run", "runs/a").status == 0
+        before = {each: each.read_bytes() for each in Path("runs/a").rglob("rollouts.jsonl")}
         served.models.remove("gpt-4o")
-        done = reasonrag(*asked, "--run", "runs/a", "--limit", 2)
-        words = tried(done.err)
-        assert (done.status, words[-4:]) == (2, ["--model", "gpt-6.1-sol", "--run", "runs/a-gpt-6.1-sol"])
-        assert (Path("runs/a/rollouts.jsonl").read_bytes(), model_of("runs/a")) == (before, "gpt-4o")
-        assert reasonrag(*words).status == 0
-        assert model_of("runs/a-gpt-6.1-sol") == "gpt-6.1-sol"
-
-
-def test_a_tuning_whose_teacher_went_names_another_run(reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command works as it is printed."""
-    asked = ["tune", *with_two_questions(FIRST)[1:], "--pilot", 2, "--run", "runs/t", "--vary"]
-    with catalogue(monkeypatch, "gpt-4o", "gpt-6-luna") as served:
-        assert reasonrag(*asked, "continuations").status == 0
-        served.models.remove("gpt-4o")
-        done = reasonrag(*asked, "siblings")
-        words = tried(done.err)
-        assert (done.status, words[-4:]) == (2, ["--model", "gpt-6-luna", "--run", "runs/t-gpt-6-luna"])
-        assert reasonrag(*words).status == 0
+        done = reasonrag(*words, *then, "--run", "runs/a")
+        again = tried(done.err)
+        assert (done.status, again[-4:]) == (2, ["--model", "gpt-6.1-sol", "--run", "runs/a-gpt-6.1-sol"])
+        assert {each: each.read_bytes() for each in Path("runs/a").rglob("rollouts.jsonl")} == before
+        assert reasonrag(*again).status == 0
+    for run, model in (("runs/a", "gpt-4o"), ("runs/a-gpt-6.1-sol", "gpt-6.1-sol")):
+        assert {model_of(str(each.parent)) for each in Path(run).rglob("config.json")} == {model}
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,12 @@ def simulated_endpoint(*habits: object) -> Iterator[str]:
         yield server.first_line().split()[2]
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
 @functools.cache
 def _server() -> str:
     """Address of the server's socket; it is started once for this process."""

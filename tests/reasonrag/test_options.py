@@ -11,11 +11,11 @@ import typer
 from pydantic import Field
 from typer.testing import CliRunner
 
-from reasonrag.cli import app
 from reasonrag.options import HelpOfCommand, Json, options, this_command
 from reasonrag.settings import COMMON, Opposite, Panel, Places, Settings, Words, setting
 from reasonrag.settings import arguments as arguments_of_this
 from tests.helpers.command_line import Reasonrag
+from tests.reasonrag.test_cli import COMMANDS
 
 
 class Sample(Settings):
@@ -118,19 +118,11 @@ def test_help_shows_the_common_flags_and_help_all_every_one() -> None:
     assert shown < set(re.findall(r"^  (--[a-z-]+|WORD)", help_of("--help-all"), re.M))
 
 
-def commands_of_ours() -> dict[str, Any]:
-    commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
-    for group in ("corpus", "index"):
-        commands |= {f"{group} {name}": each for name, each in vars(commands.pop(group))["commands"].items()}
-    return commands
-
-
 def test_every_flag_of_every_command_has_a_help_text() -> None:
     """A setting without a description would be a flag that says nothing."""
-    commands = commands_of_ours()
-    silent = [(name, flag.name) for name, each in commands.items() for flag in each.params if not flag.help]
+    silent = [(words, flag.name) for words, each in COMMANDS.items() for flag in each.params if not flag.help]
     assert not silent
-    assert len(commands) == 25
+    assert len(COMMANDS) == 25
 
 
 MEANINGS = {
@@ -189,7 +181,7 @@ def test_one_flag_name_has_one_meaning() -> None:
     follows it is a number in all of them, or in none."""
     texts: dict[str, set[str]] = {}
     numbers: dict[str, set[bool]] = {}
-    for command in commands_of_ours().values():
+    for command in COMMANDS.values():
         for flag in (each for each in command.params if each.param_type_name == "option"):
             for name in flag.opts:
                 texts.setdefault(name, set()).add(flag.help)

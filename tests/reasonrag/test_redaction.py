@@ -31,13 +31,6 @@ OPENAI_KEY = "sk-proj-" + "aB3_d-" * 8
 HF_TOKEN = "hf_" + "AbCdEfGh" * 4
 
 
-@pytest.fixture(autouse=True)
-def no_secrets_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of whoever runs the tests has keys of its own; they change nothing here."""
-    for name in ("OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.mark.parametrize(
     "name",
     [

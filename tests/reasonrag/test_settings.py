@@ -109,9 +109,8 @@ def test_a_wrong_setting_names_its_source_and_what_is_wrong(
 @pytest.mark.parametrize(
     "flags",
     [
-        {"limit": 1, "top_k": 1, "concurrency": 1, "max_steps": 1, "max_tokens": 1},
-        {"siblings": 1, "continuations": 1, "simulations": 1, "max_calls_per_question": 1},
-        {"temperature": 0, "top_p": 0.01, "seed": 0},
+        dict.fromkeys(("limit", "top_k", "concurrency", "max_steps", "max_tokens", "siblings", "continuations"), 1),
+        {"simulations": 1, "max_calls_per_question": 1, "temperature": 0, "top_p": 0.01, "seed": 0},
         {"temperature": 2, "top_p": 1, "seed": 2**62},
     ],
 )
@@ -165,6 +164,11 @@ def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
 @pytest.mark.parametrize(
     ("flags", "directory"),
     [
+        ({}, "runs/atlas-train-economy"),
+        ({"dataset": "HotpotQA"}, "runs/hotpotqa-train-economy"),
+        ({"dataset": ["pop_qa", "hotpot"], "split": "dev"}, "runs/popqa+hotpotqa-dev-economy"),
+        ({"questions": "mine/handbook.jsonl", "recipe": "released"}, "runs/handbook-train-released"),
+        ({"run": "runs/a", "dataset": "nq"}, "runs/a"),
         ({}, "evals/atlas-dev-agent-offline"),
         ({"dataset": "HotpotQA", "model": "saves/h"}, "evals/hotpotqa-dev-agent-h"),
         ({"dataset": "popqa", "model": "Qwen/Qwen2.5-7B", "method": "rag"}, "evals/popqa-dev-rag-Qwen2.5-7B"),
@@ -174,24 +178,13 @@ def test_a_setting_that_is_required_is_asked_for_as_a_flag() -> None:
         ({"run": "evals/a", "dataset": "nq"}, "evals/a"),
     ],
 )
-def test_an_evaluation_is_named_after_questions_method_and_model(flags: dict[str, Any], directory: str) -> None:
-    found = resolve(EvaluateSettings, "evaluate", flags, environment={})
-    assert str(found.run_directory) == directory
-
-
-@pytest.mark.parametrize(
-    ("flags", "directory"),
-    [
-        ({}, "runs/atlas-train-economy"),
-        ({"dataset": "HotpotQA"}, "runs/hotpotqa-train-economy"),
-        ({"dataset": ["pop_qa", "hotpot"], "split": "dev"}, "runs/popqa+hotpotqa-dev-economy"),
-        ({"questions": "mine/handbook.jsonl", "recipe": "released"}, "runs/handbook-train-released"),
-        ({"run": "runs/a", "dataset": "nq"}, "runs/a"),
-    ],
-)
-def test_a_run_is_named_after_questions_and_recipe_unless_it_is_named(flags: dict[str, Any], directory: str) -> None:
+def test_a_folder_is_named_after_questions_and_recipe_or_method_and_model_unless_it_is_named(
+    flags: dict[str, Any], directory: str
+) -> None:
     """Data sets by our names for them."""
-    assert resolve(GenerateSettings, "generate", flags, environment={}).run_directory == Path(directory)
+    of_run = directory.startswith("runs/")
+    model, command = (GenerateSettings, "generate") if of_run else (EvaluateSettings, "evaluate")
+    assert str(resolve(model, command, flags, environment={}).run_directory) == directory
 
 
 def test_data_sets_are_a_list_a_name_or_none() -> None:
@@ -308,7 +301,3 @@ def test_what_guards_and_what_filters_may_stand_in_a_settings_file(
     name, _, value = line.partition(" = ")
     found = getattr(resolve(model, command, {}, environment={}, file=file), name)
     assert str(found).lower() == value
-
-
-def test_the_environment_of_one_start_may_set_a_guard_aside() -> None:
-    assert resolve(GenerateSettings, "generate", {}, environment={"REASONRAG_YES": "true"}).yes

@@ -74,11 +74,14 @@ def test_with_a_larger_limit_the_ranks_go_on_and_are_merged_again(ranks: Path) -
 
 
 def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_merge_says(reasonrag: Reasonrag) -> None:
-    """Within the whole cap: what they had is not paid for twice, and the run is that of one process."""
+    """Each has its part of the caps, which is said at its start. Within the whole cap: what they had is not paid for
+    twice, and the run is that of one process."""
     one, asked = explore("one"), ["generate", "--dataset", "atlas", "--limit", 12, "--model", "offline"]
-    asked += ["--max-cost", 40]
+    asked += ["--max-cost", 40, "--max-tokens", 6_000_000]
     part = reasonrag(*asked, "--run", "it's capped", "--shard", "0/3", "--max-calls", one.calls)
     assert part.status == 3
+    assert f"$13.33 of --max-cost 40, {one.calls // 3:,} of --max-calls {one.calls:,}, 2,000,000 of --max-t" in part.err
+    assert len(drawn("it's capped/ranks/00000")) <= one.calls // 3
     assert "It was this rank's part" in " ".join(part.out.split())
     assert """continue with: reasonrag merge 'it'"'"'s capped'""" in part.err
     for rank in (1, 2):
@@ -89,7 +92,8 @@ def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_mer
     assert (merged.status, stopped["cause"], 0 < summary["done"] < 12) == (3, "cap", True), summary
     spent = len(drawn("it's capped"))
     assert 0 < spent < one.calls == len(drawn("one"))
-    assert f"; $40.00 of --max-cost 40, {one.calls - spent:,} of --max-calls {one.calls} is left" in stopped["message"]
+    left = f"; $40.00 of --max-cost 40, {one.calls - spent:,} of --max-calls {one.calls}, "
+    assert (left in stopped["message"], " is left, with which" in stopped["message"]) == (True, True)
     finish = shlex.split(stopped["instead"])
     assert ("--max-cost 40.0" in stopped["instead"], finish[-2]) == (True, "--max-calls")
     assert f"continue with: {stopped['instead']}" in merged.err
@@ -103,17 +107,6 @@ def test_ranks_that_a_cap_stopped_are_named_and_finished_by_the_command_that_mer
 
 def drawn(run: str) -> list[str]:
     return [key for line in Path(run, "journal.jsonl").read_bytes().splitlines() for key in orjson.loads(line)["keys"]]
-
-
-def test_a_rank_has_its_part_of_the_caps(reasonrag: Reasonrag) -> None:
-    """Said once, at the start."""
-    flags = ["--max-calls", 90, "--max-tokens", 4_000_000, "--max-cost", 40]
-    asked = ["--dataset", "atlas", "--limit", 12, "--model", "offline", "--run", "capped", "--shard", "1/4"]
-    ended = reasonrag("generate", *asked, *flags)
-    said = " ".join(ended.err.split())
-    assert said.count("$10.00 of --max-cost 40, 22 of --max-calls 90, 1,000,000 of --max-tokens 4,000,000") == 1
-    assert ended.status == 3
-    assert len(drawn("capped/ranks/00001")) <= 22
 
 
 def test_ranks_that_a_cap_stopped_go_on_under_a_higher_one() -> None:
