@@ -45,13 +45,18 @@ def test_a_run_ends_clean_and_records_what_was_left_out(reasonrag: Reasonrag, pi
 
 
 def test_judges_that_ask_for_the_likeliest_reply_are_answered_too(reasonrag: Reasonrag, picky: str) -> None:
-    """They ask at temperature 0, which such models refuse; of steps in a data set: tests/endpoints/test_profiles.py."""
+    """They ask at temperature 0, which such models refuse: of answers in an evaluation, and of steps in a data set."""
     model = ("--model", "o", "--base-url", picky)
     evaluated = reasonrag("evaluate", *model, "--limit", 4, "--judge", "o", "--run", "runs/e", "--json")
     report = orjson.loads(evaluated.out)
     assert (evaluated.status, report["failed"], report["unjudged_by_cause"]) == (0, 0, {})
     assert report["refused_parameters"]["o"] == REFUSED
     assert "temperature" in report["refused_parameters"]["o (judge)"]
+    assert reasonrag("generate", *model, "--limit", 6, "--run", "runs/r").status == 0
+    labelled = reasonrag("pairs", "runs/r", "--out", "data/r", "--label", "judge", *model, "--json")
+    judging = orjson.loads(labelled.out)["judging"]
+    assert (labelled.status, judging["given_up"], judging["unreadable"]) == (0, 0, 0)
+    assert judging["refused_parameters"]["o"] == REFUSED
 
 
 def test_a_field_that_the_endpoint_does_not_know_is_a_sentence(reasonrag: Reasonrag) -> None:
