@@ -291,15 +291,6 @@ def test_published_corpora_are_read_as_they_are(content: object, passages: list[
     assert all(each.text for each in found)
 
 
-def test_a_data_set_of_the_hubs_library_is_asked_as_it_writes_itself(tmp_path: Path) -> None:
-    """Without ids, and with answers as SQuAD has them."""
-    datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
-    rows = [{"text": "Where?", "answers": {"text": ["York"], "answer_start": [3]}}]
-    datasets.Dataset.from_list(rows).rename_column("text", "question").to_json(tmp_path / "mine.json", lines=False)
-    [found] = asked(tmp_path / "mine.json").read()
-    assert (found.id, found.question, found.golden_answers) == ("0", "Where?", ["York"])
-
-
 def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
     """2WikiMultiHopQA's holds lists as texts."""
     pa = pytest.importorskip("pyarrow", reason="the hub extra is not installed")

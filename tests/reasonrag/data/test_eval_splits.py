@@ -84,11 +84,6 @@ def test_a_line_needs_no_more_than_a_question(
 
 
 PUBLISHED: dict[str, tuple[str, bytes, list[tuple[str, tuple[str, ...]]]]] = {
-    "HotpotQA": (
-        "dev.json",
-        b'[{"_id": "h", "question": "Who?", "answer": "Ada", "supporting_facts": [["Ada", 0]], "context": []}]',
-        [("h", ("Ada",))],
-    ),
     "a question that cannot be answered": (
         "dev.json",
         b'[{"id": "m", "question": "Who?", "answer": "Ada", "answerable": false}]',

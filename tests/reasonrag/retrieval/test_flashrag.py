@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-import statistics
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ from reasonrag.data import atlas
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question, open_questions
 from reasonrag.errors import InputError
-from reasonrag.evaluation.predictions import read_predictions
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.recall import answer_recall
@@ -524,19 +522,6 @@ def test_flashrag_covers_whatever_is_covered(cases: list[tuple[str, list[str]]],
     for case, theirs in zip(cases, covers_by_flashrag(flashrag, cases), strict=True):
         ours = cover_em(*case)
         assert ours == theirs or (inside_a_word(case) and ours < theirs)
-
-
-def test_an_evaluation_has_the_means_of_flashrags_evaluator(flashrag: FlashRAG, world: Path, tmp_path: Path) -> None:
-    """Of the answers in predictions.jsonl; its metrics read them and the golden answers, not our scores."""
-    files = {"questions": world / "train.jsonl", "corpus": world / "corpus.jsonl", "model": "offline"}
-    report = reasonrag.evaluate(**files, index_home=tmp_path, run=tmp_path / "run", limit=40, bootstrap=10)
-    cases = [(each.answer or "", each.golden_answers) for each in read_predictions(tmp_path / "run")]
-    metrics = {"em": "ExactMatch", "f1": "F1_Score", "cover_em": "Sub_ExactMatch"}
-    metrics |= {"precision": "Precision_Score", "recall": "Recall_Score"}
-    for name, theirs in metrics.items():
-        scores = scored(getattr(flashrag.metrics, theirs), cases, flashrag.dataset)
-        assert report.metrics[name].value == pytest.approx(statistics.fmean(scores))
-        assert 0 < statistics.fmean(scores) < 1
 
 
 def test_only_flashrag_reads_golden_answers_as_patterns(flashrag: FlashRAG) -> None:

@@ -114,6 +114,10 @@ class Client:
     async def post(self, body: object, **headers: str) -> Answer:
         return await self.send("POST", "/retrieve", body, **headers)
 
+    async def is_told_that_it_drains(self) -> bool:
+        health = await self.get("/health")
+        return (health.status, health.json) == (503, {"status": "draining"})
+
     async def get(self, path: str, **headers: str) -> Answer:
         return await self.send("GET", path, None, **headers)
 
@@ -513,12 +517,7 @@ async def test_those_in_flight_are_answered_and_new_ones_refused() -> None:
         waiting = asyncio.create_task(client.retrieve(["a"]))
         await held.was_asked(1)
         stop.set()
-
-        async def draining() -> bool:
-            health = await client.get("/health")
-            return health.status == 503 and health.json == {"status": "draining"}
-
-        await until(draining)
+        await until(client.is_told_that_it_drains)
         refused = await client.retrieve(["b"])
         assert (refused.status, refused.headers["Retry-After"]) == (503, str(RETRY_AFTER_S))
         assert "being shut down" in refused.error
@@ -581,11 +580,7 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
         waiting = asyncio.create_task(client.retrieve(["cats"]))
         await process.stdout.readline()
         process.terminate()
-
-        async def draining() -> bool:
-            return (await client.get("/health")).status == 503
-
-        await until(draining)
+        await until(client.is_told_that_it_drains)
         process.terminate()
         assert await process.wait() == -signal.SIGTERM
         with pytest.raises(aiohttp.ClientConnectionError):
