@@ -26,15 +26,6 @@ Rows = list[dict[str, Any]]
 FIELDS = 10
 
 
-def rows_of(data_set: Path) -> Rows:
-    rows: Rows = json.loads((data_set / "RAG_ProGuide.json").read_bytes())
-    return [dict(list(row.items())[:FIELDS]) for row in rows]
-
-
-def states_of(data_set: Path) -> list[StateRecord]:
-    return list(read_lines(data_set / "candidates.jsonl", StateRecord))
-
-
 def _questions(place: Path) -> Path:
     """Six questions with one answer, and a page that says it."""
     (place / "toy").mkdir(parents=True)
@@ -73,6 +64,7 @@ def test_the_rows_of_a_released_run_are_the_builder_s(tmp_path: Path) -> None:
     reasonrag.generate(**flags, recipe="released", chat_model=model, abort_degenerate=False, run=run)
     reasonrag.pairs(run, out=data, as_published=True, validation=0.0)
     records = list(read_rollouts(run / "rollouts.jsonl"))
+    rows = [dict(list(row.items())[:FIELDS]) for row in json.loads((data / "RAG_ProGuide.json").read_bytes())]
     expected: Rows = []
     seen: Counter[str] = Counter()
     for record in records:
@@ -83,7 +75,7 @@ def test_the_rows_of_a_released_run_are_the_builder_s(tmp_path: Path) -> None:
         seen.update(each.action or "" for each in record.nodes if each.parse_error or each.action == "conclude")
         replies = Counter((each.parent_id, each.response) for each in record.nodes[1:])
         seen["equal"] += sum(count > 1 for count in replies.values())
-    assert Counter(map(json.dumps, rows_of(data))) == Counter(map(json.dumps, expected))
+    assert Counter(map(json.dumps, rows)) == Counter(map(json.dumps, expected))
     assert min(seen["conclude"], seen["think"], seen["equal"], len(expected)) > 0
 
 
@@ -95,7 +87,7 @@ def test_prorag_judges_what_was_visited_often_enough(tmp_path: Path) -> None:
     judge = ScriptedModel(lambda _request, _position: "So the pick is <pick>2 1</pick>")
     summary = reasonrag.pairs(run, out=data, as_published=True, chat_model=judge, validation=0.0)
     asked = sum(request.messages[-1].content.count("[search: mean value 0.") for request in judge.requests)
-    states = states_of(data)
+    states = list(read_lines(data / "candidates.jsonl", StateRecord))
     shown = [[step for step in state.steps if step.visits] for state in states if not state.layer or state.visits > 2]
     assert asked == sum(len(steps) for steps in shown if len(steps) > 1)
     assert len(shown) < len(states)

@@ -54,13 +54,6 @@ def test_a_file_that_is_given_twice_counts_once(tmp_path: Path) -> None:
     assert names(file, other) == ["nq/dev", "nq/dev"]
 
 
-def test_what_is_recorded_of_a_split(tmp_path: Path) -> None:
-    """Where it is, how many questions it has, and the hash of the file."""
-    split = open_split(put(tmp_path / "nq" / "dev.jsonl", QUESTION + b"\n"))
-    assert (split.questions, len(split.sha256), split.path) == (1, 64, str(tmp_path / "nq" / "dev.jsonl"))
-    assert [(each.id, each.question, each.answers) for each in split.read()] == [("q1", "Who wrote it?", ("Ada",))]
-
-
 @pytest.mark.parametrize(
     ("record", "answers"),
     [

@@ -161,15 +161,6 @@ def test_gold_passages_are_found_among_passages() -> None:
 # -- samples and mixtures --------------------------------------------------------------------------------------
 
 
-def typed(path: Path, kinds: str) -> Path:
-    """A question file with a question of each kind, ids by position."""
-    rows = [
-        {"id": f"train_{number}", "question": "Who?", "golden_answers": ["Ada"], "metadata": {"type": kind}}
-        for number, kind in enumerate(kinds)
-    ]
-    return write(path, *map(orjson.dumps, rows))
-
-
 KINDS = st.text("abc", min_size=1, max_size=40)
 
 
@@ -178,7 +169,8 @@ def test_a_sample_is_stratified_and_grows_without_changing(kinds: str, size: int
     """Every prefix of it, too, has each type's share to within one; no question twice; and what identifies it is the
     file and the seed, not the size."""
     with TemporaryDirectory() as folder:
-        path = typed(Path(folder) / "train.jsonl", kinds)
+        rows = [orjson.loads(row(f"train_{n}")) | {"metadata": {"type": kind}} for n, kind in enumerate(kinds)]
+        path = write(Path(folder) / "train.jsonl", *map(orjson.dumps, rows))
         small, large = (
             open_questions(path, dataset="d", split="train", sample=Sample(each, seed)) for each in (size, size + more)
         )

@@ -407,17 +407,13 @@ def test_an_objection_stands_until_it_is_set_aside_by_name(
     assert f"({flag} `{name}`)" in (data / "publish" / "README.md").read_text()
 
 
-def spoil_the_audit(data: Path) -> None:
-    os.utime(data / "audit.json", (0, 0))
-
-
-@pytest.mark.parametrize("spoil", [lambda data: (data / "audit.json").unlink(), spoil_the_audit])
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda audit: os.utime(audit, (0, 0))])
 def test_rows_that_nobody_audited_are_audited_first(
     spoil: Callable[[Path], None], data: Path, tmp_path: Path, reasonrag: Reasonrag
 ) -> None:
     """An audit that is missing or older than the rows is made beside them, wherever settings put audits."""
     (tmp_path / "reasonrag.toml").write_text('[audit]\nout = "elsewhere"\n')
-    spoil(data)
+    spoil(data / "audit.json")
     done = reasonrag("publish", data, "--repo", REPO, "--dry-run")
     assert done.status == 0, done.err
     assert "auditing them now" in done.err
@@ -597,22 +593,17 @@ def test_llama_factory_reads_it_from_the_hub(hub: HubServer, data: Path, tmp_pat
         "rag_proguide": "RAG_ProGuide.json",
         "rag_proguide_sharegpt": "RAG_ProGuide.json",
         "rag_proguide_validation": "RAG_ProGuide.validation.json",
-    }.items():
-        rows = json.loads((data / file).read_text())
-        assert [
-            (row["_system"], row["_prompt"][0]["content"], *(side["content"] for side in row["_response"]))
-            for row in got[name]
-        ] == [(row["instruction"], row["input"], row["chosen"], row["rejected"]) for row in rows], name
-        assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
-    for name, file in {
         "rag_proguide_kto": "kto.json",
         "rag_proguide_sft": "sft.json",
         "rag_proguide_sft_chosen": "sft-chosen.json",
     }.items():
         rows = json.loads((data / file).read_text())
-        assert [(row["_system"], row["_prompt"][0]["content"]) for row in got[name]] == [
-            (row["instruction"], row["input"]) for row in rows
-        ]
+        sides = ("chosen", "rejected") if "chosen" in rows[0] else ()
+        assert [
+            (row["_system"], row["_prompt"][0]["content"], *(side["content"] for side in row["_response"] if sides))
+            for row in got[name]
+        ] == [(row["instruction"], row["input"], *(row[side] for side in sides)) for row in rows], name
+        assert all([turn["role"] for turn in row["_prompt"]] == ["user"] for row in got[name])
 
 
 def test_a_published_data_set_can_be_filtered_anew(hub: HubServer, data: Path, tmp_path: Path) -> None:

@@ -231,14 +231,6 @@ def test_a_model_that_was_trained_on_evaluation_questions_is_not_published(tmp_p
     assert not (folder / "publish" / "optimizer.pt").exists()
 
 
-def spoiled(folder: Path, name: str, content: str | None) -> Path:
-    if content is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_text(content)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -259,10 +251,10 @@ def spoiled(folder: Path, name: str, content: str | None) -> Path:
 )
 def test_what_speaks_against_a_model(name: str, content: str | None, said: str | None, adapter: Path) -> None:
     """Each with what to do; nothing is written before."""
-    if content and not content.isascii():
-        (adapter / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    if content is None:
+        (adapter / name).unlink()
     else:
-        spoiled(adapter, name, content)
+        (adapter / name).write_bytes(content.encode("utf-8", "surrogateescape"))
     if said is None:
         assert rehearsed(adapter).base_model == BASE
         return
@@ -331,7 +323,7 @@ def test_pickled_weights_are_refused_with_the_way_out(adapter: Path) -> None:
 
 def test_an_adapter_of_a_local_model_goes_up_under_the_name_that_its_base_has_there(adapter: Path) -> None:
     """In adapter_config.json, which is what loads it."""
-    spoiled(adapter, "adapter_config.json", '{"base_model_name_or_path": "/home/me/qwen", "r": 8}')
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "/home/me/qwen", "r": 8}')
     done = rehearsed(adapter, base_model="org/warm")
     config = json.loads((Path(done.folder) / "adapter_config.json").read_bytes())
     assert config == {"base_model_name_or_path": "org/warm", "r": 8}

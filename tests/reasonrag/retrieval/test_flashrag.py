@@ -26,7 +26,6 @@ from preference import cover_em, exact_match, f1_score, normalize_answer, token_
 from reasonrag.data import atlas
 from reasonrag.data.corpus import Corpus, Passage, scan_corpus
 from reasonrag.data.questions import Question, open_questions
-from reasonrag.errors import InputError
 from reasonrag.retrieval.dense.manifest import DenseManifest
 from reasonrag.retrieval.from_settings import open_index
 from reasonrag.retrieval.recall import answer_recall
@@ -332,16 +331,9 @@ def built_by_flashrag(
     return place / f"{method}_Flat.index"
 
 
-@pytest.fixture(scope="module")
-def theirs(flashrag: FlashRAG, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its index of the corpus."""
-    return built_by_flashrag(flashrag, world / "corpus.jsonl", tmp_path_factory.mktemp("theirs"))
-
-
-def test_we_find_in_an_adopted_index_what_flashrag_finds(
-    flashrag: FlashRAG, world: Path, theirs: Path, tmp_path: Path
-) -> None:
+def test_we_find_in_an_adopted_index_what_flashrag_finds(flashrag: FlashRAG, world: Path, tmp_path: Path) -> None:
     """Nothing is encoded and nothing copied: the file stays where it is, its vectors are read back from it."""
+    theirs = built_by_flashrag(flashrag, world / "corpus.jsonl", tmp_path / "theirs")
     place, manifest = reasonrag.index_build(
         corpus=world / "corpus.jsonl", from_faiss=theirs, encoder="minilm", out=tmp_path / "adopted"
     )
@@ -380,23 +372,6 @@ def test_instructions_and_pooling_are_those_of_flashrag(
     config = {"retrieval_method": model, "retrieval_model_path": str(folder), "retrieval_pooling_method": pooling}
     theirs = found_by_flashrag(flashrag, world, asked, index_path=str(index), **config)
     assert_same(found_by_us(place, asked), theirs)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"encoder": "minilm", "pooling": "cls"}, r"another corpus, or another `encoder`, `pooling` or `passage_inst"),
-        ({"encoder": "minilm", "passage_instruction": "passage: "}, "another `encoder`, `pooling` or `passage_instr"),
-    ],
-)
-def test_an_index_by_another_encoder_is_not_adopted(
-    flags: dict[str, str], message: str, world: Path, theirs: Path, tmp_path: Path
-) -> None:
-    """Whatever decides the vectors must be the same; a name alone is not believed."""
-    with pytest.raises(InputError, match=message):
-        reasonrag.index_build(
-            corpus=world / "corpus.jsonl", from_faiss=theirs, type="flat", out=tmp_path / "adopted", **flags
-        )
 
 
 # -- BM25 ------------------------------------------------------------------------------------------------------

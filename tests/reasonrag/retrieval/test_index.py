@@ -72,12 +72,6 @@ def served(*arguments: object, token: str = "") -> Iterator[tuple[str, Command]]
         yield first.split()[2], server
 
 
-def ask(url: str, body: object, **headers: str) -> Any:
-    request = urllib.request.Request(f"{url}/retrieve", orjson.dumps(body), headers)  # noqa: S310 - our own address
-    with urllib.request.urlopen(request) as response:  # noqa: S310
-        return json.loads(response.read())
-
-
 # -- runs ------------------------------------------------------------------------------------------------------
 
 
@@ -328,8 +322,9 @@ def test_a_served_index_answers_in_search_r1s_protocol_and_ends_when_it_is_told(
     """SIGTERM is answered by status 0, as an orchestrator expects."""
     reasonrag("index", "build", "--corpus", "corpus.jsonl", "--encoder", "hashing", "--out", "ix")
     with served("--index", "ix") as (url, server):
-        answer = ask(url, {"queries": ["the river Seine", "a double reed"], "topk": 2, "return_scores": True})
-        ids = [[each["document"]["id"] for each in found] for found in answer["result"]]
+        body = orjson.dumps({"queries": ["the river Seine", "a double reed"], "topk": 2, "return_scores": True})
+        with urllib.request.urlopen(f"{url}/retrieve", body) as response:  # noqa: S310 - our own address
+            ids = [[each["document"]["id"] for each in found] for found in json.loads(response.read())["result"]]
         assert [each[0] for each in ids] == ["paris", "oboe"]
         with urllib.request.urlopen(f"{url}/health") as response:  # noqa: S310
             assert json.loads(response.read())["passages"] == len(PASSAGES)

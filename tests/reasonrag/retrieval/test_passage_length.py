@@ -20,6 +20,7 @@ from reasonrag.retrieval.passage_length import MARK, cut
 from reasonrag.retrieval.settings import MIN_PASSAGE_CHARS
 from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
+from tests.reasonrag.retrieval.test_remote import Shelf
 
 SENTENCE = "Paris is the capital of France. It lies on the Seine. "
 TEXTS = st.text(st.sampled_from("ab .!?\n。」é"), max_size=900) | st.text(max_size=400).map(lambda text: text * 3)
@@ -169,15 +170,6 @@ def test_the_order_of_passages_is_part_of_a_run_where_the_best_is_not_first(long
         package.generate(**long_world, run="runs/b", top_k=3, max_passage_chars=200)
 
 
-class Shelf:
-    """A retriever of one's own, with one passage."""
-
-    identity = "shelf"
-
-    async def retrieve(self, query: str, top_k: int) -> list[Passage]:  # noqa: ARG002
-        return [Passage("paris", "Paris", SENTENCE * 10 + "It has a Louvre.", 1.0)]
-
-
 def says(request: ChatRequest, _: int) -> str:
     state = request.messages[-1].content
     if "Reference:" in state:
@@ -190,7 +182,8 @@ def says(request: ChatRequest, _: int) -> str:
 @pytest.mark.parametrize(("most", "grounded"), [(None, True), (300, False)])
 def test_what_stands_behind_the_cut_grounds_nothing(most: int | None, grounded: bool) -> None:
     """A retriever handed in is cut too, and an answer rests on what was shown."""
-    package.generate(chat_model=ScriptedModel(says), retriever=Shelf(), limit=1, run="runs/a", max_passage_chars=most)
+    shelf = Shelf([Passage("paris", "Paris", SENTENCE * 10 + "It has a Louvre.", 1.0)], identity="shelf of one")
+    package.generate(chat_model=ScriptedModel(says), retriever=shelf, limit=1, run="runs/a", max_passage_chars=most)
     [tree] = read_rollouts(Path("runs/a/rollouts.jsonl"))
     answers = [node for node in tree.nodes if node.action_type == "answer"]
     assert {node.grounded for node in answers} == {grounded}

@@ -26,9 +26,8 @@ PASSAGES = {
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def corpus(tmp_path: Path) -> Path:
     """Of four languages, in the folder where the command runs."""
-    monkeypatch.chdir(tmp_path)
     path = tmp_path / "corpus.jsonl"
     rows = [{"id": name, "contents": f"{title}\n{text}"} for name, (title, text) in PASSAGES.items()]
     path.write_bytes(b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows))
@@ -107,10 +106,7 @@ def test_a_language_is_recorded_and_another_is_refused(corpus: Path, capsys: pyt
     assert run(["search", str(corpus), "Entlassung", "--language", "german"]) == 2
 
 
-def test_a_corpus_that_was_built_of_documents_brings_its_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_corpus_that_was_built_of_documents_brings_its_language(capsys: pytest.CaptureFixture[str]) -> None:
     Path("pages").mkdir()
     Path("pages/a.md").write_text(f"# Seite\n\n{PASSAGES['de'][1]}\n", "utf-8")
     for flags, languages in (([], ["de"]), (["--language", "nl", "--language", "en"], ["nl", "en"])):

@@ -19,11 +19,10 @@ from reasonrag.agent.parsing import parse_pick
 from reasonrag.errors import ModelError
 from reasonrag.llm.chat import ChatRequest
 from tests.endpoints.weak_teacher import WeakTeacher
+from tests.helpers.command_line import Reasonrag
 from tests.helpers.scripted_model import ScriptedModel
 
 pytestmark = pytest.mark.slow
-
-Done = Any
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +183,7 @@ def test_a_data_set_that_is_filtered_anew_still_says_who_judged_it(run: Path, tm
     assert reasonrag.pairs(tmp_path / "a", out=tmp_path / "a").judging == {}
 
 
-def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Callable[..., Done]) -> None:
+def test_a_dry_run_leaves_the_data_set_as_it_is(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """It says what the judge would cost, sends no request, and keeps the labels that were paid for."""
     judged(run, tmp_path / "p", always("<pick>1 2</pick>"))
     before = {path: path.read_bytes() for path in (tmp_path / "p").rglob("*") if path.is_file()}
@@ -238,9 +237,7 @@ def test_a_second_interrupt_ends_states_that_wait_for_the_judgement_of_another(
     assert 0 < judge.asked < len(states(tmp_path / "both"))
 
 
-def test_a_cap_leaves_the_data_set_and_keeps_the_answers(
-    run: Path, tmp_path: Path, reasonrag: Callable[..., Done]
-) -> None:
+def test_a_cap_leaves_the_data_set_and_keeps_the_answers(run: Path, tmp_path: Path, reasonrag: Reasonrag) -> None:
     """The labels are written when all judgements are there; what was answered is not asked again. Exit status 3, and a
     command with a cap that has room."""
     flags = ("--out", tmp_path, "--label", "judge", "--model", "offline")
@@ -273,7 +270,7 @@ def test_a_state_that_gets_no_judgement_is_given_up_alone(run: Path, tmp_path: P
 
 
 def test_over_http_the_labels_are_those_of_the_same_teacher_in_this_process(
-    run: Path, tmp_path: Path, endpoint: str, reasonrag: Callable[..., Done]
+    run: Path, tmp_path: Path, endpoint: str, reasonrag: Reasonrag
 ) -> None:
     """The command line, a real endpoint, the same bytes."""
     here = reasonrag("pairs", run, "--out", tmp_path / "a", "--label", "judge", "--model", "offline", "--json")

@@ -39,11 +39,8 @@ def pages(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_of_pages_becomes_a_corpus_that_is_searched(
-    pages: Path, reasonrag: Reasonrag, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_pages_becomes_a_corpus_that_is_searched(pages: Path, reasonrag: Reasonrag) -> None:
     """One command, and the next one works as it is printed, but for the questions."""
-    monkeypatch.chdir(pages.parent)
     done = reasonrag("corpus", "build", pages.name)
     assert done.status == 0
     assert "unreadable: it/old.txt: not UTF-8 text; convert it" in done.out
