@@ -500,22 +500,17 @@ def test_an_interrupt_inside_an_event_loop_stops_the_run() -> None:
     assert b"KeyboardInterrupt" in errors
 
 
-def test_json_is_one_object_on_stdout(reasonrag: Reasonrag) -> None:
-    """--json gives the summary and nothing else on stdout; the same is in summary.json."""
-    generated = reasonrag(*small_flags(), "--json")
+def test_json_is_one_object_on_stdout_and_pairs_are_a_hugging_face_data_set(reasonrag: Reasonrag) -> None:
+    """--json gives the summary and nothing else on stdout; the same is in summary.json. The exported list is what
+    `datasets` reads: rows in = rows out."""
+    generated = reasonrag(*small_flags(), "--limit", 20, "--json")
     summary = RunSummary.model_validate_json(generated.out)
     assert summary == RunSummary.model_validate_json(Path("runs/a/summary.json").read_bytes())
-    assert summary.done == 6
+    assert summary.done == 20
     assert summary.calls >= summary.requests > 0
     made = reasonrag("pairs", "runs/a", "--out", "data/a", "--json")
     assert json.loads(made.out) == json.loads(Path("data/a/summary.json").read_text())
-
-
-def test_pairs_load_as_a_hugging_face_data_set(reasonrag: Reasonrag) -> None:
-    """The exported list is what `datasets` reads: rows in = rows out."""
     datasets = pytest.importorskip("datasets", reason="the hub extra is not installed")
-    assert reasonrag(*small_flags(), "--limit", 20).status == 0
-    assert reasonrag("pairs", "runs/a", "--out", "data/a").status == 0
     files = {"train": "data/a/RAG_ProGuide.json", "validation": "data/a/RAG_ProGuide.validation.json"}
     loaded = datasets.load_dataset("json", data_files=files, cache_dir="cache")
     for read, row in zip([*loaded["train"], *loaded["validation"]], pairs_of(Path("data/a")), strict=True):
