@@ -68,16 +68,12 @@ def test_a_few_replies_of_every_turn_are_on_file(golden: Callable[[str, bytes], 
     golden("offline_replies.txt", "".join(lines).encode())
 
 
-@pytest.mark.parametrize("action", ["think", "conclude"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_at_temperature_zero_neither_seed_nor_choice_matters(action: AgentAction) -> None:
-    """The best option is taken every time."""
-    assert len(set(replies(prompt_of(action), temperature=0))) == 1
-
-
-def test_at_temperature_zero_reading_starts_with_the_best_sentence() -> None:
-    """How much is quoted may vary; what is quoted first may not."""
-    quoted = {each.partition("<evidence>")[2][:9] for each in replies(prompt_of("read"), temperature=0)}
-    assert quoted == {"Ada Birch"}
+    """The best option is taken every time; how much is quoted of passages may vary, what is quoted first may not."""
+    said = replies(prompt_of(action), temperature=0)
+    assert len({each.partition("<evidence>")[2][:9] if action == "read" else each for each in said}) == 1
+    assert action != "read" or "<evidence>Ada Birch" in said[0]
 
 
 def test_a_hot_teacher_is_more_various_than_a_cold_one() -> None:
@@ -91,14 +87,10 @@ def test_the_teacher_thinks_both_ways() -> None:
     said = replies(prompt_of("think"), count=200)
     assert any("<query>" in each for each in said)
     assert any("<answer>" in each for each in said)
+    assert not any("<query>The Silent Bell</query>" in each for each in said), "what was searched is searched again"
     evidence = "<evidence>Ada Birch was born in Harwick and lived in Toll.</evidence>"
     answers = replies(prompt_of("conclude", thoughts=[*THOUGHTS, evidence]), count=200)
     assert 0 < sum("<answer>Harwick</answer>" in each for each in answers) < len(answers)
-
-
-def test_a_query_is_not_repeated() -> None:
-    """What was searched is not searched again."""
-    assert not any("<query>The Silent Bell</query>" in each for each in replies(prompt_of("think"), count=200))
 
 
 # -- evidence --------------------------------------------------------------------------------------------------

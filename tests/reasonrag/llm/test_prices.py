@@ -13,7 +13,6 @@ from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 from reasonrag.llm.prices import Price, find_price, is_sold_at, price_list
 
 GPT_4O = Price(2.50, 10.00, cached_in=1.25)
-OLD_GPT_4O = Price(5.00, 15.00, cached_in=5.00)
 FREE = Price(0.0, 0.0, cached_in=0.0)
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
 GATEWAY = "https://gateway.example.org/v1"
@@ -25,9 +24,6 @@ MODELS = sorted({(provider.id, model.id) for provider in providers for model in 
     [
         ("gpt-4o-2024-11-20", GPT_4O),  # a dated snapshot costs what its model costs
         ("gpt-4o-2099-01-31", GPT_4O),  # one that is newer than the list, too
-        ("gpt-4o-mini-2024-07-18", find_price("gpt-4o-mini")),
-        ("gpt-4.1-2025-04-14", find_price("gpt-4.1")),
-        ("gpt-5-2025-08-07", find_price("gpt-5")),
         ("claude-sonnet-4-5-20250929", Price(3.0, 15.0, cached_in=0.3)),  # the first of two tiers
         ("gemini-2.5-pro", Price(1.25, 10.0, cached_in=0.125)),
         ("deepseek-chat", Price(0.27, 1.10, cached_in=0.07)),  # half of it at night
@@ -38,10 +34,7 @@ MODELS = sorted({(provider.id, model.id) for provider in providers for model in 
         ("gpt-4o-2024-11-20-mine", None),
         ("2024-11-20", None),
         ("openai/gpt-4o", None),
-        ("claude-of-my-own", None),
         ("text-embedding-3-large", None),  # a price of prompts alone
-        ("meta-llama/Llama-3.1-8B-Instruct", None),
-        ("Qwen/Qwen2.5-7B-Instruct", None),
         ("", None),
     ],
 )
@@ -75,7 +68,6 @@ def test_the_provider_whose_address_is_asked_decides(model: str, addresses: list
     [
         ({"service_tier": "flex"}, Price(0.625, 5.00, cached_in=0.0625)),
         ({"service_tier": "default", "reasoning_effort": "low"}, find_price("gpt-5")),
-        ({"service_tier": None}, find_price("gpt-5")),
         ({"service_tier": "of my own"}, find_price("gpt-5")),
     ],
 )
@@ -108,7 +100,6 @@ def test_a_server_of_ones_own_is_no_seller() -> None:
         ("gpt-4o", 2.0, None, Price(2.0, 10.0, cached_in=2.0)),
         ("gpt-4o", None, 9.0, Price(2.5, 9.0, cached_in=1.25)),
         ("gpt-4o", 0.0, 0.0, Price(0.0, 0.0, cached_in=0.0)),
-        ("gpt-4o-2024-11-20", 2.0, 9.0, Price(2.0, 9.0, cached_in=2.0)),
     ],
 )
 def test_a_user_s_own_prices_stand_over_the_list(
@@ -117,22 +108,6 @@ def test_a_user_s_own_prices_stand_over_the_list(
     """Each for itself where the model is listed, both where it is not. Nothing is known of a discount on cached tokens
     at a price that was given; 0 is a price."""
     assert find_price(model, tokens_in=tokens_in, tokens_out=tokens_out) == price
-
-
-@pytest.mark.parametrize(
-    ("prompt", "completion", "cached", "dollars"),
-    [
-        (0, 0, 0, 0.0),
-        (1_000_000, 0, 0, 2.5),
-        (0, 1_000_000, 0, 10.0),
-        (1_000_000, 0, 1_000_000, 1.25),
-        (1_000_000, 100_000, 400_000, 0.6 * 2.5 + 0.4 * 1.25 + 1.0),
-        (1, 0, 0, 2.5e-6),
-    ],
-)
-def test_dollars_are_per_million_tokens(prompt: int, completion: int, cached: int, dollars: float) -> None:
-    """Cached tokens are among the prompt tokens, and not paid twice."""
-    assert GPT_4O.cost(prompt, completion, cached_tokens=cached) == pytest.approx(dollars)
 
 
 def test_every_price_of_the_large_providers_is_possible() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -133,22 +133,6 @@ async def test_a_whole_answer_must_come_in_time(*, drips: bool) -> None:
     assert error_message(raised.value)
 
 
-async def test_half_a_body_is_no_answer() -> None:
-    """What was promised and did not come was not said."""
-
-    async def half(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Length": "1000"})
-        await response.prepare(request)
-        await response.write(b'{"choices": [')
-        if request.transport:
-            request.transport.close()
-        return response
-
-    async with address_of(half) as address, connected(address) as connection:
-        with pytest.raises(APIConnectionError):
-            await connection.post({})
-
-
 @pytest.mark.parametrize("status", [200, 429])
 @pytest.mark.parametrize(
     ("encoding", "pack"),
@@ -190,13 +174,17 @@ async def test_compressed_bodies_are_read(encoding: str, pack: Callable[[bytes],
             gzip.compress(b"{}", mtime=0) + gzip.compress(bytes(1 << 24), mtime=0),
             "the body goes on after its gzip",
         ),
+        ("identity", b'{"choices": [', "payload is not completed"),
     ],
 )
-async def test_a_body_that_cannot_be_unpacked_may_pass(encoding: str, body: bytes, complaint: str) -> None:
-    """It is asked for again, like one that broke off."""
+async def test_a_body_that_cannot_be_unpacked_or_broke_off_may_pass(encoding: str, body: bytes, complaint: str) -> None:
+    """It is asked for again."""
+    promised = len(body) + 9 if encoding == "identity" else len(body)
 
     async def garbled(_: web.Request) -> web.Response:
-        return web.Response(body=body, headers={"Content-Encoding": encoding})
+        response = web.Response(body=body, headers={"Content-Encoding": encoding, "Content-Length": str(promised)})
+        response.force_close()
+        return response
 
     async with address_of(garbled) as address, connected(address) as connection:
         with pytest.raises(APIConnectionError, match=complaint) as raised:
@@ -320,9 +308,7 @@ async def test_a_refusal_says_what_its_body_says(body: bytes, message: str) -> N
     assert len(str(raised.value)) < 2000
 
 
-@pytest.mark.parametrize(
-    ("exceptions", "host_seen"), [("", "model.invalid"), ("model.invalid", None), ("other.invalid", "model.invalid")]
-)
+@pytest.mark.parametrize(("exceptions", "host_seen"), [("", "model.invalid"), ("model.invalid", None)])
 async def test_a_proxy_of_the_environment_is_used(
     exceptions: str, host_seen: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,31 +434,12 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
     assert not is_retryable(raised.value)
 
 
-async def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
-    """Servers close idle connections; the request that finds out fails once and passes when it is sent again."""
-
-    async def closing(request: web.Request) -> web.Response:
-        if request.transport:
-            asyncio.get_running_loop().call_later(0.01, request.transport.close)
-        return web.json_response({})
-
-    async with address_of(closing) as address, connected(address) as connection:
-        answered = 0
-        for _ in range(6):
-            with suppress(APIConnectionError):
-                await connection.post({})
-                answered += 1
-            await asyncio.sleep(0.02)
-    assert answered >= 3
-
-
 @pytest.mark.parametrize(
     ("body", "names"),
     [
         (b'{"data": [{"id": "b"}, {"id": "a"}]}', ["a", "b"]),
         (b'{"data": [{"name": "a"}, 7]}', []),
         (b'{"data": {}}', []),
-        (b"[]", []),
         (b"nothing", []),
     ],
 )
@@ -524,10 +491,8 @@ def test_missing_token_counts_are_replaced_by_bytes(usage: str, count: str) -> N
     [
         ({"prompt_tokens": 63, "completion_tokens": 3}, 63, 3, False),
         ({"prompt_tokens": 62, "completion_tokens": 3}, 1_000, 3, True),
-        ({"prompt_tokens": 1, "completion_tokens": 3}, 1_000, 3, True),
         ({"completion_tokens": 3}, 1_000, 3, True),
         ({"prompt_tokens": 63, "completion_tokens": 2}, 63, 48, True),
-        ({"prompt_tokens": 63, "completion_tokens": 0}, 63, 48, True),
         ({"prompt_tokens": 63}, 63, 48, True),
         ({"prompt_tokens": 63, "total_tokens": 463}, 63, 400, True),
         ({"prompt_tokens": 1, "completion_tokens": 1}, 1_000, 48, True),
@@ -597,7 +562,6 @@ def listed(*tokens: object) -> dict[str, object]:
         ),
         ("the", listed(("the", -1e308)), (("the", -9999.0),)),
         ("the", None, None),
-        ("the", {"content": None}, None),
         ("the", listed(), None),
         ("the", listed(("thy", -1)), None),
         ("the", listed(("the", 0.5)), None),
@@ -678,8 +642,6 @@ def test_a_message_about_a_bad_body_is_short_and_holds_no_part_of_a_key(body: by
         ),
         # Gemini says no more than this
         ({"completion_tokens": 2, "total_tokens": 71}, 62, 60),
-        ({"completion_tokens": 5, "total_tokens": 14}, 5, 0),
-        ({"completion_tokens": 5}, 5, 0),
         ({"completion_tokens": 5, "total_tokens": 3, "completion_tokens_details": None}, 5, 0),
         ({"completion_tokens": 5, "total_tokens": "many"}, 5, 0),
         # more than the whole cannot be a part of it
@@ -765,7 +727,6 @@ def said(text: str, reason: str = "stop", **more: Any) -> Completion:
 REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
     "a reason as it is": (message("a") | {"finish_reason": "EndTurn"}, said("a", "EndTurn")),
     "no reason": ({"message": {"content": "a"}}, said("a", "")),
-    "null": (message("a") | {"finish_reason": None}, said("a", "")),
     "a number": (message("a") | {"finish_reason": 1}, said("a", "")),
     "an object": (message("a") | {"finish_reason": {"type": "length"}}, said("a", "length")),
     "the provider's": (
@@ -775,7 +736,6 @@ REPLIES: dict[str, tuple[dict[str, Any], Completion]] = {
     "a long one": (message("a") | {"finish_reason": "x" * 10**6}, said("a", "x" * 64)),
     "a refusal": (message(None, refusal="I will not."), said("", refusal="I will not.")),
     "a refusal as a part": (message([{"type": "refusal", "refusal": "No."}]), said("", refusal="No.")),
-    "no refusal": (message("a", refusal=None), said("a")),
     "a refusal that is none": (message("a", refusal={"x": 1}), said("a")),
     "parts": (message([{"type": "text", "text": "a"}, {"text": "b"}]), said("ab")),
     "parts of reasoning": (
@@ -826,11 +786,8 @@ def test_secrets_in_an_answer_are_cut_out() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("", "not JSON"),
         ("{", "not JSON"),
-        ("null", "not a chat completion"),
         ("[]", "not a chat completion"),
-        ("{}", "not a chat completion"),
         ('{"choices": []}', "not a chat completion"),
         ('{"choices": {}}', "not a chat completion"),
         ('{"choices": [7]}', "has no message"),
@@ -895,11 +852,8 @@ def test_whatever_json_comes_is_an_answer_or_a_bad_one(body: object) -> None:
         (refused(400), False, False, False, "http_400"),
         (refused(401), False, False, True, "http_401"),
         (refused(402), False, False, True, "http_402"),
-        (refused(403), False, False, False, "http_403"),
-        (refused(404), False, False, False, "http_404"),
         (refused(408), True, True, False, "http_408"),
         (refused(409), True, False, False, "http_409"),
-        (refused(422), False, False, False, "http_422"),
         (refused(429), True, False, False, "http_429"),
         (refused(500), True, False, False, "http_500"),
         (refused(502), True, True, False, "http_502"),
