@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +91,29 @@ def test_pairs_of_states_that_were_cut_are_marked_and_left_out(reasonrag: Reason
     assert any("prompt_cut" in row["tags"] for row in rows)
 
 
-def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reasonrag: Reasonrag) -> None:
-    """It is in the run from the moment it is said; trees and mark are those of any other order of answers."""
-    with serving().open() as server:
+def test_the_mark_survives_a_kill_another_session_another_server_and_a_merge(reasonrag: Reasonrag) -> None:
+    """It is in the run from the moment it is said; trees and mark are those of any other order of answers. What one
+    server of a run or of its ranks cut stays marked."""
+    with serving().open() as server, serving(window=10**6).open() as whole:
         flags = ("--concurrency", 1, "--max-calls", 150)
         assert reasonrag(*generate(server.base_url, "runs/r", *flags)).status == 3
         Path("runs/r/summary.json").unlink()
         known = config("runs/r")["operational"]["refused_parameters"]
         assert recorded_cut(known)
+        shutil.copytree("runs/r", "runs/moved")
+        moved = reasonrag(*generate(whole.base_url, "runs/moved"))
         assert reasonrag(*generate(server.base_url, "runs/r")).status == 0
         assert reasonrag(*generate(server.base_url, "runs/at-once", "--concurrency", 16)).status == 0
         for rank in ("0/3", "1/3", "2/3"):
             assert reasonrag(*generate(server.base_url, "runs/ranks", "--shard", rank)).status == 0
-    assert reasonrag("merge", "runs/ranks").status == 0
+        for rank, base_url in (("0/2", server.base_url), ("1/2", whole.base_url)):
+            assert reasonrag(*generate(base_url, "runs/mixed", "--shard", rank)).status == 0
+        honest = reasonrag(*generate(whole.base_url, "runs/honest", "--seed", 1))
+    assert (moved.status, "does not cut prompts" in moved.err) == (0, False)
+    assert config("runs/moved")["operational"]["refused_parameters"] == known
+    for ranks in ("ranks", "mixed"):
+        assert reasonrag("merge", f"runs/{ranks}").status == 0
+    assert recorded_cut(config("runs/mixed")["operational"]["refused_parameters"])
     now, *others = [
         config(run)["operational"]["refused_parameters"] for run in ("runs/r", "runs/at-once", "runs/ranks")
     ]
@@ -110,8 +121,6 @@ def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reaso
     assert orjson.loads(Path("runs/ranks/summary.json").read_bytes())["refused_parameters"] == now
     for other in ("at-once", "ranks"):
         assert Path("runs/r/rollouts.jsonl").read_bytes() == Path(f"runs/{other}/rollouts.jsonl").read_bytes()
-    with serving(window=10**6).open() as server:
-        honest = reasonrag(*generate(server.base_url, "runs/honest", "--seed", 1))
     assert SAID not in honest.err
     for name in ("r", "honest"):
         assert reasonrag("pairs", f"runs/{name}", "--out", f"d/{name}").status == 0
@@ -119,18 +128,3 @@ def test_the_mark_survives_a_kill_another_session_and_a_merge_of_data_sets(reaso
     both = [(state.origin.cut_from, size(state), pair.tags) for state in candidates("d/both") for pair in state.pairs]
     assert {cut for cut, _, _ in both} == {None, recorded_cut(now)}
     assert all(("prompt_cut" in tags) == (cut is not None and long >= cut) for cut, long, tags in both)
-
-
-def test_a_run_that_goes_on_at_another_server_keeps_its_mark(reasonrag: Reasonrag) -> None:
-    """So does one whose ranks had a server each: what one of them cut, stays marked."""
-    with serving().open() as server, serving(window=10**6).open() as whole:
-        assert reasonrag(*generate(server.base_url, "runs/r", "--concurrency", 1, "--max-calls", 150)).status == 3
-        known = config("runs/r")["operational"]["refused_parameters"]
-        done = reasonrag(*generate(whole.base_url, "runs/r"))
-        for rank, base_url in (("0/2", server.base_url), ("1/2", whole.base_url)):
-            assert reasonrag(*generate(base_url, "runs/ranks", "--shard", rank)).status == 0
-    assert (done.status, recorded_cut(known) is None) == (0, False)
-    assert config("runs/r")["operational"]["refused_parameters"] == known
-    assert "does not cut prompts" not in done.err
-    assert reasonrag("merge", "runs/ranks").status == 0
-    assert recorded_cut(config("runs/ranks")["operational"]["refused_parameters"])

@@ -17,12 +17,12 @@ import reasonrag as package
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.profiles import PLAIN, PROFILES, THOUGHT
 from tests.endpoints.simulator import serving
+from tests.endpoints.test_simulator import chat, told
 from tests.helpers.endpoints import Stage
 from tests.helpers.processes import simulator, until
 from tests.helpers.shared import Shared
 
 ROOT = Path(__file__).parents[2]
-SYSTEM = "End with So the next query is <query>..</query> or So the answer is <answer>..</answer>"
 LEARNED = {
     "gpt-5": ["max_tokens", "stop", "temperature"],
     "gpt-6": ["max_tokens"],
@@ -42,13 +42,6 @@ LEARNED = {
 """What a run with the default sampling has to leave out: it is refused, does nothing, or may cut the reasoning."""
 
 
-def request(**parameters: object) -> dict[str, object]:
-    """A chat request; parameters that are None are left out."""
-    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Question: Who wrote Iron?"}]
-    body = {"model": "offline", "messages": messages, "temperature": 1, "max_tokens": 512, "seed": 1} | parameters
-    return {name: value for name, value in body.items() if value is not None}
-
-
 async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None:
     """Without the query there is nothing, and a key as OpenAI's clients send it is none."""
     behaviour = EndpointBehaviour(profile="azure-legacy", api_key="right")
@@ -58,7 +51,7 @@ async def test_azures_dated_address_wants_its_query_and_its_own_header() -> None
         said = []
         for query in ({}, URL(base_url).query):
             for headers in ({"Authorization": "Bearer right"}, {"api-key": "wrong"}, {"api-key": "right"}):
-                async with session.post(dated.with_query(query), json=request(), headers=headers) as response:
+                async with session.post(dated.with_query(query), data=chat(), headers=headers) as response:
                     said.append((response.status, (await response.json()).get("error", {}).get("code")))
     assert said == [(404, "404")] * 3 + [(401, "401")] * 2 + [(200, None)]
 
@@ -93,17 +86,13 @@ def test_a_limit_only_cuts_the_end_of_a_reply(
 
 async def test_without_a_seed_each_time_is_another_draw() -> None:
     """As at an endpoint that takes none; all answers to one request are the same in any order of requests."""
-    first, second = request(seed=None), request(seed=None, temperature=0.9)
+    first, second = chat(seed=None), chat(seed=None, temperature=0.9)
     counted = []
     for order in ([first] * 8 + [second] * 8, [second, first] * 8):
         said = Counter[str]()
-        async with (
-            serving(EndpointBehaviour(profile="anthropic")) as (base_url, _),
-            aiohttp.ClientSession(headers={"Authorization": "Bearer any"}) as session,
-        ):
+        async with told(EndpointBehaviour(profile="anthropic")) as (client, _):
             for each in order:
-                async with session.post(f"{base_url}/chat/completions", json=each) as response:
-                    said[str((await response.json())["choices"])] += each is first
+                said[str((await client.ask(each)).json["choices"])] += each is first
         counted.append(said)
     assert counted[0] == counted[1]
     assert sum(times > 0 for times in counted[0].values()) > 1

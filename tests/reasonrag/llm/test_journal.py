@@ -52,6 +52,7 @@ class Paid:
         """The samples of each request."""
         self.began = asyncio.Event()
         """The first request is under way."""
+        self.closed = False
         self.gate, self._at_most, self._fails = gate or asyncio.Event(), at_most, fails
         if gate is None:
             self.gate.set()
@@ -77,27 +78,16 @@ class Paid:
         ]
 
     async def check(self) -> None:
-        """It is always there."""
+        if self._fails:
+            raise ModelError("nobody answers", cause="connection")
 
     async def close(self) -> None:
-        """It holds nothing open."""
+        self.closed = True
 
     @property
     def draws(self) -> list[int]:
         """Every sample that it was asked for, in order."""
         return [sample for samples in self.asked for sample in samples]
-
-
-class Unreachable(Paid):
-    """A model that no work should be started with, and that notes its end."""
-
-    closed = False
-
-    async def check(self) -> None:
-        raise InputError("nobody answers")
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 def journaled(inner: ChatModel | None, journal: Journal, *, name: str = NAME) -> JournaledModel:
@@ -287,10 +277,10 @@ async def test_a_request_that_failed_leaves_no_line(tmp_path: Path) -> None:
 
 async def test_a_model_behind_a_journal_is_checked_like_any_other_and_stays_its_owners(tmp_path: Path) -> None:
     """The journal hides nothing of it; where only the journal answers, there is nothing to check."""
-    inner = Unreachable()
+    inner = Paid(fails=True)
     async with open_journal(tmp_path / "journal.jsonl") as journal:
         model = journaled(inner, journal)
-        with pytest.raises(InputError, match="nobody answers"):
+        with pytest.raises(ModelError, match="nobody answers"):
             await model.check()
         await model.close()
         assert not inner.closed

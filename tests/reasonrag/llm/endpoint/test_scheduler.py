@@ -179,8 +179,9 @@ def take_down(pace: Pace, now: float) -> None:
     [([8, 8], [6, 6]), ([8, 4], [8, 4]), ([9, 3], [9, 3]), ([16, 16, 16], [4, 4, 4]), ([2, 16], [2, 10])],
 )
 async def test_several_paces_share_by_load(windows: list[int], shares: list[int]) -> None:
-    """Each gets as large a part as its window is; 12 requests are in flight, however much room there is."""
-    crowd = Crowd(RequestScheduler([Pace(most) for most in windows], most=12))
+    """Each gets as large a part as its window is; 12 requests are in flight, however much room there is. They are of no
+    question, as those of checks: no server has seen their prompts."""
+    crowd = Crowd(RequestScheduler([*map(Pace, windows)], most=12, addresses=ADDRESSES[: len(windows)]))
     await crowd.come(15)
     assert (crowd.scheduler.in_flight, crowd.scheduler.waiting_for) == (12, "")  # they go as fast as answers come
     got = [crowd.lanes.count(lane) for lane in range(len(windows))]
@@ -208,17 +209,6 @@ async def test_lanes_where_a_request_failed_are_avoided(
     scheduler = RequestScheduler([Pace(most) for most in windows], most=16)
     async with AsyncExitStack() as held:
         assert [(await held.enter_async_context(scheduler.slot(0, failed=failed))).lane for _ in lanes] == lanes
-
-
-async def test_a_pace_that_is_down_leaves_its_share_to_the_others() -> None:
-    """Nobody waits for it while another one has room."""
-    clock, dead = Clock(), Pace(8)
-    crowd = Crowd(RequestScheduler([dead, Pace(8)], most=16, clock=clock))
-    take_down(dead, clock.now)
-    await crowd.come(8)
-    assert crowd.lanes == [1] * 8
-    assert crowd.scheduler.waiting_for == ""
-    await crowd.finish()
 
 
 async def test_a_request_that_waits_for_a_rate_is_woken_by_the_timer() -> None:
@@ -449,12 +439,4 @@ async def test_an_address_that_is_down_is_tried_by_one_request_of_any_question()
     for question in foreign[6:12]:
         await crowd.come(question=question)
     assert crowd.lanes.count(0) == 1
-    await crowd.finish()
-
-
-async def test_a_request_without_a_question_goes_where_there_is_most_room() -> None:
-    """As those of checks do: no server has seen its prompt."""
-    crowd = of_questions(ADDRESSES)
-    await crowd.come(8)
-    assert sorted(crowd.lanes) == [0, 0, 1, 1, 2, 2, 3, 3]
     await crowd.finish()

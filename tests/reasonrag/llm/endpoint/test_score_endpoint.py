@@ -13,7 +13,7 @@ from aiohttp import web
 from preference import Message
 from reasonrag.errors import InputError
 from reasonrag.llm.critic import SCORING, Critic
-from reasonrag.llm.endpoint.endpoint import EndpointModel, Limits
+from reasonrag.llm.endpoint.endpoint import Limits
 from reasonrag.llm.endpoint.http_client import BadAnswerError, score_of
 from reasonrag.llm.endpoint.score_endpoint import ScoreEndpoint
 from reasonrag.web.server import listening
@@ -46,7 +46,7 @@ async def serving(
 
 
 def endpoint(base_url: str) -> ScoreEndpoint:
-    return ScoreEndpoint("critic", Limits(4, 20.0), sampling=SCORING, base_urls=[base_url])
+    return ScoreEndpoint("critic", Limits(4, 20.0, first_wait=0.01), sampling=SCORING, base_urls=[base_url])
 
 
 async def test_a_score_is_asked_for_as_a_conversation_that_ends_with_the_step_and_without_an_activation() -> None:
@@ -96,10 +96,7 @@ async def test_a_server_that_reads_or_scores_the_trial_step_otherwise_than_the_t
 
 
 @pytest.mark.parametrize("score", [[0.2, 0.8], None])
-async def test_a_server_without_a_score_is_refused_by_what_the_user_gave(
-    score: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(EndpointModel, "_pause", _at_once)
+async def test_a_server_without_a_score_is_refused_by_what_the_user_gave(score: Any) -> None:
     async with serving(score=lambda _: score) as (base_url, _):
         model = endpoint(base_url)
         with pytest.raises(InputError, match=r"serves no critic: .*Check the critic's address$"):
@@ -109,10 +106,6 @@ async def test_a_server_without_a_score_is_refused_by_what_the_user_gave(
     with pytest.raises(InputError, match="Check the critic's address and that the server runs"):
         await gone.check()
     await gone.close()
-
-
-async def _at_once(*_: object) -> None:
-    """Instead of waiting between attempts."""
 
 
 BODIES = {
