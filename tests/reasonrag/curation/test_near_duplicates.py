@@ -53,6 +53,12 @@ def test_case_punctuation_articles_and_spaces_make_no_other_question(one: str, o
             ["katherine cassavetes", "Mrs Cassavetes"],
         ),
         (
+            "When did the first large winter carnival take place in the city where CIMI-FM is licensed to broadcast?",
+            "When did the first large winter carnival take place in the city where CIMI-FM is licensed?",
+            ["1894"],
+            ["1894"],
+        ),
+        (
             "According to the 2010 census, how many people live in the old town of Ystad in Skåne county today?",
             "According to the 2010 census how many people do live in the old town of Ystad in Skåne county today?",
             [],
