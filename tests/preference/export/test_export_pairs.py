@@ -259,14 +259,20 @@ def test_critics_leave_the_best_paths_whose_every_step_scores_the_threshold(
     assert len(rows(tmp_path / "out" / "sft.json")) == 2 * kept
 
 
-def test_the_summary_names_every_recipe_and_split(tmp_path: Path) -> None:
-    """So that a mixture of runs is seen."""
+def test_the_summary_names_every_recipe_and_split_and_no_cost_that_one_tree_does_not_know(tmp_path: Path) -> None:
+    """So that a mixture of runs is seen. The sum of what others cost is not known either; calls are."""
     released = {"name": "released", "alpha": 0.9, "margin_by_layer": False}
-    records = [asked(1, split="dev"), asked(2, recipe=released, dataset="other"), asked(3, renderer="76dc")]
+    records = [
+        asked(1, split="dev", usage={"calls": 2, "cost_usd": 1.0}),
+        asked(2, recipe=released, dataset="other", usage={"calls": 3}),
+        asked(3, renderer="76dc"),
+    ]
     summary = export(tmp_path, *records)
     assert summary.recipes == ["paper", "released"]
     assert summary.splits == ["other/train", "toy/dev", "toy/train"]
     assert summary.renderers == ["76dc", "unknown"]
+    assert summary.usage is not None
+    assert (summary.usage.calls, summary.usage.cost_usd) == (5, None)
 
 
 @pytest.mark.parametrize(
@@ -287,13 +293,6 @@ def test_an_export_warns_of_what_would_be_regretted(
     summary = export(tmp_path, *records)
     assert len(summary.warnings) == len(warnings)
     assert all(said.startswith(expected) for said, expected in zip(summary.warnings, warnings, strict=True))
-
-
-def test_a_cost_that_one_tree_does_not_know_is_not_known(tmp_path: Path) -> None:
-    """Neither is the sum of what others cost; calls are."""
-    summary = export(tmp_path, asked(1, usage={"calls": 2, "cost_usd": 1.0}), asked(2, usage={"calls": 3}))
-    assert summary.usage is not None
-    assert (summary.usage.calls, summary.usage.cost_usd) == (5, None)
 
 
 def test_contaminated_questions_are_left_out_and_counted(tmp_path: Path) -> None:

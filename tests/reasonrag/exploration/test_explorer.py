@@ -116,7 +116,8 @@ async def test_every_node_is_a_step_with_its_prompt_and_its_worth(
 async def test_continuations_become_nodes_where_the_recipe_keeps_them(
     explorer_of: Callable[[ChatModel, Recipe], Explorer],
 ) -> None:
-    """A read turn has the passages it was shown, best first; its layer is one more than its query's."""
+    """A read turn has the passages it was shown, best first; its layer is one more than its query's. The record holds
+    what every rule of rewards says, by name, so that labels can be compared without another search."""
     economy = recipe("economy")
     record = await explored(explorer_of(ScriptedModel(search_or_guess), economy), economy)
     assert [node.action for node in record.nodes] == [None, "think", "think", "read", "think"]
@@ -131,6 +132,8 @@ async def test_continuations_become_nodes_where_the_recipe_keeps_them(
     assert answer.outcome == Outcome(name="evident_f1", value=1.0)
     assert answer.reward == pytest.approx(0.9**3)
     assert query.reward == evidence.reward == answer.reward
+    assert all(set(node.rewards) == set(ANSWER_REWARDS) for node in record.nodes)
+    assert all(node.reward == node.rewards["spre_even"] for node in record.nodes)
     assert [node.id for node in record.nodes if node.passages is not None] == [3]
 
 
@@ -316,14 +319,6 @@ async def test_queries_that_show_the_same_gold_passage_count_what_is_known_of_bo
     assert other.observations == pytest.approx(1 + 2 / 3)
 
 
-async def test_a_record_holds_what_every_rule_of_rewards_says(explorer_of: Callable[..., Explorer]) -> None:
-    """By name, whichever of them is the reward; so labels can be compared without another search."""
-    of = recipe("economy")
-    record = await explored(explorer_of(ScriptedModel(search_or_guess), of), of)
-    assert all(set(node.rewards) == set(ANSWER_REWARDS) for node in record.nodes)
-    assert all(node.reward == node.rewards["spre_even"] for node in record.nodes)
-
-
 def taken(action_type: ActionType | None, content: str | None, **fields: Any) -> AgentStep:
     """A step as if it had been sampled in the question's state."""
     state = State(QUESTION, "think", layer=0)
@@ -402,25 +397,17 @@ async def test_a_failed_step_is_a_terminal_worth_nothing(
 async def test_a_continuation_that_failed_is_kept_with_its_text(
     explorer_of: Callable[[ChatModel, Recipe], Explorer],
 ) -> None:
-    """Its steps are no nodes, so the record lists its last step: from which node, in which turn, why."""
-    explorer = explorer_of(ScriptedModel(broken_for(first=False, repaired=False)), recipe(continuations=2))
-    record = await explored(explorer, recipe())
+    """Its steps are no nodes, so the record lists its last step: from which node, in which turn, why. Where
+    continuations are nodes, the failed step is one as well, and is listed once."""
+    broken, economy = broken_for(first=False, repaired=False), recipe("economy")
+    kept = await explored(explorer_of(ScriptedModel(broken), economy), economy)
+    assert (kept.failed_continuations, [node.id for node in kept.nodes if node.parse_error]) == ([], [4])
+    record = await explored(explorer_of(ScriptedModel(broken), recipe(continuations=2)), recipe())
     assert [each.node_id for each in record.failed_continuations] == [1, 1]
     failed = record.failed_continuations[0]
     assert isinstance(failed, FailedContinuation)
     assert (failed.layer, failed.action, failed.response, failed.parse_error.cause) == (2, "think", NO_TAG, "no_tag")
     assert record.nodes[1].rollouts == 2 * [FinalScore(f1=0.0, em=0.0, steps=3, end="failed")]
-
-
-async def test_a_failed_continuation_that_is_in_the_tree_is_listed_once(
-    explorer_of: Callable[[ChatModel, Recipe], Explorer],
-) -> None:
-    """Where continuations are nodes, the failed step is one as well."""
-    economy = recipe("economy")
-    explorer = explorer_of(ScriptedModel(broken_for(first=False, repaired=False)), economy)
-    record = await explored(explorer, economy)
-    assert record.failed_continuations == []
-    assert [node.id for node in record.nodes if node.parse_error] == [4]
 
 
 @pytest.mark.parametrize("failing", ["think", "read", "score"])
