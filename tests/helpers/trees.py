@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from preference import RolloutRecord
+from preference import Message, RolloutRecord, read_rollouts
 from preference.labelled_runs import write_candidates
 
 Fields: TypeAlias = dict[str, Any]
@@ -205,6 +205,23 @@ def rows(path: Path) -> list[Fields]:
     content = path.read_text("utf-8")
     found: list[Fields] = json.loads(content) if path.suffix == ".json" else [*map(json.loads, content.splitlines())]
     return found
+
+
+def trees(run: str | Path = "runs/a") -> list[RolloutRecord]:
+    return list(read_rollouts(Path(run) / "rollouts.jsonl"))
+
+
+class WordCounter:
+    """Every word a token; each turn begins with one and a reply ends with one."""
+
+    name = "words"
+    exact = False
+
+    def prompt(self, prompt: Sequence[Message]) -> int:
+        return sum(1 + len(turn.content.split()) for turn in prompt)
+
+    def reply(self, text: str) -> int:
+        return len(text.split()) + 1
 
 
 def contents(folder: Path) -> dict[str, bytes]:

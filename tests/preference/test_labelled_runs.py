@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -15,14 +15,25 @@ from preference import (
     NO_FILTERS,
     ExportOptions,
     MalformedRolloutsError,
-    Message,
     Origin,
     RolloutRecord,
     export_pairs,
 )
 from preference.candidates import MalformedCandidatesError, question_key
 from preference.labelled_runs import merge_candidates, write_candidates
-from tests.helpers.trees import Fields, ada, asked, candidates_in, contents, failure, prompt, query, rows, siblings
+from tests.helpers.trees import (
+    Fields,
+    WordCounter,
+    ada,
+    asked,
+    candidates_in,
+    contents,
+    failure,
+    prompt,
+    query,
+    rows,
+    siblings,
+)
 
 
 def asked_in(folder: Path, name: str = "candidates.jsonl") -> list[str]:
@@ -117,22 +128,9 @@ def test_a_tree_that_two_sources_hold_is_taken_once(tmp_path: Path) -> None:
     assert (summary.pairs, summary.usage.calls) == (3, 5)
 
 
-class Characters:
-    """Counts characters."""
-
-    name = "characters"
-    exact = False
-
-    def prompt(self, prompt: Sequence[Message]) -> int:
-        return sum(len(turn.content) for turn in prompt)
-
-    def reply(self, text: str) -> int:
-        return len(text)
-
-
 def test_a_tree_is_taken_once_whoever_counted_its_tokens_and_whatever_else_is_known_of_its_run(tmp_path: Path) -> None:
     """A data set of an earlier day, and the run it was made of: the first that is given is taken."""
-    write_candidates([ada()], tmp_path / "a", tokens=Characters())
+    write_candidates([ada()], tmp_path / "a", tokens=WordCounter())
     write_candidates([ada()], tmp_path / "b", origin=Origin(dataset="toy", split="train", teacher="gpt-4o"))
     merge_candidates([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
     assert contents(tmp_path / "both") == contents(tmp_path / "a")

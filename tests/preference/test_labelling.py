@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import combinations, pairwise
 
 import pytest
@@ -19,6 +18,7 @@ from tests.helpers.trees import (
     THINK,
     Fields,
     Pair,
+    WordCounter,
     answer,
     bare,
     evidence,
@@ -370,19 +370,6 @@ def test_equally_sure_pairs_come_in_the_order_of_their_steps() -> None:
     """By id of chosen, then rejected: the same tree always gives the same file."""
     equal = siblings(query("a", 0.0), query("b", 0.9), query("c", 0.0), query("d", 0.9))
     assert [ids(pair) for pair in pairs(equal) if pair.margin] == [(2, 1), (2, 3), (4, 1), (4, 3)]
-
-
-class WordCounter:
-    """Every word a token; each turn begins with one and a reply ends with one."""
-
-    name = "words"
-    exact = False
-
-    def prompt(self, prompt: Sequence[Message]) -> int:
-        return sum(1 + len(turn.content.split()) for turn in prompt)
-
-    def reply(self, text: str) -> int:
-        return len(text.split()) + 1
 
 
 def test_a_state_holds_what_filters_and_formats_need() -> None:

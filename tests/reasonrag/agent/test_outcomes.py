@@ -13,7 +13,7 @@ import pytest
 
 import reasonrag as package
 from mcts import RECIPES, Recipe
-from preference import FinalScore, PairingRules, RolloutRecord, candidates, read_rollouts
+from preference import FinalScore, PairingRules, RolloutRecord, candidates
 from preference.records import Outcome, UnreadableJudgement
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.outcomes import EVIDENT_F1_VERSION, OutcomeRule
@@ -28,6 +28,7 @@ from reasonrag.llm.offline import reply
 from reasonrag.retrieval.retriever import IndexRetriever
 from tests.helpers.command_line import CORPUS, Reasonrag
 from tests.helpers.scripted_model import RecordedOffline, Script, ScriptedModel
+from tests.helpers.trees import trees
 
 PROMPTS = load_prompts()
 ASKED = "Which river flows through the capital of France?"
@@ -70,10 +71,6 @@ def own_files() -> None:
 def flags(**more: Any) -> dict[str, Any]:
     """The flags of a run on them, with a teacher that costs nothing."""
     return {"questions": "own.jsonl", "corpus": "corpus.jsonl", "model": "offline", "simulations": 4} | more
-
-
-def trees(run: str = "runs/a") -> list[RolloutRecord]:
-    return list(read_rollouts(Path(run) / "rollouts.jsonl"))
 
 
 def decided(run: str = "runs/a") -> dict[str, Any]:

@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 
 import reasonrag as package
-from preference import RolloutRecord, read_rollouts
 from reasonrag.cli import run as command_line
 from reasonrag.exploration.degeneracy import observed_signs
 from reasonrag.exploration.summary import AGAINST, RunSummary
@@ -23,6 +22,7 @@ from reasonrag.retrieval.retriever import QUERY_BYTES
 from reasonrag.serving.openai_api import ChatCompletionRequest, as_json, completion
 from tests.helpers.endpoints import Answering, Served
 from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.trees import trees
 
 WORD = "engraver"
 """In the passages of some read turns, in no question and in no passage of others."""
@@ -87,10 +87,6 @@ def endpoint(suffers: Said, *, where: Callable[[str], bool]) -> Iterator[tuple[s
 def generated(base_url: str, run: str = "runs/a", **more: Any) -> RunSummary:
     given = {"dataset": "atlas", "limit": 6, "simulations": 10, "model": "offline", "yes": True}
     return package.generate(**given | {"run": run, "base_url": [base_url]} | more)
-
-
-def trees(run: str = "runs/a") -> list[RolloutRecord]:
-    return list(read_rollouts(Path(run, "rollouts.jsonl")))
 
 
 def holds_the_word(user: str) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 import reasonrag as package
 from mcts import RECIPES, RecipeName
-from preference import RolloutRecord, read_rollouts
+from preference import RolloutRecord
 from reasonrag.agent.agent import Agent
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.errors import InputError
@@ -26,6 +26,7 @@ from tests.helpers.command_line import QUESTION, Reasonrag
 from tests.helpers.listener import Listener
 from tests.helpers.processes import simulated_endpoint
 from tests.helpers.scripted_model import ScriptedModel
+from tests.helpers.trees import trees
 
 pytestmark = pytest.mark.slow
 
@@ -42,10 +43,6 @@ def locked_endpoint() -> Iterator[str]:
     """Base URL of an endpoint that lets in one key only."""
     with simulated_endpoint("--api-key", KEY) as base_url:
         yield base_url
-
-
-def trees(run: str | Path) -> list[RolloutRecord]:
-    return list(read_rollouts(Path(run) / "rollouts.jsonl"))
 
 
 def lines(run: str | Path) -> list[dict[str, Any]]:
@@ -129,9 +126,9 @@ def test_a_step_that_both_draw_is_one_node_and_counts_from_then_on() -> None:
     """The teacher proposed it first, so it stays the teacher's; that the student drew it, too, makes it plain."""
     run = package.generate(**SMALL, run="runs/a")
     assert run.done == 4
-    drawn_by_both = [n for tree in trees("runs/a") for n in tree.nodes[1:] if 0 < n.plain_draws < n.draws]
+    drawn_by_both = [n for tree in trees() for n in tree.nodes[1:] if 0 < n.plain_draws < n.draws]
     assert drawn_by_both
-    for tree in trees("runs/a"):
+    for tree in trees():
         for node in tree.nodes[1:]:
             assert node.plain_draws <= node.draws
             assert node.sampled_by != "offline-student" or node.plain_draws or node.sampled_with
@@ -242,8 +239,8 @@ def test_a_cap_in_dollars_counts_both_models_over_all_sessions() -> None:
         assert capped.cost_usd == pytest.approx(dollars_in("runs/a", prices))
     whole = package.generate(**SMALL, **models, run="runs/a")
     assert whole.cost_usd == pytest.approx(dollars_in("runs/a", prices))
-    assert sum(tree.usage.cost_usd or 0 for tree in trees("runs/a")) == pytest.approx(whole.cost_usd)
-    assert 0 < sum(tree.value_usage.cost_usd or 0 for tree in trees("runs/a") if tree.value_usage) < whole.cost_usd
+    assert sum(tree.usage.cost_usd or 0 for tree in trees()) == pytest.approx(whole.cost_usd)
+    assert 0 < sum(tree.value_usage.cost_usd or 0 for tree in trees() if tree.value_usage) < whole.cost_usd
 
 
 @pytest.mark.parametrize(
@@ -295,7 +292,7 @@ def test_a_model_of_ones_own_costs_nothing_and_that_is_said(endpoint: str) -> No
     watcher = Listener()
     flags = SMALL | {"limit": 1, "value_model": "qwen", "value_base_url": [endpoint], "max_cost": 5}
     run = package.generate(**flags, run="runs/a", chat_model=OfflineTeacher(name="gpt-4o"), watcher=watcher)
-    [tree] = trees("runs/a")
+    [tree] = trees()
     assert tree.value_usage is not None
     assert tree.value_usage.cost_usd == 0
     assert run.cost_usd == pytest.approx(tree.usage.cost_usd)

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 import reasonrag as package
-from preference import PairingRules, RolloutRecord, candidates, read_rollouts
+from preference import PairingRules, RolloutRecord, candidates
 from reasonrag.agent.prompting import load_prompts
 from reasonrag.data.atlas import write_world
 from reasonrag.data.corpus import Passage
@@ -27,6 +27,7 @@ from tests.helpers.command_line import Reasonrag
 from tests.helpers.endpoints import Answering
 from tests.helpers.scripted_model import RecordedOffline, ScriptedModel
 from tests.helpers.shared import Shared
+from tests.helpers.trees import trees
 
 pytestmark = pytest.mark.slow
 
@@ -43,10 +44,6 @@ def run(shared: Shared) -> Path:
     """A run of the offline teacher."""
     shared.copy("run-to-calibrate", lambda: package.generate(**SMALL))
     return Path("runs/a")
-
-
-def trees(run: Path = Path("runs/a")) -> list[RolloutRecord]:
-    return list(read_rollouts(run / "rollouts.jsonl"))
 
 
 def keys(journal: Path) -> list[str]:
@@ -243,14 +240,14 @@ def test_a_question_is_continued_with_the_steps_that_its_hops_gave_it() -> None:
     """A tree says how many hops its question has, where that decided its steps: deep states are no conclusions here.
     The state after a step that shares the continuations of a sibling is in no tree; all others are."""
     package.generate(dataset="atlas", split="dev", limit=20, steps_by_hops=True, run="runs/a")
-    trees = list(read_rollouts(Path("runs/a/rollouts.jsonl")))
-    assert {each.hops for each in trees} == {2, 3}
-    assert all(max(end.steps for end in each.ends) == 2 * (each.hops or 0) + 3 for each in trees)
+    records = trees()
+    assert {each.hops for each in records} == {2, 3}
+    assert all(max(end.steps for end in each.ends) == 2 * (each.hops or 0) + 3 for each in records)
     teacher = RecordedOffline()
     package.calibrate("runs/a", revalue=400, k=2, min_confidence=0, chat_model=teacher)
-    turns = {tuple(node.prompt): (node.layer, node.action) for tree in trees for node in tree.nodes if node.prompt}
+    turns = {tuple(node.prompt): (node.layer, node.action) for tree in records for node in tree.nodes if node.prompt}
     firsts = {request.messages for request in teacher.requests if len(request.samples) == 2}
-    shared = [node for tree in trees for node in tree.nodes if node.in_common and not node.children_ids]
+    shared = [node for tree in records for node in tree.nodes if node.in_common and not node.children_ids]
     assert len(firsts - turns.keys()) <= len(shared)
     assert (6, "think") in {turns[each] for each in firsts & turns.keys()}, (
         "the seventh step concludes where there are seven"
