@@ -263,18 +263,6 @@ async def test_an_answer_that_was_not_recorded_is_an_error_of_its_own(
     assert info.value.cause == "not_recorded"
 
 
-async def test_a_request_that_failed_leaves_no_line(tmp_path: Path) -> None:
-    """Only answers are recorded; the error goes to whoever asked, and the same request may be made again."""
-    path, inner = tmp_path / "journal.jsonl", Paid()
-    async with open_journal(path) as journal:
-        with pytest.raises(ModelError, match="nothing came"):
-            await journaled(Paid(fails=True), journal).complete(request([0]))
-        assert path.read_bytes() == b""
-        await journaled(inner, journal).complete(request([0]))
-    assert inner.asked == [(0,)]
-    assert path.read_bytes().count(b"\n") == 1
-
-
 async def test_a_model_behind_a_journal_is_checked_like_any_other_and_stays_its_owners(tmp_path: Path) -> None:
     """The journal hides nothing of it; where only the journal answers, there is nothing to check."""
     inner = Paid(fails=True)

@@ -40,6 +40,7 @@ from reasonrag.llm.model_spec import ModelSpec
 from reasonrag.llm.models import Models
 from reasonrag.llm.reasoning import without_reasoning
 from reasonrag.settings import fields_of_a_body
+from reasonrag.web.server import listening
 from tests.endpoints.behaviour import EndpointBehaviour
 from tests.endpoints.profiles import PROFILES
 from tests.endpoints.simulator import serving
@@ -63,13 +64,8 @@ async def endpoint_of(chat: Handler, models: Handler | None = None) -> AsyncIter
     app.router.add_post("/v1/chat/completions", chat)
     if models:
         app.router.add_get("/v1/models", models)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
+    async with listening(app) as address:
+        yield f"{address}/v1"
 
 
 @asynccontextmanager

@@ -113,15 +113,6 @@ def test_after_a_long_pause_only_a_second_s_worth_goes_at_once() -> None:
     assert at_once == math.floor(HEADROOM * 100 * BURST_S) + 1
 
 
-def test_an_amount_larger_than_the_burst_is_paid_off_afterwards() -> None:
-    """A long prompt goes, and the next one waits until its tokens are earned."""
-    rate = Rate(6000.0 / HEADROOM)  # 100 a second
-    rate.take(1_000, 0.0)
-    assert rate.wait(0.0) == pytest.approx(9.0)
-    assert rate.wait(5.0) == pytest.approx(4.0)
-    assert rate.wait(9.0) == pytest.approx(0.0)
-
-
 def test_what_is_given_back_can_be_taken_again() -> None:
     """But never more than there is."""
     rate = Rate(6000.0 / HEADROOM)

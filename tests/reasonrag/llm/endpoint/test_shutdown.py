@@ -58,7 +58,6 @@ GONE = of_openai("The model `gpt-4o` does not exist or you do not have access to
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (404, GONE),
         (404, of_openai("The model `gpt-4o` does not exist or you do not have access to it.")),
         (404, of_openai("The model `gpt-4o` has been deprecated, learn more here: https://example.com")),
         (404, of_openai("no", "model_not_found")),
@@ -66,10 +65,6 @@ GONE = of_openai("The model `gpt-4o` does not exist or you do not have access to
         (
             400,
             of_openai("The model `gpt-4o` has been decommissioned and is no longer supported", "model_decommissioned"),
-        ),
-        (
-            404,
-            {"object": "error", "message": "The model `gpt-4o` does not exist.", "type": "NotFoundError", "code": 404},
         ),
         (404, {"error": {"message": "model 'gpt-4o' not found", "type": "not_found_error"}}),
         (400, {"error": {"message": "gpt-4o is not a valid model ID", "code": 400}}),
